@@ -23,6 +23,6 @@ pub use crowsnest_search::{
 pub use crowsnest_store::{
     CacheId, CacheOptions, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower,
     Gone, HistoryRetention, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,
-    StoreOptions, Topic, Version, metadata_in,
+    StoreOptions, StoredBody, StoredObject, Topic, Version, metadata_in,
 };
 pub use list::{ListQuery, Page, selects};

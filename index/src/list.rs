@@ -70,8 +70,8 @@ pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record
 
 /// A page of a list.
 #[derive(Debug, Clone)]
-pub struct Page {
-    pub objects: Vec<Object>,
+pub struct Page<O = Object> {
+    pub objects: Vec<O>,
     /// Start of the next page; None at the end.
     pub next: Option<(String, String)>,
 }

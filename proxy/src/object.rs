@@ -1,16 +1,33 @@
 //! Objects in responses: adds the annotation with their cluster, and sets their resourceVersion.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use crowsnest_index::metadata_in;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::composite::CompositeVersion;
 
-type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+type Fields<'a> = BTreeMap<FieldName<'a>, &'a RawValue>;
+
+/// Name of a field, borrowed from the JSON unless it has escapes.
+#[derive(Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+struct FieldName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Borrow<str> for FieldName<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> From<&'a str> for FieldName<'a> {
+    fn from(name: &'a str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+}
 
 /// Estimated number of bytes that the annotation and the composite resourceVersion add to an object.
 pub const ANNOTATION_BYTES: usize = 256;
@@ -48,7 +65,7 @@ pub fn annotate(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -
     Ok(out)
 }
 
-/// Appends the result of [`annotate`] to `out`.
+/// Appends the result of [`annotate`] to `out`. The bytes around the metadata are copied as they are.
 pub fn write_annotated(
     body: &[u8],
     cluster: &str,
@@ -56,15 +73,14 @@ pub fn write_annotated(
     form: Form,
     out: &mut Vec<u8>,
 ) -> Result<(), serde_json::Error> {
-    let body = std::str::from_utf8(body).map_err(<serde_json::Error as serde::de::Error>::custom)?;
     let Some(at) = metadata_in(body) else {
-        out.extend_from_slice(body.as_bytes());
+        out.extend_from_slice(body);
         return Ok(());
     };
-    let mut metadata: Fields<'_> = serde_json::from_str(&body[at.clone()])?;
-    let mut annotations: BTreeMap<Cow<'_, str>, &RawValue> = match metadata.get("annotations") {
-        Some(raw) => serde_json::from_str::<Option<_>>(raw.get())?.unwrap_or_default(),
-        None => BTreeMap::new(),
+    let mut metadata: Fields<'_> = serde_json::from_slice(&body[at.clone()])?;
+    let mut annotations: Fields<'_> = match metadata.get("annotations") {
+        Some(raw) => serde_json::from_str::<Option<Fields<'_>>>(raw.get())?.unwrap_or_default(),
+        None => Fields::new(),
     };
     let cluster = to_raw_value(cluster)?;
     annotations.insert(CACHED_FROM_CLUSTER.into(), &cluster);
@@ -79,18 +95,19 @@ pub fn write_annotated(
         Form::Metadata(meta) => {
             let head = r#"{"kind":"PartialObjectMetadata","apiVersion":""#;
             out.extend_from_slice([head, meta.api_version(), r#"","metadata":"#].concat().as_bytes());
-            ("", "}")
+            (&b""[..], &b"}"[..])
         }
     };
-    out.extend_from_slice(before.as_bytes());
+    out.extend_from_slice(before);
     serde_json::to_writer(&mut *out, &metadata)?;
-    out.extend_from_slice(after.as_bytes());
+    out.extend_from_slice(after);
     Ok(())
 }
 
 /// Annotates an object read from a member like a cached one. Its version has no cache position, so a watch of the cache
 /// cannot start from it.
 pub fn annotate_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serde_json::Error> {
+    std::str::from_utf8(body).map_err(<serde_json::Error as serde::de::Error>::custom)?;
     let body = compact(body);
     let version = own_version(&body).map(|version| CompositeVersion::for_cluster(cluster, &version).encode());
     annotate(&body, cluster, version.as_deref(), form)
@@ -103,15 +120,13 @@ pub fn own_version(body: &[u8]) -> Option<String> {
     struct Metadata {
         resource_version: Option<String>,
     }
-    let body = std::str::from_utf8(body).ok()?;
-    let metadata: Metadata = serde_json::from_str(&body[metadata_in(body)?]).ok()?;
+    let metadata: Metadata = serde_json::from_slice(&body[metadata_in(body)?]).ok()?;
     metadata.resource_version.filter(|version| !version.is_empty())
 }
 
 /// JSON without whitespace between its tokens. API servers indent their responses to some clients.
 pub fn compact(json: &[u8]) -> Cow<'_, [u8]> {
-    let is_compact = json.first() == Some(&b'{') && std::str::from_utf8(json).is_ok_and(|s| metadata_in(s).is_some());
-    if is_compact {
+    if metadata_in(json).is_some() {
         return Cow::Borrowed(json);
     }
     let (mut in_string, mut escaped) = (false, false);
@@ -141,6 +156,23 @@ mod tests {
         assert_eq!(object["metadata"]["annotations"], json!({"b": "c", CACHED_FROM_CLUSTER: "m1"}));
         assert_eq!(object["metadata"]["resourceVersion"], json!(composite.encode()));
         assert!(String::from_utf8(out.clone()).unwrap().contains("1.50"), "values are unchanged");
+    }
+
+    #[test]
+    fn fields_keep_their_escapes_and_are_sorted() {
+        let body = br#"{"kind":"X","metadata":{"uid":"u","na\u006de":"a","annotations":{"b\"c":"\u0041","a":null}},"data":"\u00e9"}"#;
+        let out = annotate(body, "m1", Some("v"), Form::Full).unwrap();
+        let metadata = format!(
+            r#"{{"annotations":{{"a":null,"b\"c":"\u0041","{CACHED_FROM_CLUSTER}":"m1"}},"name":"a","resourceVersion":"v","uid":"u"}}"#
+        );
+        let expected = format!(r#"{{"kind":"X","metadata":{metadata},"data":"\u00e9"}}"#);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn invalid_text_from_a_member_is_rejected() {
+        let body = b"{\"metadata\":{\"name\":\"a\"},\"data\":\"\xff\"}";
+        assert!(annotate_live(body, "m1", Form::Full).is_err());
     }
 
     #[rstest::rstest]

@@ -7,7 +7,7 @@
 use crowsnest_apimachinery::content_negotiation::{self, Offer, Representation};
 use crowsnest_apimachinery::printers::columns::{self, ColumnDescription};
 use crowsnest_apimachinery::request::Query;
-use crowsnest_index::Object;
+use crowsnest_index::Record;
 use http::{HeaderMap, header};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -181,9 +181,8 @@ pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, s
     serde_json::to_vec(&Row { cells, object })
 }
 
-/// An encoded row of a cached object.
-pub fn row(object: &Object, version: &str, table: TableForm, now_seconds: i64) -> Result<Vec<u8>, Error> {
-    let record = &object.record;
+/// An encoded row of a cached object. Its body is only used if the rows of the table have objects.
+pub fn row(record: &Record, body: &[u8], version: &str, table: TableForm, now_seconds: i64) -> Result<Vec<u8>, Error> {
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
         let cells = record.printed()?.cells.iter().map(|cell| cell.render(now_seconds)).collect();
@@ -193,7 +192,7 @@ pub fn row(object: &Object, version: &str, table: TableForm, now_seconds: i64) -
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
     let object = match table.object_form() {
-        Some(form) => Some(annotate(&object.body, cluster, Some(version), form)?),
+        Some(form) => Some(annotate(body, cluster, Some(version), form)?),
         None => None,
     };
     Ok(encode_row(cells, object.as_deref())?)

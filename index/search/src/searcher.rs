@@ -3,6 +3,7 @@
 use crate::authorization::{RbacRules, ReviewCache, RulesFollower};
 use crate::engine::{self, Engine, EngineContext, EngineHandle};
 use crate::execute::permits::SearchPermits;
+use crate::paths::MAX_DEPENDENCY_SEARCHES;
 use crate::plan::KindsByName;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::references::CustomRule;
@@ -16,9 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// Maximum number of conditions that follow dependencies at the same time. Each may hold 200,000 objects in memory.
-const MAX_DEPENDENCY_SEARCHES: usize = 4;
 
 /// Answers searches and authorizes reads. Cheap to clone.
 #[derive(Clone)]

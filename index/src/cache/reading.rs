@@ -5,7 +5,7 @@ use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
-use crowsnest_store::{VersionExclusions, VersionFilter};
+use crowsnest_store::{Scan, StoredBody, StoredObject, VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{HashMap, HashSet};
@@ -79,25 +79,59 @@ impl GlobalCache {
 
     /// One page of a list: up to `limit` objects in key order.
     pub async fn page(&self, query: &ListQuery, limit: usize) -> Result<Page, Error> {
+        let Page { objects, next } = self.stored_page(query, limit).await?;
+        Ok(Page { objects: self.unpack(objects).await?, next })
+    }
+
+    /// One page of a list with bodies as stored, see [`Self::read_body`].
+    async fn stored_page(&self, query: &ListQuery, limit: usize) -> Result<Page<StoredObject>, Error> {
+        let scan = query.scan();
+        if query.fields.is_none() && scan.is_prefiltered() {
+            return self.scan_objects(query, scan, limit).await;
+        }
+        // Most records may be rejected, so only the bodies of the others are read.
+        let Page { objects, next } = self.scan_records(query, scan, limit).await?;
+        Ok(Page { objects: self.bodies(objects).await?.into_iter().map(StoredObject::from).collect(), next })
+    }
+
+    /// Up to `limit` matching objects of a scan.
+    async fn scan_objects(&self, query: &ListQuery, mut scan: Scan, limit: usize) -> Result<Page<StoredObject>, Error> {
         let store = &self.inner.shared.store;
-        let mut scan = query.scan();
+        let mut found: Vec<StoredObject> = Vec::new();
+        loop {
+            let (objects, next) = store.objects(&scan, &|record| query.matches(record), limit - found.len()).await?;
+            found.extend(objects);
+            if next.is_none() || found.len() >= limit {
+                return Ok(Page { objects: found, next });
+            }
+            scan.after = next;
+        }
+    }
+
+    /// Up to `limit` matching records of a scan.
+    async fn scan_records(&self, query: &ListQuery, mut scan: Scan, limit: usize) -> Result<Page<Record>, Error> {
+        let store = &self.inner.shared.store;
         let mut found: Vec<Record> = Vec::new();
-        let next = loop {
+        loop {
             let (records, next) = store.records(&scan, &|record| query.matches(record), limit - found.len()).await?;
             found.extend(records);
             if next.is_none() || found.len() >= limit {
-                break next;
+                return Ok(Page { objects: found, next });
             }
             scan.after = next;
-        };
-        Ok(Page { objects: self.bodies(found).await?, next })
+        }
+    }
+
+    /// The JSON of a stored body. A compressed body is decompressed into `buffer`, whose contents it replaces.
+    pub fn read_body<'b>(&self, body: &'b StoredBody, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], Error> {
+        body.read(&self.inner.shared.codec, buffer)
     }
 
     /// One page of a list as of a change, for readers that follow changes from there: objects added since are
     /// omitted, changed objects are returned in their state at that time. Objects deleted since are omitted as
     /// well. If a previous state is no longer kept, the current state is returned.
-    pub async fn page_as_of(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
-        let mut page = self.page(query, limit).await?;
+    pub async fn page_as_of(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page<StoredObject>, Error> {
+        let mut page = self.stored_page(query, limit).await?;
         // An object's id is the seq of its first change.
         page.objects.retain(|object| object.record.id <= seq.0);
         let changed = page.objects.iter().map(|object| &object.record).filter(|record| record.seq > seq);
@@ -106,8 +140,8 @@ impl GlobalCache {
             return Ok(page);
         }
         let versions = self.inner.shared.store.as_of(seq, &changed).await?;
-        let mut before: HashMap<u64, Object> =
-            versions.into_iter().map(|version| (version.object.record.id, version.object)).collect();
+        let mut before: HashMap<u64, StoredObject> =
+            versions.into_iter().map(|version| (version.object.record.id, version.object.into())).collect();
         let mut objects = Vec::with_capacity(page.objects.len());
         for object in page.objects {
             let object = before.remove(&object.record.id).unwrap_or(object);
@@ -119,7 +153,12 @@ impl GlobalCache {
     }
 
     /// A page of the list as of a change, including objects that have been deleted since or no longer match.
-    pub async fn page_of_snapshot(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
+    pub async fn page_of_snapshot(
+        &self,
+        query: &ListQuery,
+        limit: usize,
+        seq: Seq,
+    ) -> Result<Page<StoredObject>, Error> {
         let mut page = self.page_as_of(query, limit, seq).await?;
         let store = &self.inner.shared.store;
         let most = limit.clamp(1, MAX_SUPERSEDED);
@@ -133,7 +172,7 @@ impl GlobalCache {
         for version in superseded {
             let record = &version.object.record;
             if is_within(record) && !known.contains(&record.id) && query.matches(record)? {
-                page.objects.push(version.object);
+                page.objects.push(version.object.into());
             }
         }
         page.objects.sort_by_cached_key(|object| key_of(&object.record));
@@ -210,23 +249,40 @@ impl GlobalCache {
     /// The objects of records. Objects deleted in the meantime are omitted, changed ones are returned in their
     /// current state.
     pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
-        let parts: Vec<Vec<Record>> = split_into_chunks(records, BODIES_PER_TASK);
-        // Decompression is CPU work, so it is distributed over the cores.
-        let unpacked = parts.into_iter().map(|part| {
+        let read = |part| {
             let store = Arc::clone(&self.inner.shared.store);
-            AbortOnDropHandle::new(tokio::spawn(async move { store.bodies(part).await }))
-        });
-        let mut objects = Vec::new();
-        for part in unpacked.collect::<Vec<_>>() {
-            objects.extend(join_result(part.await)?);
-        }
-        Ok(objects)
+            async move { store.bodies(part).await }
+        };
+        concat_parts(split_into_chunks(records, BODIES_PER_TASK).into_iter().map(read)).await
+    }
+
+    /// Decompresses the bodies of objects.
+    async fn unpack(&self, stored: Vec<StoredObject>) -> Result<Vec<Object>, Error> {
+        let unpack = |part: Vec<StoredObject>| {
+            let codec = Arc::clone(&self.inner.shared.codec);
+            async move { part.into_iter().map(|object| object.unpack(&codec)).collect::<Result<Vec<Object>, Error>>() }
+        };
+        concat_parts(split_into_chunks(stored, BODIES_PER_TASK).into_iter().map(unpack)).await
     }
 
     /// Keys of all objects of a collection, in order.
     pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
         self.inner.shared.store.keys(key).await
     }
+}
+
+/// Objects of all parts, in order. Decompression is CPU work, so each part is a task, which distributes them over the
+/// cores.
+async fn concat_parts<F>(parts: impl Iterator<Item = F>) -> Result<Vec<Object>, Error>
+where
+    F: Future<Output = Result<Vec<Object>, Error>> + Send + 'static,
+{
+    let tasks: Vec<_> = parts.map(|part| AbortOnDropHandle::new(tokio::spawn(part))).collect();
+    let mut objects = Vec::new();
+    for task in tasks {
+        objects.extend(join_result(task.await)?);
+    }
+    Ok(objects)
 }
 
 /// Chunks of at most `most` items, in order.

@@ -81,10 +81,15 @@ impl Catalog {
         Target { id, key: batch.collection.clone(), kind }
     }
 
+    /// The collection with this id, for decoding several of its rows.
+    pub fn target_by_id(&self, id: i64) -> Result<Target, Error> {
+        let (key, kind) = self.collection_by_id(id).ok_or(Error::Stopped)?;
+        Ok(Target { id, key, kind })
+    }
+
     /// Decodes a row that begins with [`super::rows::COLUMNS`].
     pub fn decode_record(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
-        let (key, kind) = self.collection_by_id(collection).ok_or(Error::Stopped)?;
-        decode_record(from, &Target { id: collection, key, kind })
+        decode_record(from, &self.target_by_id(collection)?)
     }
 
     /// Decodes a row that begins with [`super::rows::OBJECT_COLUMNS`] or [`super::rows::columns_without_body`].

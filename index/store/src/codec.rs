@@ -130,12 +130,15 @@ impl Codec {
 
     /// Decompresses a body. Fails if it is corrupt or its dictionary is missing.
     pub fn unpack(&self, packed: &[u8], dictionary: u32) -> Result<Bytes, Error> {
-        let fail = |what: &str| Error::Unpack(what.to_owned());
-        let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
-        let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
-        if size > MAX_BODY_BYTES {
-            return Err(fail("the size exceeds the limit of an object"));
-        }
+        let mut body = Vec::new();
+        self.unpack_into(packed, dictionary, &mut body)?;
+        Ok(Bytes::from(body))
+    }
+
+    /// Decompresses a body into `body`, whose contents it replaces. Fails if it is corrupt or its dictionary is missing;
+    /// the contents of `body` are then unspecified.
+    pub fn unpack_into(&self, packed: &[u8], dictionary: u32, body: &mut Vec<u8>) -> Result<(), Error> {
+        let size = plain_length(packed)?;
         let decompressor = match dictionary {
             0 => None,
             id => {
@@ -144,19 +147,33 @@ impl Codec {
             }
         };
         let mut context = self.decompressors.lock().pop().unwrap_or_else(DCtx::create);
-        let mut body: Vec<u8> = Vec::with_capacity(size);
+        body.clear();
+        body.reserve_exact(size);
         let result = match &decompressor {
-            Some(dictionary) => context.decompress_using_ddict(&mut body, packed, dictionary),
-            None => context.decompress(&mut body, packed),
+            Some(dictionary) => context.decompress_using_ddict(body, packed, dictionary),
+            None => context.decompress(body, packed),
         };
         let mut idle = self.decompressors.lock();
         if idle.len() < MAX_IDLE_CONTEXTS {
             idle.push(context);
         }
         drop(idle);
-        result.map_err(|code| fail(zstd::zstd_safe::get_error_name(code)))?;
-        Ok(Bytes::from(body))
+        result.map(drop).map_err(|code| Error::Unpack(zstd::zstd_safe::get_error_name(code).to_owned()))
     }
+}
+
+impl CompressedBody {
+    /// Length of the decompressed body in bytes. Fails if the body is corrupt.
+    pub fn plain_length(&self) -> Result<usize, Error> {
+        plain_length(&self.bytes)
+    }
+}
+
+fn plain_length(packed: &[u8]) -> Result<usize, Error> {
+    let fail = |what: &str| Error::Unpack(what.to_owned());
+    let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
+    let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
+    if size > MAX_BODY_BYTES { Err(fail("the size exceeds the limit of an object")) } else { Ok(size) }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod format;
 mod history;
 pub mod ingest;
 pub mod interest;
+mod label_bits;
 mod labels;
 pub mod metrics;
 mod migration;
@@ -32,6 +33,7 @@ pub mod replicas;
 mod rows;
 pub mod sqlite;
 mod states;
+mod stored_object;
 #[cfg(test)]
 mod suite;
 pub mod tail;
@@ -48,6 +50,7 @@ pub use record::{
 };
 pub use replicas::{Epoch, LEASE_DURATION, ReplicaInterest, ReplicaView};
 pub use states::CollectionStates;
+pub use stored_object::{StoredBody, StoredObject};
 pub use tail::{Follower, Topic};
 
 use crate::ingest::Draft;
@@ -255,6 +258,15 @@ pub trait Store: Send + Sync + 'static {
         keep: &RecordFilter<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
+
+    /// Like [`Self::records`], with the bodies. They are read together with the records, even with those that `keep`
+    /// rejects, so it suits scans of which most records are accepted, see [`Scan::is_prefiltered`].
+    async fn objects(
+        &self,
+        scan: &Scan,
+        keep: &RecordFilter<'_>,
+        limit: usize,
+    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error>;
 
     /// Records of a collection that have a label, in key order, read from an index. Only labels of
     /// [`crate::CacheOptions::indexed_labels`] are supported. `value` None: any value.

@@ -3,12 +3,13 @@
 //! The SQL is valid in both dialects: placeholders are `$n`.
 
 use super::catalog::Catalog;
-use super::rows::{COLUMNS, Columns};
-use super::{RecordFilter, ReplayedChange, Scan, StoreSize};
+use super::rows::{Columns, decode_body, decode_record};
+use super::{RecordFilter, ReplayedChange, Scan, StoreSize, label_bits};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
+use crate::stored_object::{StoredBody, StoredObject};
 use bytes::Bytes;
-use crowsnest_apimachinery::selector::{Operator, Selector};
+use crowsnest_apimachinery::selector::{Operator, Requirement, Selector};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,7 +17,10 @@ use std::sync::Arc;
 /// Rows read by one call of [`super::Store::records`].
 const SCAN_ROWS: i64 = 1000;
 
-/// Range of rows that one call of [`super::Store::records`] reads.
+/// A page of a scan, and the (namespace, name) to continue from; None at the end.
+pub(super) type ScanPage<T> = (Vec<T>, Option<(String, String)>);
+
+/// Range of rows that one call of [`super::Store::records`] or [`super::Store::objects`] reads.
 pub(super) struct ScanRange<'s> {
     scan: &'s Scan,
     limit: usize,
@@ -26,8 +30,17 @@ pub(super) struct ScanRange<'s> {
     pub namespace: String,
     pub name: String,
     pub rows: i64,
-    /// Parameter 5: LIKE pattern for the labels, if there is one.
-    pub labels: Option<String>,
+    /// Parameters of the condition for the labels, if there is one.
+    pub labels: Option<LabelFilter>,
+}
+
+/// Condition that all records fulfil that a label selector matches.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LabelFilter {
+    /// Parameter 5: LIKE pattern for the labels.
+    pub pattern: String,
+    /// Parameter 6, for the backend that stores them: bits that are set in [`super::label_bits`].
+    pub bits: i64,
 }
 
 impl<'s> ScanRange<'s> {
@@ -43,39 +56,41 @@ impl<'s> ScanRange<'s> {
         }
         // Without filters, one more row than the limit is sufficient.
         let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
-        let labels = scan.labels.as_ref().and_then(label_pattern);
+        let labels = scan.labels.as_ref().and_then(LabelFilter::new);
         Some(Self { scan, limit, current_namespace, namespace, name, rows, labels })
     }
 
-    pub fn sql(&self) -> String {
+    /// The query for these columns; `label_condition` is the backend's condition for [`Self::labels`].
+    pub fn sql(&self, columns: &str, label_condition: &str) -> String {
         let (after, order) = match self.current_namespace {
             None => ("(namespace, name) > ($2, $3)", "namespace, name"),
             Some(_) => ("namespace = $2 AND name > $3", "name"),
         };
-        let labels = if self.labels.is_some() { "AND labels LIKE $5 ESCAPE '!'" } else { "" };
-        format!("SELECT {COLUMNS} FROM records WHERE collection = $1 AND {after} {labels} ORDER BY {order} LIMIT $4")
+        let labels = if self.labels.is_some() { label_condition } else { "" };
+        format!("SELECT {columns} FROM records WHERE collection = $1 AND {after} {labels} ORDER BY {order} LIMIT $4")
     }
 
-    /// The accepted records, and the position at which the scan stopped.
-    pub fn collect_page(
+    /// The accepted records with the rest of their rows, and the position at which the scan stopped.
+    fn collect_page<T>(
         &self,
-        records: impl ExactSizeIterator<Item = Result<Record, Error>>,
+        rows: impl ExactSizeIterator<Item = Result<(Record, T), Error>>,
         keep: &RecordFilter<'_>,
-    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
-        let full = records.len() as i64 == self.rows;
-        let (mut found, mut at) = (Vec::new(), None);
-        for record in records {
+    ) -> Result<ScanPage<(Record, T)>, Error> {
+        let full = rows.len() as i64 == self.rows;
+        let (mut found, mut at) = (Vec::with_capacity(rows.len().min(self.limit)), None);
+        let position = |(namespace, name): (Arc<str>, Arc<str>)| (namespace.to_string(), name.to_string());
+        for row in rows {
             if found.len() == self.limit {
-                return Ok((found, at));
+                return Ok((found, at.map(position)));
             }
-            let record = record?;
-            at = Some((record.key.namespace.to_string(), record.key.name.to_string()));
+            let (record, rest) = row?;
+            at = Some((Arc::clone(&record.key.namespace), Arc::clone(&record.key.name)));
             if keep(&record)? {
-                found.push(record);
+                found.push((record, rest));
             }
         }
         if full {
-            return Ok((found, at));
+            return Ok((found, at.map(position)));
         }
         let following = self.current_namespace.as_ref().and_then(|current| {
             let rest = self.scan.namespaces.as_ref()?;
@@ -85,9 +100,32 @@ impl<'s> ScanRange<'s> {
     }
 }
 
-/// LIKE pattern that matches the labels column of all records that the selector matches. The column is JSON in key
-/// order, as [`super::rows::encode`] writes it.
-fn label_pattern(selector: &Selector) -> Option<String> {
+impl Scan {
+    /// True if the database itself selects the records by their labels, so that nearly all rows that it returns match.
+    pub fn is_prefiltered(&self) -> bool {
+        let is_in_pattern = |requirement: &Requirement| {
+            let mut values = requirement.values();
+            match (requirement.operator(), values.next(), values.next()) {
+                (Operator::Equals | Operator::DoubleEquals | Operator::In, Some(_), None) => true,
+                (operator, ..) => operator == Operator::Exists,
+            }
+        };
+        self.labels.as_ref().is_none_or(|selector| selector.requirements().iter().all(is_in_pattern))
+    }
+}
+
+impl LabelFilter {
+    /// None if the selector requires no label.
+    fn new(selector: &Selector) -> Option<Self> {
+        let wanted = required_labels(selector);
+        let labels = wanted.iter().filter_map(|(key, value)| value.map(|value| (*key, value)));
+        let bits = labels.fold(0, |bits, (key, value)| bits | label_bits::of_label(key, value));
+        (!wanted.is_empty()).then(|| Self { pattern: label_pattern(&wanted), bits })
+    }
+}
+
+/// The labels of all records that a selector matches: keys, with values that are required.
+fn required_labels(selector: &Selector) -> BTreeMap<&str, Option<&str>> {
     let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for requirement in selector.requirements() {
         let mut values = requirement.values();
@@ -101,16 +139,19 @@ fn label_pattern(selector: &Selector) -> Option<String> {
             _ => {}
         }
     }
-    if wanted.is_empty() {
-        return None;
-    }
+    wanted
+}
+
+/// LIKE pattern that matches the labels column of all records with these labels. The column is JSON in key order, as
+/// [`super::rows::encode`] writes it.
+fn label_pattern(wanted: &BTreeMap<&str, Option<&str>>) -> String {
     let escaped = |text: &str| text.replace('!', "!!").replace('_', "!_").replace('%', "!%");
     let mut pattern = "%".to_owned();
     for (key, value) in wanted {
         let value = value.map(|value| format!("\"{}\"", escaped(value))).unwrap_or_default();
         pattern.push_str(&format!("\"{}\":{value}%", escaped(key)));
     }
-    Some(pattern)
+    pattern
 }
 
 /// Bodies of records.
@@ -168,6 +209,36 @@ pub(super) fn decode_size(row: &impl Columns) -> Result<StoreSize, Error> {
 pub(super) const COUNTS: &str = "SELECT collection, count(*) FROM records GROUP BY collection";
 
 impl Catalog {
+    /// The accepted records of a scan, from rows that begin with [`super::rows::COLUMNS`].
+    pub(super) fn collect_records(
+        &self,
+        range: &ScanRange<'_>,
+        collection: i64,
+        rows: &[impl Columns],
+        keep: &RecordFilter<'_>,
+    ) -> Result<ScanPage<Record>, Error> {
+        let target = self.target_by_id(collection)?;
+        let (found, next) = range.collect_page(rows.iter().map(|row| Ok((decode_record(row, &target)?, ()))), keep)?;
+        Ok((found.into_iter().map(|(record, ())| record).collect(), next))
+    }
+
+    /// The accepted objects of a scan, from rows that begin with [`super::rows::OBJECT_COLUMNS`].
+    pub(super) fn collect_objects(
+        &self,
+        range: &ScanRange<'_>,
+        collection: i64,
+        rows: &[impl Columns],
+        keep: &RecordFilter<'_>,
+    ) -> Result<ScanPage<StoredObject>, Error> {
+        let target = self.target_by_id(collection)?;
+        let (found, next) = range.collect_page(rows.iter().map(|row| Ok((decode_record(row, &target)?, row))), keep)?;
+        let mut objects = Vec::with_capacity(found.len());
+        for (record, row) in found {
+            objects.push(StoredObject { record: Arc::new(record), body: StoredBody::Compressed(decode_body(row)?) });
+        }
+        Ok((objects, next))
+    }
+
     /// From rows of [`COUNTS`].
     pub(super) fn counts(&self, rows: &[impl Columns]) -> Result<Vec<(CollectionKey, u64)>, Error> {
         let fail = |e| Error::store("cannot count its records", e);

@@ -159,7 +159,7 @@ pub struct Details {
 #[derive(Clone)]
 pub struct Header {
     text: Box<str>,
-    details: OnceLock<Details>,
+    details: OnceLock<Arc<Details>>,
 }
 
 impl Header {
@@ -173,12 +173,12 @@ impl Header {
             return Ok(details);
         }
         let details = serde_json::from_str(&self.text)?;
-        Ok(self.details.get_or_init(|| details))
+        Ok(self.details.get_or_init(|| Arc::new(details)))
     }
 }
 
-impl From<Details> for Header {
-    fn from(details: Details) -> Self {
+impl From<Arc<Details>> for Header {
+    fn from(details: Arc<Details>) -> Self {
         Self { text: Box::default(), details: details.into() }
     }
 }
@@ -211,8 +211,7 @@ impl Object {
 
     /// The JSON of `metadata`.
     pub fn metadata(&self) -> Option<&str> {
-        let text = self.text();
-        metadata_in(text).map(|at| &text[at])
+        std::str::from_utf8(&self.body[metadata_in(&self.body)?]).ok()
     }
 
     pub fn parse<K: DeserializeOwned>(&self) -> Result<K, Error> {
@@ -224,15 +223,15 @@ impl Object {
 }
 
 /// Byte range of the value of `metadata` in an object's JSON. Fast if only short fields precede it, as in bodies from
-/// ingest.
-pub fn metadata_in(body: &str) -> Option<Range<usize>> {
+/// ingest. The range is valid UTF-8; the bytes after it are not read.
+pub fn metadata_in(body: &[u8]) -> Option<Range<usize>> {
     let parse_value = |at: usize| {
-        let mut values = serde_json::Deserializer::from_str(&body[at..]).into_iter::<&RawValue>();
+        let mut values = serde_json::Deserializer::from_slice(body.get(at..)?).into_iter::<&RawValue>();
         let value = values.next()?.ok()?.get();
         let end = at + values.byte_offset();
         Some((value, end))
     };
-    let skip_byte = |at: usize, byte: u8| (body.as_bytes().get(at) == Some(&byte)).then_some(at + 1);
+    let skip_byte = |at: usize, byte: u8| (body.get(at) == Some(&byte)).then_some(at + 1);
     let mut at = skip_byte(0, b'{')?;
     loop {
         let (field, end) = parse_value(at)?;
@@ -314,7 +313,15 @@ mod tests {
     #[case::none(r#"{"kind":"A"}"#, None)]
     #[case::empty("{}", None)]
     #[case::nothing("", None)]
+    #[case::truncated(r#"{"kind":"A","metadata":{"name":"#, None)]
     fn metadata_is_found(#[case] body: &str, #[case] expected: Option<&str>) {
-        assert_eq!(metadata_in(body).map(|at| &body[at]), expected);
+        assert_eq!(metadata_in(body.as_bytes()).map(|at| &body[at]), expected);
+    }
+
+    #[test]
+    fn only_metadata_has_to_be_text() {
+        let before = br#"{"kind":"A","metadata":{"name":"a"},"data":""#;
+        assert_eq!(metadata_in(&[before.as_slice(), b"\xff\"}".as_slice()].concat()), Some(23..35));
+        assert_eq!(metadata_in(b"{\"metadata\":{\"name\":\"\xff\"}}"), None);
     }
 }

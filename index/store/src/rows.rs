@@ -4,9 +4,9 @@
 //! compressed by [`super::codec`]. `id` is the seq of the object's first change and is never reused.
 
 use super::decide::Target;
-use crate::Error;
 use crate::ingest::Draft;
 use crate::record::{Details, Header, Record, RecordKey, Seq};
+use crate::{CompressedBody, Error};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Columns read by [`decode_record`] and [`super::catalog::Catalog::decode_record`], in this order.
 pub(super) const COLUMNS: &str =
     "id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, namespace, name";
-/// Columns read by [`super::catalog::Catalog::decode_object`].
+/// Columns read by [`super::catalog::Catalog::decode_object`], and by [`decode_body`].
 pub(super) const OBJECT_COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, \
     labels, header, namespace, name, collection, dictionary, body";
 
@@ -92,6 +92,13 @@ pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Reco
     })
 }
 
+/// The body in a row that begins with [`OBJECT_COLUMNS`].
+pub(super) fn decode_body(from: &impl Columns) -> Result<CompressedBody, Error> {
+    let fail = |e| Error::store("has an invalid row", e);
+    let dictionary = from.number(13).map_err(fail)? as u32;
+    Ok(CompressedBody { dictionary, bytes: from.bytes(14).map_err(fail)?.to_vec() })
+}
+
 /// Encodes the columns (labels, header) of a draft.
 pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
     let fail = |source| Error::Decode { what: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
@@ -119,7 +126,7 @@ pub(super) fn record_from_draft(
         created: draft.created,
         deleting: draft.deleting,
         labels: draft.labels.clone(),
-        header: draft.details.clone().into(),
+        header: Arc::clone(&draft.details).into(),
         redacted: draft.redacted,
         seq,
         changed_at: now_ms,

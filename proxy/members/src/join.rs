@@ -9,6 +9,7 @@ use crowsnest_api::constants::annotation::{
     IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
 };
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::user_agent;
 use http::Uri;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
@@ -155,7 +156,9 @@ async fn connect_and_find_existing(
     member_config: &kube::Config,
     options: &JoinOptions,
 ) -> Result<(Client, String, Option<Cluster>), Error> {
-    let member = Client::try_from(member_config.clone())
+    let mut member_config = member_config.clone();
+    user_agent::set_in_config(&mut member_config);
+    let member = Client::try_from(member_config)
         .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
     let id = cluster_id(&member).await?;
     let existing = find_existing(control_plane, options, &id).await?;

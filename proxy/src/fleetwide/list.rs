@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_index::{GlobalCache, Object, Record, RecordKey, Seq};
+use crowsnest_index::{GlobalCache, Object, Record, RecordKey, Seq, StoredObject};
 use futures::future::{BoxFuture, try_join_all};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
@@ -42,6 +42,10 @@ struct CachedClusters {
     incomplete_clusters: Vec<Value>,
     /// Current time in Unix seconds.
     now_seconds: i64,
+    /// The cluster whose objects are being written, and the part of it that the caller can see.
+    portion: Option<(ClusterName, Option<Portion>)>,
+    /// The body that is being written.
+    buffer: Vec<u8>,
 }
 
 /// The clusters that a list shows, and their versions.
@@ -88,6 +92,8 @@ impl Proxy {
             is_earlier,
             incomplete_clusters: incomplete_clusters.iter().map(IncompleteCluster::metadata_entry).collect(),
             now_seconds: now.as_second(),
+            portion: None,
+            buffer: Vec::new(),
         };
         let is_table = matches!(shape, Shape::Table(_));
         let listing = Listing::new(source, ListParameters { is_table, version, list, parts, limit });
@@ -120,7 +126,8 @@ impl Proxy {
         let body = match shape {
             Shape::Objects(form) => annotate(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(table) => {
-                let row = row(&object, &version, table, jiff::Timestamp::now().as_second())?;
+                let now_seconds = jiff::Timestamp::now().as_second();
+                let row = row(&object.record, &object.body, &version, table, now_seconds)?;
                 let columns = columns(&native.resource.group, &object.record.kind);
                 let head = table.head(json!({"resourceVersion": version}), Some(columns));
                 let mut table = head.to_string().into_bytes();
@@ -228,10 +235,24 @@ fn position((namespace, name): (String, String)) -> String {
     format!("{namespace}/{name}")
 }
 
-impl Source for CachedClusters {
-    type Item = Object;
+impl CachedClusters {
+    /// See [`View::portion`]. Objects are written cluster by cluster, so it is computed once for each cluster.
+    fn portion(&mut self, cluster: &ClusterName) -> Option<Portion> {
+        match &self.portion {
+            Some((current, portion)) if current == cluster => *portion,
+            _ => {
+                let portion = self.view.portion(cluster);
+                self.portion = Some((cluster.clone(), portion));
+                portion
+            }
+        }
+    }
+}
 
-    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Object>, BoxError>> {
+impl Source for CachedClusters {
+    type Item = StoredObject;
+
+    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<StoredObject>, BoxError>> {
         let (index, view, seq, is_earlier) = (self.index.clone(), Arc::clone(&self.view), self.seq, self.is_earlier);
         let part = part.clone();
         Box::pin(async move {
@@ -244,10 +265,9 @@ impl Source for CachedClusters {
                 false => index.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
             };
             page.objects.retain(|object| view.allows(&object.record));
-            let end = page
-                .objects
-                .last()
-                .map(|Object { record, .. }| position((record.key.namespace.to_string(), record.key.name.to_string())));
+            let end = page.objects.last().map(|StoredObject { record, .. }| {
+                position((record.key.namespace.to_string(), record.key.name.to_string()))
+            });
             Ok(Page { items: page.objects, next: page.next.map(position), end })
         })
     }
@@ -257,20 +277,25 @@ impl Source for CachedClusters {
         if self.view.is_narrow() { CLUSTERS_AHEAD } else { 0 }
     }
 
-    fn encoded_length(&self, objects: &[Object]) -> usize {
+    fn encoded_length(&self, object: &StoredObject) -> usize {
         match self.shape {
-            Shape::Objects(Form::Full) => objects.iter().map(|object| object.body.len() + ANNOTATION_BYTES).sum(),
+            Shape::Objects(Form::Full) => object.body.plain_length() + ANNOTATION_BYTES,
             _ => 0,
         }
     }
 
-    fn write(&mut self, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn write(&mut self, object: &StoredObject, out: &mut Vec<u8>) -> Result<(), Error> {
         let record = &object.record;
         let cluster = record.key.cluster();
-        let version = object_version(&self.index, record, self.view.portion(cluster));
+        let portion = self.portion(cluster);
+        let version = object_version(&self.index, record, portion);
+        let body: &[u8] = match self.shape {
+            Shape::Table(table) if table.object_form().is_none() => &[],
+            _ => self.index.read_body(&object.body, &mut self.buffer)?,
+        };
         match self.shape {
-            Shape::Objects(form) => write_annotated(&object.body, cluster.as_str(), Some(&version), form, out)?,
-            Shape::Table(table) => out.extend_from_slice(&row(object, &version, table, self.now_seconds)?),
+            Shape::Objects(form) => write_annotated(body, cluster.as_str(), Some(&version), form, out)?,
+            Shape::Table(table) => out.extend_from_slice(&row(record, body, &version, table, self.now_seconds)?),
         }
         Ok(())
     }

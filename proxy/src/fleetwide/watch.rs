@@ -401,7 +401,9 @@ impl Watch {
         let cluster = object.record.key.cluster().as_str();
         let body = match self.events.shape {
             Shape::Objects(form) => annotate(&object.body, cluster, Some(version), form)?,
-            Shape::Table(table) => row(object, version, table, jiff::Timestamp::now().as_second())?,
+            Shape::Table(table) => {
+                row(&object.record, &object.body, version, table, jiff::Timestamp::now().as_second())?
+            }
         };
         self.events.append(kind, &body, version, out);
         Ok(())

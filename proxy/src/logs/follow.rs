@@ -62,7 +62,7 @@ pub fn follow(
     mut found: FoundPods,
     started_at: Timestamp,
 ) -> BoxStream<'static, LogEvent> {
-    let opening = found.opening_events();
+    let opening_events = found.opening_events();
     let start = search.reader.request.start;
     let mut follower = PodFollower {
         search,
@@ -81,7 +81,7 @@ pub fn follow(
         follower.follow_pod(&record, pod, start);
     }
     let events = unfold(follower, |mut follower| async move { follower.next().await.map(|event| (event, follower)) });
-    opening.chain(events).boxed()
+    opening_events.chain(events).boxed()
 }
 
 impl PodFollower {
@@ -111,7 +111,7 @@ impl PodFollower {
 
     fn handle_search_event(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
         match event {
-            Some(Ok(LiveEvent::Answer(answer))) => self.handle_result(answer),
+            Some(Ok(LiveEvent::Answer(event))) => self.handle_result(event),
             Some(Ok(LiveEvent::Changed(hit))) => match self.search.pod(&hit) {
                 Ok(Some((record, pod))) => {
                     let start = self.start_for_later_pod(&pod);
@@ -142,8 +142,8 @@ impl PodFollower {
     }
 
     /// Handles a part of the result of a search.
-    fn handle_result(&mut self, answer: SearchEvent) {
-        match answer {
+    fn handle_result(&mut self, event: SearchEvent) {
+        match event {
             SearchEvent::Skipped(skipped) => {
                 let skipped = self.search.selected_clusters(skipped);
                 let clusters =

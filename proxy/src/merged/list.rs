@@ -69,8 +69,8 @@ pub trait Source: Send + 'static {
     /// Number of clusters after the current one whose first page is read ahead.
     fn clusters_ahead(&self) -> usize;
 
-    /// Estimated length of encoded objects in bytes.
-    fn encoded_length(&self, items: &[Self::Item]) -> usize;
+    /// Estimated length of an encoded object in bytes.
+    fn encoded_length(&self, item: &Self::Item) -> usize;
 
     /// Appends an object in the form of the list.
     fn write(&mut self, item: &Self::Item, out: &mut Vec<u8>) -> Result<(), Error>;
@@ -81,6 +81,10 @@ pub trait Source: Send + 'static {
     /// Object with the fields that follow the items of the list, with this `metadata`.
     fn trailing_fields(&self, metadata: Value) -> Value;
 }
+
+/// Bytes of a piece of JSON after which it is sent. Small pieces keep the memory of a list small, however large its
+/// pages are, and other requests get their turn between two of them.
+const PIECE_BYTES: usize = 128 << 10;
 
 /// A page that is being read by a task.
 type PendingPage<I> = AbortOnDropHandle<Result<Page<I>, BoxError>>;
@@ -97,8 +101,12 @@ pub struct Listing<S: Source> {
     /// Pages being read ahead while the client receives the current one: first the rest of the current cluster,
     /// then the first pages of the next clusters.
     ahead: VecDeque<PendingPage<S::Item>>,
-    /// Remaining limit of the page; None: no limit.
+    /// Objects that were read and are still to be written.
+    ready: std::vec::IntoIter<S::Item>,
+    /// Remaining limit of the page after the objects that were read; None: no limit.
     remaining: Option<usize>,
+    /// Set once everything was read: the first part of the next page, if there is one.
+    rest: Option<Option<Part>>,
     /// True once an item has been written, so that further ones follow a comma.
     has_items: bool,
     has_started: bool,
@@ -117,15 +125,33 @@ pub struct ListParameters {
 impl<S: Source> Listing<S> {
     pub fn new(source: S, parameters: ListParameters) -> Self {
         let ListParameters { is_table, version, list, parts, limit } = parameters;
-        let (ahead, has_items, has_started, has_ended) = (VecDeque::new(), false, false, false);
-        Self { source, is_table, version, list, parts, ahead, remaining: limit, has_items, has_started, has_ended }
+        Self {
+            source,
+            is_table,
+            version,
+            list,
+            parts,
+            ahead: VecDeque::new(),
+            ready: Vec::new().into_iter(),
+            remaining: limit,
+            rest: None,
+            has_items: false,
+            has_started: false,
+            has_ended: false,
+        }
     }
 
     /// The next page of a part. Starts reading ahead.
     async fn page(&mut self, part: &Part) -> Result<Page<S::Item>, BoxError> {
         let read_ahead = match self.ahead.pop_front() {
             Some(pending) => Some(pending.await??),
-            None => None,
+            None => {
+                // With a limit, the other clusters may not be needed.
+                if self.remaining.is_none() {
+                    self.read_clusters_ahead(0, usize::MAX);
+                }
+                None
+            }
         };
         // The page may have been requested with a larger remaining limit.
         let fits = |page: &Page<S::Item>| self.remaining.is_none_or(|remaining| page.items.len() <= remaining);
@@ -143,26 +169,70 @@ impl<S: Source> Listing<S> {
             let pending = self.start_reading(&rest, want);
             self.ahead.push_front(pending);
         }
-        let clusters_ahead = self.ahead.len() - usize::from(page.next.is_some());
-        for index in clusters_ahead + 1..=self.source.clusters_ahead() {
+        self.read_clusters_ahead(self.ahead.len() - usize::from(page.next.is_some()), want);
+        Ok(page)
+    }
+
+    /// Starts to read the first pages of the next clusters; those of the first `started` are being read already.
+    fn read_clusters_ahead(&mut self, started: usize, want: usize) {
+        for index in started + 1..=self.source.clusters_ahead() {
             let Some(part) = self.parts.get(index).cloned() else { break };
             let pending = self.start_reading(&part, want);
             self.ahead.push_back(pending);
         }
-        Ok(page)
     }
 
     fn start_reading(&mut self, part: &Part, want: usize) -> PendingPage<S::Item> {
         AbortOnDropHandle::new(tokio::spawn(self.source.read(part, want)))
     }
 
-    fn write(&mut self, items: &[S::Item], out: &mut Vec<u8>) -> Result<(), Error> {
-        out.reserve(self.source.encoded_length(items));
-        for item in items {
+    /// Reads the next objects. Sets `rest` after the last ones.
+    async fn read_more(&mut self) -> Result<(), BoxError> {
+        let Some(part) = self.parts.front().cloned() else {
+            self.rest = Some(None);
+            return Ok(());
+        };
+        let page = match self.page(&part).await {
+            Ok(page) => page,
+            Err(error) => {
+                self.source.omit_part(&part, error)?;
+                match self.remaining {
+                    // The page ends before this part. The request for the next page reports the error.
+                    Some(_) => self.rest = Some(Some(part)),
+                    None => drop(self.parts.pop_front()),
+                }
+                return Ok(());
+            }
+        };
+        if let Some(remaining) = &mut self.remaining {
+            *remaining -= page.items.len().min(*remaining);
+        }
+        self.ready = page.items.into_iter();
+        let ends_cluster = page.next.is_none();
+        match page.next {
+            Some(next) => self.parts[0].after = next,
+            None => drop(self.parts.pop_front()),
+        }
+        if self.remaining == Some(0) {
+            let end = page.end.filter(|_| ends_cluster).map(|after| Part { after, ..part });
+            self.rest = Some(self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone())));
+        }
+        Ok(())
+    }
+
+    /// Writes objects that were read, up to the size of a piece.
+    fn write_ready(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(first) = self.ready.as_slice().first() {
+            // Similar objects are similarly long. The last one may end after the limit.
+            let length = self.source.encoded_length(first);
+            out.reserve(length.saturating_mul(self.ready.len()).min(PIECE_BYTES.saturating_add(length)));
+        }
+        while out.len() < PIECE_BYTES {
+            let Some(item) = self.ready.next() else { break };
             if std::mem::replace(&mut self.has_items, true) {
                 out.extend_from_slice(b",");
             }
-            self.source.write(item, out)?;
+            self.source.write(&item, out)?;
         }
         Ok(())
     }
@@ -189,41 +259,20 @@ impl<S: Source> BodySource for Listing<S> {
         if !std::mem::replace(&mut self.has_started, true) {
             out.extend_from_slice(if self.is_table { b"{\"rows\":[" } else { b"{\"items\":[" });
         }
-        let rest = loop {
-            let Some(part) = self.parts.front().cloned() else { break None };
-            let page = match self.page(&part).await {
-                Ok(page) => page,
-                Err(error) => {
-                    self.source.omit_part(&part, error)?;
-                    if self.remaining.is_some() {
-                        // The page ends before this part. The request for the next page reports the error.
-                        break Some(part);
-                    }
-                    self.parts.pop_front();
-                    continue;
+        loop {
+            let has_ready = !self.ready.as_slice().is_empty();
+            self.write_ready(&mut out)?;
+            match self.rest.take_if(|_| self.ready.as_slice().is_empty()) {
+                Some(rest) => {
+                    self.finish(rest.as_ref(), &mut out)?;
+                    self.has_ended = true;
+                    return Ok(Some(out.into()));
                 }
-            };
-            self.write(&page.items, &mut out)?;
-            let sent = page.items.len();
-            if let Some(remaining) = &mut self.remaining {
-                *remaining -= sent.min(*remaining);
+                // The client need not wait for the next page.
+                None if has_ready => return Ok(Some(out.into())),
+                None => self.read_more().await?,
             }
-            let ends_cluster = page.next.is_none();
-            match page.next {
-                Some(next) => self.parts[0].after = next,
-                None => drop(self.parts.pop_front()),
-            }
-            if self.remaining == Some(0) {
-                let end = page.end.filter(|_| ends_cluster).map(|after| Part { after, ..part });
-                break self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone()));
-            }
-            if sent > 0 {
-                return Ok(Some(out.into()));
-            }
-        };
-        self.finish(rest.as_ref(), &mut out)?;
-        self.has_ended = true;
-        Ok(Some(out.into()))
+        }
     }
 }
 
@@ -262,8 +311,8 @@ mod tests {
             self.ahead
         }
 
-        fn encoded_length(&self, items: &[String]) -> usize {
-            items.len()
+        fn encoded_length(&self, item: &String) -> usize {
+            item.len()
         }
 
         fn write(&mut self, item: &String, out: &mut Vec<u8>) -> Result<(), Error> {
@@ -358,6 +407,67 @@ mod tests {
         let token = list["metadata"]["continue"].as_str().unwrap();
         let token = Continue::decode(token, ListId::new(&"numbers")).unwrap();
         assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
+    }
+
+    /// One page of strings of this length.
+    struct Strings {
+        count: usize,
+        length: usize,
+    }
+
+    impl Source for Strings {
+        type Item = String;
+
+        fn read(&mut self, _part: &Part, want: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
+            let items = vec![json!("x".repeat(self.length)).to_string(); self.count.min(want)];
+            futures::future::ready(Ok(Page { items, next: None, end: None })).boxed()
+        }
+
+        fn clusters_ahead(&self) -> usize {
+            0
+        }
+
+        fn encoded_length(&self, item: &String) -> usize {
+            item.len()
+        }
+
+        fn write(&mut self, item: &String, out: &mut Vec<u8>) -> Result<(), Error> {
+            out.extend_from_slice(item.as_bytes());
+            Ok(())
+        }
+
+        fn omit_part(&mut self, _part: &Part, error: BoxError) -> Result<(), BoxError> {
+            Err(error)
+        }
+
+        fn trailing_fields(&self, metadata: Value) -> Value {
+            json!({"metadata": metadata})
+        }
+    }
+
+    #[rstest::rstest]
+    #[case::none(0, 10, 1)]
+    #[case::short(100, 10, 1)]
+    #[case::several_pieces(100, 10_000, 8)]
+    #[case::long(3, 2 * PIECE_BYTES, 3)]
+    #[tokio::test]
+    async fn a_page_is_sent_in_small_pieces(#[case] count: usize, #[case] length: usize, #[case] pieces: usize) {
+        let parameters = ListParameters {
+            is_table: false,
+            version: CompositeVersion::default(),
+            list: ListId::new(&"strings"),
+            parts: VecDeque::from([Part::all(cluster("m1"))]),
+            limit: Some(count.max(1)),
+        };
+        let mut listing = Listing::new(Strings { count, length }, parameters);
+        let (mut text, mut sent) = (Vec::new(), 0);
+        while let Some(piece) = listing.next().await.unwrap() {
+            assert!(piece.len() < PIECE_BYTES + length + 200, "{}", piece.len());
+            text.extend_from_slice(&piece);
+            sent += 1;
+        }
+        let list: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!((list["items"].as_array().unwrap().len(), sent), (count, pieces));
     }
 
     #[test]

@@ -14,13 +14,14 @@ const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-async fn fetch(world: &World, everywhere: bool, name: &str, accept: &str) -> (u16, Value) {
+/// Lists the ConfigMaps, or gets the one with this name, through `clusters/*` or the fleet-wide proxy.
+async fn fetch(world: &World, through_wildcard: bool, name: &str, accept: &str) -> (u16, Value) {
     let (path, query) = match name {
         "" => (CONFIG_MAPS.to_owned(), LABELLED),
         name => (format!("{CONFIG_MAPS}/{name}"), ""),
     };
     let request = request(Method::GET, query, accept, None);
-    read(match everywhere {
+    read(match through_wildcard {
         true => world.proxy.cluster("*", &admin(), &path, request).await,
         false => world.proxy.fleet_wide(&admin(), &path, request).await,
     })
@@ -36,27 +37,27 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
     let for_object =
         "you requested PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)";
     let accepted = "only the following media types are accepted: application/json";
-    for everywhere in [false, true] {
+    for through_wildcard in [false, true] {
         for accept in [LIST, &metadata_client] {
-            let (code, list) = fetch(&world, everywhere, "", accept).await;
+            let (code, list) = fetch(&world, through_wildcard, "", accept).await;
             assert_eq!((code, &list["kind"]), (200, &json!("PartialObjectMetadataList")), "{list}");
             let is_metadata = |item: &Value| item["kind"] == "PartialObjectMetadata" && item.get("data").is_none();
             let items = list["items"].as_array().unwrap();
             assert!(items.len() == 4 && items.iter().all(is_metadata), "{list}");
         }
         for (accept, message) in [(OBJECT, for_list), (PROTOBUF, accepted), ("text/plain", accepted)] {
-            let (code, status) = fetch(&world, everywhere, "", accept).await;
+            let (code, status) = fetch(&world, through_wildcard, "", accept).await;
             assert_eq!((code, &status["message"]), (406, &json!(message)), "{accept}");
         }
     }
-    for everywhere in [false, true] {
-        let (code, object) = fetch(&world, everywhere, "only-m1", OBJECT).await;
+    for through_wildcard in [false, true] {
+        let (code, object) = fetch(&world, through_wildcard, "only-m1", OBJECT).await;
         assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
         assert_eq!(names(&json!({"items": [object]})), ["m1/only-m1"]);
-        let (code, status) = fetch(&world, everywhere, "only-m1", LIST).await;
+        let (code, status) = fetch(&world, through_wildcard, "only-m1", LIST).await;
         assert_eq!((code, &status["message"]), (406, &json!(for_object)));
         for name in ["", "only-m1"] {
-            let (_, table) = fetch(&world, everywhere, name, TABLE).await;
+            let (_, table) = fetch(&world, through_wildcard, name, TABLE).await;
             let cells = &table["rows"].as_array().unwrap().last().unwrap()["cells"];
             assert_eq!(
                 (&table["columnDefinitions"][1]["name"], cells.as_array().unwrap().len()),
@@ -85,14 +86,14 @@ async fn all_events_of_a_watch_have_the_negotiated_form(
     #[case] accept: &str,
     #[case] object: &str,
     #[case] bookmark: &str,
-    #[values(false, true)] everywhere: bool,
+    #[values(false, true)] through_wildcard: bool,
 ) {
     let world = world().await;
-    let (_, list) = fetch(&world, everywhere, "", "application/json").await;
+    let (_, list) = fetch(&world, through_wildcard, "", "application/json").await;
     let watch = |query: &str, accept: &str| {
         let (proxy, request) = (world.proxy.clone(), request(Method::GET, query, accept, None));
         async move {
-            match everywhere {
+            match through_wildcard {
                 true => proxy.cluster("*", &admin(), CONFIG_MAPS, request).await,
                 false => proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await,
             }

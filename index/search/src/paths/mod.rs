@@ -31,6 +31,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Maximum number of concurrent requests for paths or blast radius; further ones are refused. Each may hold 200,000 objects in
+/// memory.
+pub const MAX_PATH_SEARCHES: usize = 8;
+/// Maximum number of concurrent search conditions that follow dependencies, each with as many objects; further ones wait. They
+/// are counted separately, so that slow path searches do not delay searches.
+pub const MAX_DEPENDENCY_SEARCHES: usize = 4;
 /// Maximum number of paths of an answer.
 pub const MAX_PATHS: usize = 10_000;
 /// Maximum number of objects of a closure in an answer; more are only counted.

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 use split::{Fields, Text};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// An object as it will be stored, not yet compressed. Times are Unix seconds.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub struct Draft {
     pub created: Option<i64>,
     pub deleting: Option<i64>,
     pub labels: BTreeMap<String, String>,
-    pub details: Details,
+    pub details: Arc<Details>,
     pub redacted: bool,
     pub body: Bytes,
 }
@@ -171,7 +172,7 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
         resource_version: owned(metadata.resource_version),
         generation: metadata.generation.unwrap_or_default(),
         labels: labels.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect(),
-        details: Details { owners: metadata.owners.unwrap_or_default(), printed },
+        details: Arc::new(Details { owners: metadata.owners.unwrap_or_default(), printed }),
         kind: kind.into_owned(),
         redacted,
         body: Bytes::from(body),

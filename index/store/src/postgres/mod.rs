@@ -33,10 +33,10 @@ use super::history;
 use super::labels::IndexedLabels;
 use super::notes;
 use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
-use super::rows::{Columns, OBJECT_COLUMNS, columns_without_body};
+use super::rows::{COLUMNS, Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
     Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
-    VersionExclusions, VersionFilter,
+    StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -59,6 +59,8 @@ const SCHEMA: &str = "crowsnest_cache";
 const CHANNEL: &str = "crowsnest_cache";
 /// SQL condition for [`VersionExclusions`]: excluded collections $5, limited collections $6, namespaces $7.
 const NOT_EXCLUDED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
+/// SQL condition for the labels of a scan.
+const HAS_LABELS: &str = "AND labels LIKE $5 ESCAPE '!'";
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write transaction.
@@ -140,6 +142,14 @@ impl PostgresStore {
             self.read_collections().await?;
         }
         Ok(rows)
+    }
+
+    /// The rows of a scan of a collection with these columns.
+    async fn fetch_scan(&self, range: &ScanRange<'_>, collection: i64, columns: &str) -> Result<Vec<PgRow>, Error> {
+        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(collection);
+        let query = query.bind(&range.namespace).bind(&range.name).bind(range.rows);
+        let query = if let Some(labels) = &range.labels { query.bind(&labels.pattern) } else { query };
+        self.fetch_collection_rows("cannot list records", collection, query).await
     }
 
     async fn fetch_first(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
@@ -248,11 +258,20 @@ impl Store for PostgresStore {
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
         let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
-        let query = query.bind(range.rows);
-        let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
-        let rows = self.fetch_collection_rows("cannot list records", id, query).await?;
-        range.collect_page(rows.iter().map(|row| self.catalog.decode_record(row, id)), keep)
+        self.catalog.collect_records(&range, id, &self.fetch_scan(&range, id, COLUMNS).await?, keep)
+    }
+
+    async fn objects(
+        &self,
+        scan: &Scan,
+        keep: &RecordFilter<'_>,
+        limit: usize,
+    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error> {
+        let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
+        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
+        let rows = self.fetch_scan(&range, id, OBJECT_COLUMNS).await?;
+        self.load_unknown(&rows).await?;
+        self.catalog.collect_objects(&range, id, &rows, keep)
     }
 
     async fn records_with_label(

@@ -399,7 +399,8 @@ async fn no_query_reads_whole_tables() {
     let connection: &mut PgConnection = connection.as_mut().unwrap();
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
-    let scans = [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 10).unwrap().sql());
+    let scans =
+        [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 10).unwrap().sql(super::COLUMNS, super::HAS_LABELS));
     let (of_key, deletions) = (history::versions_of_key(), history::filtered_versions(&VersionFilter::DELETED, ""));
     let [versions, without_excluded] = ["", super::NOT_EXCLUDED].map(|condition| {
         history::filtered_versions(&VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, condition)

@@ -6,16 +6,21 @@ use crate::check_report::CheckReport;
 use crate::codec::Codec;
 use crate::labels::IndexedLabels;
 use crate::rows::{Columns, OBJECT_COLUMNS};
-use crate::{Error, Seq};
+use crate::{Error, Seq, label_bits};
 use serde::Deserialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions, SqliteRow};
 use sqlx::{AssertSqlSafe, Connection, Row as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::Mutex;
 
 /// Rows per query.
 const ROWS: i64 = 500;
+
+/// Number of keys with several records. No index enforces that keys are unique.
+const REPEATED_KEYS: &str = "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY collection, namespace, name \
+    HAVING count(*) > 1)";
 
 /// Fields of a body that must equal its row.
 #[derive(Deserialize)]
@@ -54,8 +59,8 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
         let writer = Mutex::new(super::Writer { connection, latest: 0 });
         let catalog = Catalog::new(codec);
-        let store =
-            Self { writer, readers, gets: new_get_batcher(), catalog, indexed_labels: IndexedLabels::default() };
+        let (assigned, gets, indexed_labels) = (AtomicU64::default(), new_get_batcher(), IndexedLabels::default());
+        let store = Self { writer, assigned, readers, gets, catalog, indexed_labels };
         store.load().await?;
         Ok(store)
     }
@@ -88,15 +93,21 @@ impl SqliteStore {
         if !report.is_sound() {
             return Ok(());
         }
-        report.records = self.check_rows("records", "id", report).await?;
-        report.versions = self.check_rows("versions", "ended", report).await?;
+        let repeated = sqlx::query(REPEATED_KEYS).fetch_one(&self.readers).await.and_then(|row| row.try_get(0));
+        let repeated: i64 = repeated.map_err(|e| Error::store("cannot be read", e))?;
+        if repeated > 0 {
+            report.add_problem(format!("database: keys with several records: {repeated}"));
+        }
+        report.records = self.check_rows("records", "id", "label_bits", report).await?;
+        report.versions = self.check_rows("versions", "ended", "-1", report).await?;
         Ok(())
     }
 
-    /// Checks all rows of a table in key order; returns their number.
-    async fn check_rows(&self, table: &str, key: &str, report: &mut CheckReport) -> Result<u64, Error> {
+    /// Checks all rows of a table in key order; returns their number. `bits` is the SQL for their label bits.
+    async fn check_rows(&self, table: &str, key: &str, bits: &str, report: &mut CheckReport) -> Result<u64, Error> {
         let fail = |e| Error::store("cannot be read", e);
-        let sql = format!("SELECT {OBJECT_COLUMNS}, {key} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2");
+        let sql =
+            format!("SELECT {OBJECT_COLUMNS}, {key}, {bits} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2");
         let (mut after, mut count) = (0_i64, 0);
         loop {
             let rows = sqlx::query(AssertSqlSafe(sql.clone())).bind(after).bind(ROWS);
@@ -115,6 +126,10 @@ impl SqliteStore {
 
     fn check_row(&self, row: &SqliteRow) -> Result<(), String> {
         let object = self.catalog.decode_object(row).map_err(|error| error.chain())?;
+        let bits = label_bits::of_labels(&object.record.labels);
+        if row.number(16).map_err(|error| error.to_string())? & bits != bits {
+            return Err("its label bits lack a label".to_owned());
+        }
         let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
         let (inside, record) = (body.metadata, &object.record);
         let is_equal = *inside.name == *record.key.name

@@ -8,6 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteExecutor;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl SqliteStore {
     pub(super) async fn load(&self) -> Result<(), Error> {
@@ -23,6 +24,7 @@ impl SqliteStore {
             self.catalog.codec.install(id, &kind, &dictionary);
         }
         writer.latest = newest(&mut writer.connection).await?.0;
+        self.assigned.store(writer.latest, Ordering::Release);
         drop(writer);
         self.read_collections().await.map(drop)
     }

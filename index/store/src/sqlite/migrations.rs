@@ -6,12 +6,13 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
 
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     migration!("sqlite", "0001_objects"),
     migration!("sqlite", "0002_chosen_labels"),
     migration!("sqlite", "0003_versions"),
     migration!("sqlite", "0004_notes"),
     migration!("sqlite", "0005_shared_with"),
+    migration!("sqlite", "0006_label_bits"),
 ];
 
 /// The newest format that this version knows, which it writes.

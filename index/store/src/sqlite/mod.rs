@@ -1,10 +1,13 @@
 //! SQLite backend: one file with a write-ahead log, one write connection, several read connections.
 
 mod check;
+mod fetch;
 mod labels;
 mod load;
 pub(crate) mod migrations;
 mod prune;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use super::catalog::Catalog;
@@ -18,21 +21,21 @@ use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, columns_without_body};
 use super::{
     Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
-    VersionExclusions, VersionFilter,
+    StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{CacheOptions, Error, HistoryRetention};
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
-use sqlx::query::Query;
 use sqlx::sqlite::{
-    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
-    SqliteRow, SqliteSynchronous,
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
+    SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
+use sqlx::{AssertSqlSafe, Connection, Row as _, SqlitePool, SqliteTransaction};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use write::{save_latest, save_positions, save_progress};
@@ -62,6 +65,10 @@ const NOT_EXCLUDED: &str = "AND collection NOT IN (SELECT value FROM json_each($
 /// Maximum size in bytes of the write-ahead log after a large transaction.
 const JOURNAL_BYTES: &str = "67108864";
 
+/// Maximum number of rows between a connection's thread and the reader. With few, the two threads would have to wait
+/// for each other several times per page.
+const ROW_BUFFER: usize = 512;
+
 /// Maximum number of concurrent batches of [`Store::get`]. Reads of single objects are batched, because the round trip
 /// to SQLite's thread costs more than the read itself.
 const GET_BATCHES: usize = 2;
@@ -79,6 +86,9 @@ fn new_get_batcher() -> GetBatcher {
 /// The SQLite backend.
 pub struct SqliteStore {
     writer: Mutex<Writer>,
+    /// See [`Store::latest`]. Set before a transaction commits, so that it is never less than the seq of a change that
+    /// readers see, and read without waiting for the writer.
+    assigned: AtomicU64,
     readers: SqlitePool,
     gets: GetBatcher,
     catalog: Catalog,
@@ -87,7 +97,7 @@ pub struct SqliteStore {
 
 struct Writer {
     connection: SqliteConnection,
-    /// The newest seq assigned.
+    /// The newest seq assigned in a committed transaction.
     latest: u64,
 }
 
@@ -110,6 +120,7 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(Duration::from_secs(10))
             .statement_cache_capacity(64)
+            .row_buffer_size(ROW_BUFFER)
             .pragma("temp_store", "MEMORY")
             .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
@@ -123,44 +134,24 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new()
             .max_connections(options.sqlite_readers.max(1))
             .min_connections(1)
+            // A test before each query would be another round trip to the connection's thread. A connection whose
+            // thread ended is closed when it is returned.
+            .test_before_acquire(false)
             .connect_with(common.pragma("query_only", "ON"))
             .await
             .map_err(unusable)?;
         let writer = Mutex::new(Writer { connection, latest: 0 });
-        let store = Self { writer, readers, gets: new_get_batcher(), catalog: Catalog::new(codec), indexed_labels };
+        let (assigned, gets, catalog) = (AtomicU64::default(), new_get_batcher(), Catalog::new(codec));
+        let store = Self { writer, assigned, readers, gets, catalog, indexed_labels };
         store.load().await?;
         Ok(store)
     }
 
-    async fn fetch_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
-        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
-        rows.iter().map(|row| self.catalog.decode_version(row)).collect()
-    }
-
-    /// The rows of these keys, in their order; None for a key without a row.
-    async fn fetch_rows_by_keys(&self, keys: Vec<RowKey>) -> Result<Vec<Option<SqliteRow>>, Error> {
-        let fail = |e| Error::store("cannot read objects", e);
-        let parameters: Vec<_> =
-            keys.iter().map(|(collection, namespace, name)| (collection, &**namespace, &**name)).collect();
-        let parameters = write::json(&parameters, "list of names")?;
-        let sql = AssertSqlSafe(format!(
-            "SELECT {OBJECT_COLUMNS}, position FROM (SELECT key AS position, value ->> 0 AS c, value ->> 1 AS s, value ->> 2 AS n \
-                FROM json_each(?)) CROSS JOIN records ON collection = c AND namespace = s AND name = n"
-        ));
-        let mut found: Vec<Option<SqliteRow>> = keys.iter().map(|_| None).collect();
-        for row in sqlx::query(sql).bind(parameters).fetch_all(&self.readers).await.map_err(fail)? {
-            let position: i64 = row.try_get("position").map_err(fail)?;
-            if let Some(slot) = usize::try_from(position).ok().and_then(|position| found.get_mut(position)) {
-                *slot = Some(row);
-            }
-        }
-        Ok(found)
-    }
-
-    async fn fetch_objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
-        let fail = |e| Error::store("cannot read objects", e);
-        let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
-        rows.iter().map(|row| self.catalog.decode_object(row)).collect()
+    /// Commits a transaction that assigned the seqs after `latest`, up to `assigned`. If it fails, no change has them, so
+    /// [`Store::latest`] must not report them: readers would wait for them.
+    async fn commit(&self, transaction: SqliteTransaction<'_>, latest: u64, assigned: u64) -> Result<(), sqlx::Error> {
+        self.assigned.store(assigned, Ordering::Release);
+        transaction.commit().await.inspect_err(|_| self.assigned.store(latest, Ordering::Release))
     }
 }
 
@@ -189,7 +180,7 @@ impl Store for SqliteStore {
         if sequence.seq != latest {
             save_latest(&mut transaction, sequence.seq).await?;
         }
-        transaction.commit().await.map_err(fail)?;
+        self.commit(transaction, latest, sequence.seq).await.map_err(fail)?;
         writer.latest = sequence.seq;
         targets.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
         Ok(changes)
@@ -214,7 +205,8 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot drop a collection", e);
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
-        let mut sequence = Sequence { seq: writer.latest, now_ms };
+        let latest = writer.latest;
+        let mut sequence = Sequence { seq: latest, now_ms };
         let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
@@ -229,7 +221,7 @@ impl Store for SqliteStore {
             scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
         sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
         save_latest(&mut transaction, sequence.seq).await?;
-        transaction.commit().await.map_err(fail)?;
+        self.commit(transaction, latest, sequence.seq).await.map_err(fail)?;
         writer.latest = sequence.seq;
         Ok(changes)
     }
@@ -247,14 +239,20 @@ impl Store for SqliteStore {
         keep: &RecordFilter<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
-        let fail = |e| Error::store("cannot list records", e);
         let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
         let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        let query = sqlx::query(AssertSqlSafe(range.sql())).bind(id).bind(&range.namespace).bind(&range.name);
-        let query = query.bind(range.rows);
-        let query = if let Some(labels) = &range.labels { query.bind(labels) } else { query };
-        let rows = query.fetch_all(&self.readers).await.map_err(fail)?;
-        range.collect_page(rows.iter().map(|row| self.catalog.decode_record(row, id)), keep)
+        self.catalog.collect_records(&range, id, &self.fetch_scan(&range, id, COLUMNS).await?, keep)
+    }
+
+    async fn objects(
+        &self,
+        scan: &Scan,
+        keep: &RecordFilter<'_>,
+        limit: usize,
+    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error> {
+        let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
+        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
+        self.catalog.collect_objects(&range, id, &self.fetch_scan(&range, id, OBJECT_COLUMNS).await?, keep)
     }
 
     async fn records_with_label(
@@ -313,7 +311,7 @@ impl Store for SqliteStore {
     }
 
     async fn latest(&self) -> Result<Seq, Error> {
-        Ok(Seq(self.writer.lock().await.latest))
+        Ok(Seq(self.assigned.load(Ordering::Acquire)))
     }
 
     async fn identity(&self) -> Result<String, Error> {

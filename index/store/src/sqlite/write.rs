@@ -3,6 +3,7 @@
 use super::{SqliteStore, json_ids, labels};
 use crate::Error;
 use crate::decide::{BatchDecision, Put, Sequence, Target};
+use crate::label_bits;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows;
 use crate::{Batch, Progress, Step};
@@ -16,10 +17,10 @@ use std::sync::{Arc, LazyLock};
 const INSERT_SIZES: [usize; 3] = [128, 16, 1];
 static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
     INSERT_SIZES.map(|size| {
-        let row = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+        let row = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
         let sql = format!(
             "INSERT OR REPLACE INTO records (id, collection, namespace, name, seq, uid, resource_version, generation, \
-             created, deleting, changed_at, labels, header, dictionary, body) VALUES {}",
+             created, deleting, changed_at, labels, header, dictionary, body, label_bits) VALUES {}",
             vec![row; size].join(",")
         );
         (size, sql.into())
@@ -92,7 +93,11 @@ impl SqliteStore {
         let mut decision = BatchDecision::default();
         for step in steps {
             let (namespace, name) = step.key();
-            let previous = current.remove(&(namespace.to_owned(), name.to_owned()));
+            // While a collection is filled, there are none.
+            let previous = match current.is_empty() {
+                true => None,
+                false => current.remove(&(namespace.to_owned(), name.to_owned())),
+            };
             decision.add_step(target, step, previous, sequence);
         }
         self.execute_decision(connection, decision, sequence.now_ms).await
@@ -173,7 +178,8 @@ async fn insert(connection: &mut SqliteConnection, mut puts: &[Put<'_>], now_ms:
                     .bind(labels)
                     .bind(header)
                     .bind(packed.dictionary)
-                    .bind(packed.bytes.clone());
+                    .bind(packed.bytes.clone())
+                    .bind(label_bits::of_labels(&draft.labels));
             }
             query.execute(&mut *connection).await.map_err(|e| Error::store("cannot write records", e))?;
         }

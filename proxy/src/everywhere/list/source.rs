@@ -116,7 +116,7 @@ impl Source for LiveMembers {
         if self.is_limited { 0 } else { MEMBERS_AHEAD }
     }
 
-    fn encoded_length(&self, _items: &[Item]) -> usize {
+    fn encoded_length(&self, _item: &Item) -> usize {
         0
     }
 

@@ -69,7 +69,7 @@ fn collect_segment(
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
         // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {
-            found.remaining = best.left();
+            found.remaining = best.remaining();
         }
         found.hits = best.into_hits()?;
     }

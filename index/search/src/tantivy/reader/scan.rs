@@ -10,7 +10,7 @@ use crate::plan::predicate::Match;
 use crate::plan::sort::{Ranked, Sort, compare};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::doc_sets::{PreparedQuery, SegmentMatches};
-use crate::tantivy::reader::top_hits::{TopHitsCollector, scores};
+use crate::tantivy::reader::top_hits::{TopHitsCollector, with_scores};
 use crate::tantivy::segments::{Segment, Snapshot};
 use crate::tantivy::terms::EvaluationError;
 use crowsnest_store::{Error, Seq};
@@ -154,7 +154,7 @@ fn sort_into_runs(
         return Ok(Some(Vec::new()));
     }
     let best = TopHitsCollector::new(&segment.data, &snapshot.values, request)?;
-    let all = scores(docs, scored, segment.data.max_doc());
+    let all = with_scores(docs, scored, segment.data.max_doc());
     let mut runs = Vec::with_capacity(all.len().div_ceil(RUN_LENGTH));
     for run in all.chunks(RUN_LENGTH) {
         if Instant::now() > deadline {

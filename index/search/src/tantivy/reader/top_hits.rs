@@ -1,4 +1,4 @@
-//! Selects the top hits of a segment in the requested order.
+//! Collects the top hits of a segment in the requested order.
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
@@ -12,11 +12,12 @@ use std::time::Instant;
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score};
 
-/// Maximum number of classes of documents with equal scores.
+/// Maximum number of [`Classes`], which group documents of equal score.
 const MAX_CLASSES: usize = 32;
 /// Number of consecutive documents between checks of the deadline.
 const DEADLINE_CHECK_BLOCK: usize = 1_024;
 
+/// Source of a document's values in one sort column.
 enum SortColumn {
     Score,
     Number(Column<i64>),
@@ -28,56 +29,60 @@ enum SortColumn {
 struct ClusterRanking {
     /// Distinct values of the property in ascending order.
     texts: Vec<String>,
-    /// Position of each cluster's value in `texts`, by the cluster's number in [`FacetValues`].
-    places: Vec<Option<u64>>,
+    /// Index of each cluster's value in `texts`, by the cluster's number in [`FacetValues`].
+    ordinals: Vec<Option<u64>>,
 }
 
 impl ClusterRanking {
-    fn new(of: ClusterProperty, request: &TopHitsRequest, values: &FacetValues) -> Self {
-        let known = request.facts.clusters.iter();
-        let known: HashMap<&str, &str> =
-            known.filter_map(|cluster| Some((cluster.name.as_str(), of.value_of(cluster)?))).collect();
-        let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
+    fn new(property: ClusterProperty, request: &TopHitsRequest, values: &FacetValues) -> Self {
+        let clusters = request.facts.clusters.iter();
+        let text_by_cluster: HashMap<&str, &str> =
+            clusters.filter_map(|cluster| Some((cluster.name.as_str(), property.value_of(cluster)?))).collect();
+        let mut texts: Vec<String> = text_by_cluster.values().map(|text| (*text).to_owned()).collect();
         texts.sort_unstable();
         texts.dedup();
         let names = values.column(Facet::Cluster);
         let ordinal = |number: u32| {
-            let text = known.get(&**names.text(number)?)?;
-            texts.iter().position(|other| other == text).map(|at| at as u64)
+            let text = text_by_cluster.get(&**names.text(number)?)?;
+            texts.iter().position(|other| other == text).map(|index| index as u64)
         };
-        let places = (0..u32::try_from(names.count()).unwrap_or(NONE)).map(ordinal).collect();
-        Self { texts, places }
+        let ordinals = (0..u32::try_from(names.count()).unwrap_or(NONE)).map(ordinal).collect();
+        Self { texts, ordinals }
     }
 
     fn ordinal(&self, cluster: u32) -> Option<u64> {
-        self.places.get(cluster as usize).copied().flatten()
+        self.ordinals.get(cluster as usize).copied().flatten()
     }
 }
 
 /// Sort key of one column: missing values last, then ascending.
 type SortKey = (bool, u64);
 
-/// Position within a segment; smaller is better, so the top of the heap is the worst kept hit. Ordinals are
-/// doubled, so that values outside the segment fall between two of them.
+/// A document with its position in the order of hits. Better hits are smaller, so the top of the heap is the worst kept
+/// hit. Ordinals are doubled, so that values that do not occur in the segment fall between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: [SortKey; MAX_COLUMNS],
+    /// Doubled ordinal of the name.
     name: u64,
     id: u64,
     doc: DocId,
-    score: u32,
+    /// The score in the form of [`to_ordered_bits`].
+    score_bits: u32,
 }
 
 /// Collects the best hits of one segment.
 pub struct TopHitsCollector<'s> {
     data: &'s SegmentData,
+    /// Sort columns; true: descending.
     sort: Vec<(SortColumn, bool)>,
     by_relevance: bool,
+    /// Last hit of the previous page.
     after: Option<Candidate>,
     /// Number of hits to keep.
-    most: usize,
+    limit: usize,
     best: BinaryHeap<Candidate>,
-    left: u64,
+    remaining: u64,
 }
 
 /// Maps floats to integers of the same order.
@@ -94,7 +99,7 @@ fn to_ordered_integer(value: i64) -> u64 {
     (value as u64) ^ (1 << 63)
 }
 
-/// The doubled ordinal.
+/// Doubles an ordinal: the even numbers are for values that lie between two ordinals.
 fn double_ordinal(ordinal: u64) -> u64 {
     2 * ordinal + 1
 }
@@ -113,13 +118,13 @@ fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
     })
 }
 
-/// The first string of each document.
+/// Returns the first string of each document.
 fn first_texts(
     column: Option<&StrColumn>,
     docs: impl Iterator<Item = DocId>,
 ) -> std::io::Result<HashMap<DocId, String>> {
     let Some(column) = column else { return Ok(HashMap::new()) };
-    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first(Some(column), doc)?, doc))).collect();
+    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first_ordinal(Some(column), doc)?, doc))).collect();
     found.sort_unstable();
     let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
     ordinals.dedup();
@@ -128,7 +133,8 @@ fn first_texts(
     Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
 }
 
-fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
+/// Ordinal of a document's first string.
+fn first_ordinal(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
     column.and_then(|column| column.ords().first(doc))
 }
 
@@ -144,21 +150,21 @@ impl<'s> TopHitsCollector<'s> {
                 SortBy::Relevance => SortColumn::Score,
                 SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
                 SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
-                SortBy::Cluster(of) => SortColumn::Cluster(ClusterRanking::new(of, request, values)),
+                SortBy::Cluster(property) => SortColumn::Cluster(ClusterRanking::new(property, request, values)),
             };
             Ok((column, sort.descending))
         };
         let sort = request.sort.iter().take(MAX_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
         let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
         let best = BinaryHeap::new();
-        let mut this = Self { data, sort, by_relevance, after: None, most: request.keep, best, left: 0 };
-        this.after = request.after.as_ref().map(|after| this.bound(after)).transpose()?;
-        Ok(this)
+        let mut collector = Self { data, sort, by_relevance, after: None, limit: request.keep, best, remaining: 0 };
+        collector.after = request.after.as_ref().map(|after| collector.bound(after)).transpose()?;
+        Ok(collector)
     }
 
-    /// Number of hits after the previous page.
-    pub fn left(&self) -> u64 {
-        self.left
+    /// Number of hits after the previous page. On the first page, documents that were skipped are not counted.
+    pub fn remaining(&self) -> u64 {
+        self.remaining
     }
 
     /// Offers documents with their scores. Returns false after the deadline.
@@ -190,17 +196,17 @@ impl<'s> TopHitsCollector<'s> {
 
     /// True if a hit with this score can still be among the best.
     fn accepts(&self, score: Score) -> bool {
-        let better = |worst: &Candidate| to_ordered_bits(score) >= worst.score;
+        let better = |worst: &Candidate| to_ordered_bits(score) >= worst.score_bits;
         !self.by_relevance
             || self.after.is_some()
-            || self.best.len() < self.most
+            || self.best.len() < self.limit
             || self.best.peek().is_some_and(better)
     }
 
     /// True if, for documents of equal score, walking in name order finds the best ones sooner than visiting all.
     fn should_walk_names(&self, class: &DocSet, classes: &Classes<'_>) -> bool {
         let (max_doc, all) = (u64::from(self.data.max_doc()), class.len(self.data.max_doc()));
-        let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
+        let expected = (self.limit as u64).saturating_mul(max_doc) / all.max(1);
         self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
     }
 
@@ -217,11 +223,10 @@ impl<'s> TopHitsCollector<'s> {
             let name = self.data.column(Facet::Name).first(*doc);
             // Several documents may have the same name.
             if last != Some(name)
-                && self.best.len() >= self.most
-                && self
-                    .best
-                    .peek()
-                    .is_none_or(|worst| (worst.score, self.name(*doc)) > (to_ordered_bits(score), worst.name))
+                && self.best.len() >= self.limit
+                && self.best.peek().is_none_or(|worst| {
+                    (worst.score_bits, self.name_position(*doc)) > (to_ordered_bits(score), worst.name)
+                })
             {
                 return true;
             }
@@ -235,8 +240,8 @@ impl<'s> TopHitsCollector<'s> {
         self.data.column(Facet::Cluster).first(doc)
     }
 
-    /// Position of a document's name in the segment.
-    fn name(&self, doc: DocId) -> u64 {
+    /// Doubled ordinal of a document's name in the segment; the maximum for a document without a name.
+    fn name_position(&self, doc: DocId) -> u64 {
         match self.data.column(Facet::Name).first(doc) {
             NONE => u64::MAX,
             ordinal => double_ordinal(ordinal.into()),
@@ -245,10 +250,10 @@ impl<'s> TopHitsCollector<'s> {
 
     /// Keeps a document if it is among the best.
     fn offer(&mut self, doc: DocId, score: Score) {
-        let name = self.name(doc);
-        let full = self.best.len() >= self.most;
+        let name = self.name_position(doc);
+        let full = self.best.len() >= self.limit;
         if self.by_relevance && self.after.is_none() && full {
-            let worse = |worst: &Candidate| (worst.score, name) > (to_ordered_bits(score), worst.name);
+            let worse = |worst: &Candidate| (worst.score_bits, name) > (to_ordered_bits(score), worst.name);
             if self.best.peek().is_none_or(worse) {
                 return;
             }
@@ -259,11 +264,11 @@ impl<'s> TopHitsCollector<'s> {
             return;
         }
         let Some(id) = self.data.ids.first(doc) else { return };
-        let candidate = Candidate { rank, name, id, doc, score: to_ordered_bits(score) };
+        let candidate = Candidate { rank, name, id, doc, score_bits: to_ordered_bits(score) };
         if self.after.is_some_and(|after| candidate <= after) {
             return;
         }
-        self.left += 1;
+        self.remaining += 1;
         if !full {
             self.best.push(candidate);
         } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
@@ -272,11 +277,11 @@ impl<'s> TopHitsCollector<'s> {
         }
     }
 
-    /// Converts a global position to a bound in this segment.
+    /// Converts a position in the order of all segments to a bound in this segment.
     fn bound(&self, cursor: &SortPosition) -> tantivy::Result<Candidate> {
         let mut rank = [(false, 0); MAX_COLUMNS];
-        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&cursor.ranks) {
-            *into = match (column, value) {
+        for ((key, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&cursor.ranks) {
+            *key = match (column, value) {
                 (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!to_ordered_bits(*score))),
                 (SortColumn::Number(_), Rank::Number(Some(number))) => {
                     sort_key(to_ordered_integer(*number), *descending)
@@ -284,10 +289,10 @@ impl<'s> TopHitsCollector<'s> {
                 (SortColumn::Text(column), Rank::Text(Some(text))) => {
                     sort_key(position(column.as_ref(), text)?, *descending)
                 }
-                (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
-                    // A removed value falls between two others.
-                    let bound = match of.texts.binary_search(text) {
-                        Ok(at) => double_ordinal(at as u64),
+                (SortColumn::Cluster(ranking), Rank::Text(Some(text))) => {
+                    // A value that no cluster has any more lies between two others.
+                    let bound = match ranking.texts.binary_search(text) {
+                        Ok(index) => double_ordinal(index as u64),
                         Err(next) => 2 * next as u64,
                     };
                     sort_key(bound, *descending)
@@ -299,38 +304,38 @@ impl<'s> TopHitsCollector<'s> {
             Ok(ordinal) => double_ordinal(ordinal.into()),
             Err(next) => 2 * u64::from(next),
         };
-        Ok(Candidate { rank, name, id: cursor.id, doc: DocId::MAX, score: u32::MAX })
+        Ok(Candidate { rank, name, id: cursor.id, doc: DocId::MAX, score_bits: u32::MAX })
     }
 
     fn rank(&self, doc: DocId, score: Score) -> [SortKey; MAX_COLUMNS] {
         let mut rank = [(false, 0); MAX_COLUMNS];
-        for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
+        for (key, (column, descending)) in rank.iter_mut().zip(&self.sort) {
             let value = match column {
-                // Highest first is descending.
+                // Higher scores are first in either direction.
                 SortColumn::Score => Some((false, u64::from(!to_ordered_bits(score)))),
                 SortColumn::Number(column) => {
                     column.first(doc).map(|value| sort_key(to_ordered_integer(value), *descending))
                 }
                 SortColumn::Text(column) => {
-                    first(column.as_ref(), doc).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
+                    first_ordinal(column.as_ref(), doc).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
                 }
-                SortColumn::Cluster(of) => {
-                    of.ordinal(self.cluster(doc)).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
+                SortColumn::Cluster(ranking) => {
+                    ranking.ordinal(self.cluster(doc)).map(|ordinal| sort_key(double_ordinal(ordinal), *descending))
                 }
             };
-            *into = value.unwrap_or((true, 0));
+            *key = value.unwrap_or((true, 0));
         }
         rank
     }
 
-    /// The kept hits with their global positions.
+    /// Returns the kept hits, unsorted, with their positions in the order of all segments.
     pub fn into_hits(self) -> tantivy::Result<Vec<Ranked>> {
-        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score)));
-        self.hits(&kept.collect::<Vec<_>>())
+        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score_bits)));
+        self.to_hits(&kept.collect::<Vec<_>>())
     }
 
-    /// Hits with their global positions, of documents with their ids and scores.
-    fn hits(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
+    /// Converts documents with their ids and scores to hits with positions in the order of all segments.
+    fn to_hits(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let texts = self.sort.iter().map(|(column, _)| match column {
             SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
             _ => Ok(HashMap::new()),
@@ -341,9 +346,9 @@ impl<'s> TopHitsCollector<'s> {
                 SortColumn::Score => Rank::Score(*score),
                 SortColumn::Number(column) => Rank::Number(column.first(*doc)),
                 SortColumn::Text(_) => Rank::Text(texts.get(doc).cloned()),
-                SortColumn::Cluster(of) => {
-                    let ordinal = of.ordinal(self.cluster(*doc));
-                    Rank::Text(ordinal.and_then(|ordinal| of.texts.get(ordinal as usize).cloned()))
+                SortColumn::Cluster(ranking) => {
+                    let ordinal = ranking.ordinal(self.cluster(*doc));
+                    Rank::Text(ordinal.and_then(|ordinal| ranking.texts.get(ordinal as usize).cloned()))
                 }
             });
             let name = self.data.names.get(self.data.column(Facet::Name).first(*doc));
@@ -353,31 +358,31 @@ impl<'s> TopHitsCollector<'s> {
         Ok(docs.iter().map(hit).collect())
     }
 
-    /// The documents after the previous page, sorted, up to the limit.
+    /// Returns the documents after the previous page, sorted, up to the limit.
     pub fn sort(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
         let candidate = |(doc, score): &(DocId, Score)| {
-            let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.data.ids.first(*doc)?);
-            Some(Candidate { rank, name, id, doc: *doc, score: to_ordered_bits(*score) })
+            let (rank, name, id) = (self.rank(*doc, *score), self.name_position(*doc), self.data.ids.first(*doc)?);
+            Some(Candidate { rank, name, id, doc: *doc, score_bits: to_ordered_bits(*score) })
         };
-        let behind = |candidate: &Candidate| self.after.is_none_or(|after| *candidate > after);
-        let mut all: Vec<Candidate> = docs.iter().filter_map(candidate).filter(behind).collect();
-        if (1..all.len()).contains(&self.most) {
-            all.select_nth_unstable(self.most - 1);
+        let is_after = |candidate: &Candidate| self.after.is_none_or(|after| *candidate > after);
+        let mut all: Vec<Candidate> = docs.iter().filter_map(candidate).filter(is_after).collect();
+        if (1..all.len()).contains(&self.limit) {
+            all.select_nth_unstable(self.limit - 1);
         }
-        all.truncate(self.most);
+        all.truncate(self.limit);
         all.sort_unstable();
-        all.into_iter().map(|candidate| (candidate.doc, from_ordered_bits(candidate.score))).collect()
+        all.into_iter().map(|candidate| (candidate.doc, from_ordered_bits(candidate.score_bits))).collect()
     }
 
-    /// Hits with their global positions, in the order of the documents.
+    /// Converts documents to hits with positions in the order of all segments; keeps the order of the documents.
     pub fn hits_in_order(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.data.ids.first(*doc)?, *score)));
-        self.hits(&with_id.collect::<Vec<_>>())
+        self.to_hits(&with_id.collect::<Vec<_>>())
     }
 }
 
-/// The documents with their scores.
-pub fn scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
+/// Returns the documents with their scores, unsorted.
+pub fn with_scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
     let classes = Classes::new(docs, scored, max_doc);
     let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
     for (class, score) in &classes.all {
@@ -389,7 +394,7 @@ pub fn scores(docs: &DocSet, scored: &[(DocSet, Score)], max_doc: DocId) -> Vec<
     all
 }
 
-/// The strings of ascending ordinals. Individual lookups would each decompress a block.
+/// Reads the strings of ascending ordinals in one pass: individual lookups would each decompress a block.
 fn read_texts(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
     let mut texts = Vec::with_capacity(ordinals.len());
     let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
@@ -400,7 +405,7 @@ fn read_texts(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<Strin
 /// Documents grouped by their total score.
 struct Classes<'q> {
     all: Vec<(DocSet, Score)>,
-    /// Sets that would create too many classes; documents are looked up in them individually.
+    /// Sets that would create too many classes; their scores are added for each document.
     rest: &'q [(DocSet, Score)],
 }
 
@@ -447,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_ordered_as_integers() {
+    fn integers_are_in_the_order_of_their_floats() {
         let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
         assert!(
             scores
