@@ -11,6 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
 };
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
@@ -65,6 +66,42 @@ async fn namespaces_are_deleted_after_their_content() {
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     maps.patch("held", &PatchParams::default(), &release).await.unwrap();
     await_condition(namespaces.clone(), "shop", |n: Option<&Namespace>| n.is_none()).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+/// Nothing is deleted that could not be listed.
+#[tokio::test]
+async fn namespaces_wait_for_aggregated_apis_without_a_server() {
+    let (server, client) = start(Controllers::default()).await;
+    let services: Api<APIService> = Api::all(client.clone());
+    let name = "v1alpha1.absent.example.com";
+    let spec = json!({"group": "absent.example.com", "version": "v1alpha1", "groupPriorityMinimum": 100, "versionPriority": 10,
+        "insecureSkipTLSVerify": true, "service": {"name": "absent", "namespace": "default"}});
+    create(&services, json!({"metadata": {"name": name}, "spec": spec})).await;
+    let is_unavailable = |service: Option<&APIService>| {
+        let conditions = service.and_then(|s| s.status.as_ref()).and_then(|s| s.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| c.type_ == "Available" && c.status == "False")
+    };
+    await_condition(services.clone(), name, is_unavailable).await.unwrap();
+
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": "doomed"}})).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "doomed");
+    create(&maps, json!({"metadata": {"name": "content"}})).await;
+    namespaces.delete("doomed", &DeleteParams::default()).await.unwrap();
+    let reports_discovery = |namespace: Option<&Namespace>| {
+        let conditions = namespace.and_then(|n| n.status.as_ref()).and_then(|s| s.conditions.as_ref());
+        conditions.into_iter().flatten().any(|c| {
+            (c.type_.as_str(), c.status.as_str()) == ("NamespaceDeletionDiscoveryFailure", "True")
+                && c.reason.as_deref() == Some("DiscoveryFailed")
+                && c.message.as_deref().is_some_and(|message| message.contains("absent.example.com/v1alpha1"))
+        })
+    };
+    await_condition(namespaces.clone(), "doomed", reports_discovery).await.unwrap();
+    assert!(maps.get_opt("content").await.unwrap().is_none());
+
+    services.delete(name, &DeleteParams::default()).await.unwrap();
+    await_condition(namespaces, "doomed", |n: Option<&Namespace>| n.is_none()).await.unwrap();
     server.stop().await.unwrap();
 }
 

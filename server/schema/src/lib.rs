@@ -6,7 +6,8 @@
 //!
 //! Schemas of built-in kinds are in the committed [`schema_set::SchemaSet`] (`schemas/generate.py`), those of custom
 //! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `crd/` of the server).
-//! Descriptions stay compressed until an OpenAPI document is requested.
+//! Descriptions of built-in kinds stay compressed until an OpenAPI document is requested, schemas of custom resources
+//! until one of their objects is read or written ([`compressed::CompressedJson`]).
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub mod apply;
+pub mod compressed;
 pub mod decode;
 pub mod defaulting;
 pub mod formats;
@@ -112,6 +114,8 @@ pub struct Schema {
     pub is_atomic: bool,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub preserves_unknown_fields: bool,
+    /// `additionalProperties: true` of a custom resource: unknown fields are kept, but not the fields of objects in them.
+    pub prunes_unknown_objects: bool,
     /// `x-kubernetes-embedded-resource`.
     pub is_embedded_resource: bool,
     pub is_nullable: bool,

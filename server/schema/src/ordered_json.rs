@@ -121,57 +121,58 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, depth: usize) -> Result<Json, String> {
-        self.at += 1;
         let mut fields = Vec::new();
-        self.skip_space();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(Json::Object(fields));
-        }
-        loop {
-            self.skip_space();
-            if self.peek() != Some(b'"') {
-                return Err(self.unexpected("looking for beginning of object key string"));
+        self.elements(b'}', "after object key:value pair", |parser| {
+            if parser.peek() != Some(b'"') {
+                return Err(parser.unexpected("looking for beginning of object key string"));
             }
-            let key = self.string()?;
-            self.skip_space();
-            if self.peek() != Some(b':') {
-                return Err(self.unexpected("after object key"));
+            let key = parser.string()?;
+            parser.skip_space();
+            if parser.peek() != Some(b':') {
+                return Err(parser.unexpected("after object key"));
             }
-            self.at += 1;
-            self.skip_space();
-            fields.push((key, self.value(depth + 1, "looking for beginning of value")?));
-            self.skip_space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(Json::Object(fields));
-                }
-                _ => return Err(self.unexpected("after object key:value pair")),
-            }
-        }
+            parser.at += 1;
+            parser.skip_space();
+            fields.push((key, parser.value(depth + 1, "looking for beginning of value")?));
+            Ok(())
+        })?;
+        Ok(Json::Object(fields))
     }
 
     fn array(&mut self, depth: usize) -> Result<Json, String> {
-        self.at += 1;
         let mut items = Vec::new();
+        self.elements(b']', "after array element", |parser| {
+            items.push(parser.value(depth + 1, "looking for beginning of value")?);
+            Ok(())
+        })?;
+        Ok(Json::Array(items))
+    }
+
+    /// Reads the elements of an object or array, each by a function, and its end. `after_element` is the context of an
+    /// error behind an element.
+    fn elements(
+        &mut self,
+        end: u8,
+        after_element: &str,
+        mut element: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.at += 1;
         self.skip_space();
-        if self.peek() == Some(b']') {
+        if self.peek() == Some(end) {
             self.at += 1;
-            return Ok(Json::Array(items));
+            return Ok(());
         }
         loop {
             self.skip_space();
-            items.push(self.value(depth + 1, "looking for beginning of value")?);
+            element(self)?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
-                Some(b']') => {
+                Some(byte) if byte == end => {
                     self.at += 1;
-                    return Ok(Json::Array(items));
+                    return Ok(());
                 }
-                _ => return Err(self.unexpected("after array element")),
+                _ => return Err(self.unexpected(after_element)),
             }
         }
     }

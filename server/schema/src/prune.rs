@@ -7,14 +7,14 @@ use super::{Schema, Type};
 /// Removes unknown fields of structs, at any depth, and returns their paths (`spec.containers[0].bogus`).
 pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    prune_value(Some(schema), object, &mut String::new(), &mut unknown);
+    prune_value(Position::of(schema), object, &mut String::new(), &mut unknown);
     unknown
 }
 
 /// The paths that [`prune`] would remove; fields below them are not listed.
 pub fn unknown_fields(schema: &Schema, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    collect_unknown(Some(schema), object, &mut String::new(), &mut unknown);
+    collect_unknown(Position::of(schema), object, &mut String::new(), &mut unknown);
     unknown
 }
 
@@ -33,28 +33,57 @@ fn set_item_path(path: &mut String, length: usize, index: usize) {
     path.push_str(&format!("[{index}]"));
 }
 
+/// Position in a schema.
+#[derive(Clone, Copy)]
+struct Position<'s> {
+    /// `None` below a value of another type than the schema expects: no field is known, at any depth.
+    schema: Option<&'s Schema>,
+    /// True for items of a list that preserves unknown fields: their own unknown fields are kept, too.
+    is_open_item: bool,
+}
+
+impl<'s> Position<'s> {
+    const NOTHING: Self = Self { schema: None, is_open_item: false };
+
+    fn of(schema: &'s Schema) -> Self {
+        Self { schema: Some(schema), is_open_item: false }
+    }
+
+    /// The position of a field of an object with this schema; `None` if the field is unknown.
+    fn field(schema: &'s Schema, key: &str) -> Option<Self> {
+        match schema.child(key) {
+            Some(node) => Some(Self::of(node)),
+            None => schema.prunes_unknown_objects.then_some(Self::NOTHING),
+        }
+    }
+
+    /// True if unknown fields are kept.
+    fn is_open(self) -> bool {
+        self.is_open_item || self.schema.is_some_and(|schema| schema.preserves_unknown_fields)
+    }
+}
+
 /// The known fields of an object or list by its schema.
 enum KnownFields<'s> {
     /// Fields of this schema; others are unknown, or kept.
     Fields(&'s Schema),
-    /// Items of this schema.
-    Items(&'s Schema),
+    /// Items at this position.
+    Items(Position<'s>),
     /// No field is known, at any depth, because the schema expects a value of another type.
     Nothing,
     /// The value is not pruned.
     All,
 }
 
-fn known_fields<'s>(schema: Option<&'s Schema>, value: &Value) -> KnownFields<'s> {
-    let Some(schema) = schema else { return KnownFields::Nothing };
-    match value {
-        Value::Object(_) if schema.ty == Type::Object || !schema.properties.is_empty() => KnownFields::Fields(schema),
-        Value::Array(_) if schema.items.is_some() => {
-            schema.items.as_deref().map_or(KnownFields::All, KnownFields::Items)
+fn known_fields<'s>(position: Position<'s>, value: &Value) -> KnownFields<'s> {
+    let Some(schema) = position.schema else { return KnownFields::Nothing };
+    let is_open = position.is_open();
+    match (value, &schema.items) {
+        (Value::Object(_), _) if schema.ty == Type::Object || !schema.properties.is_empty() => {
+            KnownFields::Fields(schema)
         }
-        Value::Object(_) | Value::Array(_)
-            if !schema.preserves_unknown_fields && expects_another_type(schema, value) =>
-        {
+        (Value::Array(_), Some(items)) => KnownFields::Items(Position { schema: Some(items), is_open_item: is_open }),
+        (Value::Object(_) | Value::Array(_), _) if !is_open && expects_another_type(schema, value) => {
             KnownFields::Nothing
         }
         _ => KnownFields::All,
@@ -72,15 +101,15 @@ fn expects_another_type(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-fn collect_unknown(schema: Option<&Schema>, value: &Value, path: &mut String, unknown: &mut Vec<String>) {
+fn collect_unknown(position: Position<'_>, value: &Value, path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
-    match (value, known_fields(schema, value)) {
+    match (value, known_fields(position, value)) {
         (Value::Object(fields), KnownFields::Fields(schema)) => {
             for (key, child) in fields {
                 set_field_path(path, length, key);
-                match schema.child(key) {
-                    Some(node) => collect_unknown(Some(node), child, path, unknown),
-                    None if schema.preserves_unknown_fields => {}
+                match Position::field(schema, key) {
+                    Some(position) => collect_unknown(position, child, path, unknown),
+                    None if position.is_open() => {}
                     None => unknown.push(path.clone()),
                 }
             }
@@ -91,31 +120,33 @@ fn collect_unknown(schema: Option<&Schema>, value: &Value, path: &mut String, un
                 unknown.push(path.clone());
             }
         }
-        (Value::Array(items), KnownFields::Items(node)) => collect_unknown_in_items(Some(node), items, path, unknown),
-        (Value::Array(items), KnownFields::Nothing) => collect_unknown_in_items(None, items, path, unknown),
+        (Value::Array(items), KnownFields::Items(position)) => collect_unknown_in_items(position, items, path, unknown),
+        (Value::Array(items), KnownFields::Nothing) => {
+            collect_unknown_in_items(Position::NOTHING, items, path, unknown);
+        }
         _ => {}
     }
     path.truncate(length);
 }
 
-fn collect_unknown_in_items(schema: Option<&Schema>, items: &[Value], path: &mut String, unknown: &mut Vec<String>) {
+fn collect_unknown_in_items(position: Position<'_>, items: &[Value], path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
     for (index, item) in items.iter().enumerate() {
         set_item_path(path, length, index);
-        collect_unknown(schema, item, path, unknown);
+        collect_unknown(position, item, path, unknown);
     }
 }
 
-fn prune_value(schema: Option<&Schema>, value: &mut Value, path: &mut String, unknown: &mut Vec<String>) {
+fn prune_value(position: Position<'_>, value: &mut Value, path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
-    let known = known_fields(schema, value);
+    let known = known_fields(position, value);
     match (value, known) {
         (Value::Object(fields), KnownFields::Fields(schema)) => {
             fields.retain(|key, child| {
                 set_field_path(path, length, key);
-                match schema.child(key) {
-                    Some(node) => prune_value(Some(node), child, path, unknown),
-                    None if schema.preserves_unknown_fields => {}
+                match Position::field(schema, key) {
+                    Some(position) => prune_value(position, child, path, unknown),
+                    None if position.is_open() => {}
                     None => {
                         unknown.push(path.clone());
                         return false;
@@ -131,18 +162,18 @@ fn prune_value(schema: Option<&Schema>, value: &mut Value, path: &mut String, un
             }
             fields.clear();
         }
-        (Value::Array(items), KnownFields::Items(node)) => prune_items(Some(node), items, path, unknown),
-        (Value::Array(items), KnownFields::Nothing) => prune_items(None, items, path, unknown),
+        (Value::Array(items), KnownFields::Items(position)) => prune_items(position, items, path, unknown),
+        (Value::Array(items), KnownFields::Nothing) => prune_items(Position::NOTHING, items, path, unknown),
         _ => {}
     }
     path.truncate(length);
 }
 
-fn prune_items(schema: Option<&Schema>, items: &mut [Value], path: &mut String, unknown: &mut Vec<String>) {
+fn prune_items(position: Position<'_>, items: &mut [Value], path: &mut String, unknown: &mut Vec<String>) {
     let length = path.len();
     for (index, item) in items.iter_mut().enumerate() {
         set_item_path(path, length, index);
-        prune_value(schema, item, path, unknown);
+        prune_value(position, item, path, unknown);
     }
 }
 
@@ -162,6 +193,9 @@ mod tests {
     #[case::string_where_a_map_is_expected("zones", json!("x"), json!("x"), &[])]
     #[case::open("open", json!([{"a": {"b": 1}}]), json!([{"a": {"b": 1}}]), &[])]
     #[case::list_where_an_open_map_is_expected("location", json!([{"a": 1}]), json!([{"a": 1}]), &[])]
+    #[case::any_members("any", json!({"a": 1, "b": {"c": 1}, "d": [{"e": 1}]}), json!({"a": 1, "b": {}, "d": [{}]}), &["any.b.c", "any.d[0].e"])]
+    #[case::items_of_an_open_list("openList", json!([{"name": {"z": 1}, "a": {"b": 1}}]), json!([{"name": {}, "a": {"b": 1}}]), &["openList[0].name.z"])]
+    #[case::list_in_an_open_list("openList", json!([[{"a": 1}]]), json!([[{"a": 1}]]), &[])]
     #[case::known("args", json!([{"name": "a", "other": 1}]), json!([{"name": "a"}]), &["args[0].other"])]
     fn values_of_other_types_are_pruned(
         #[case] field: &str,
@@ -177,6 +211,9 @@ mod tests {
             "port": {"x-kubernetes-int-or-string": true},
             "open": {"x-kubernetes-preserve-unknown-fields": true},
             "location": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "any": {"type": "object", "additionalProperties": true},
+            "openList": {"type": "array", "x-kubernetes-preserve-unknown-fields": true,
+                "items": {"type": "object", "properties": {"name": {"type": "object", "properties": {"x": text}}}}},
         }}));
         let mut object = json!({field: value});
         assert_eq!(unknown_fields(&schema, &object), expected);

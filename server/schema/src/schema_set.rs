@@ -4,12 +4,13 @@
 //! definitions with descriptions).
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::compressed::decompress;
 use super::{Field, GoField, ListType, Node, Omit, PatchStrategy, Schema, SchemaRef, Type};
 
 static COMPRESSED: &[u8] = include_bytes!("../schemas/kubernetes.json.gz");
@@ -29,16 +30,21 @@ impl SchemaSet {
     /// The set of the built-in kinds, loaded on first use.
     pub fn builtin() -> &'static SchemaSet {
         static SET: LazyLock<SchemaSet> = LazyLock::new(|| {
-            let raw: BTreeMap<Box<str>, RawNode> =
-                serde_json::from_slice(&decompress()).expect("the committed schema file is checked by a test");
+            let raw: BTreeMap<Box<str>, RawNode> = serde_json::from_slice(&decompress(COMPRESSED))
+                .expect("the committed schema file is checked by a test");
             SchemaSet::build(&raw)
         });
         &SET
     }
 
-    /// The definitions with descriptions, as `schemas/generate.py` wrote them (`$ref` is a bare definition name).
-    pub fn raw_definitions() -> serde_json::Map<String, Value> {
-        serde_json::from_slice(&decompress()).expect("the committed schema file is checked by a test")
+    /// A definition with descriptions, as `schemas/generate.py` wrote it (`$ref` is a bare definition name). The texts
+    /// of all definitions are decompressed on first use and kept.
+    pub fn raw_definition(name: &str) -> Option<Value> {
+        static TEXTS: LazyLock<BTreeMap<Box<str>, Box<RawValue>>> = LazyLock::new(|| {
+            serde_json::from_slice(&decompress(COMPRESSED)).expect("the committed schema file is checked by a test")
+        });
+        let text = TEXTS.get(name)?;
+        Some(serde_json::from_str(text.get()).expect("the committed schema file is checked by a test"))
     }
 
     /// The schema of a kind in one version.
@@ -141,12 +147,6 @@ impl SchemaSet {
             ..Schema::default()
         }
     }
-}
-
-fn decompress() -> Vec<u8> {
-    let mut text = Vec::new();
-    flate2::read::GzDecoder::new(COMPRESSED).read_to_end(&mut text).expect("the committed schema file is complete");
-    text
 }
 
 fn patch_strategy(text: Option<&str>) -> PatchStrategy {

@@ -61,7 +61,7 @@ fn convert(schema: &Value) -> Schema {
     }
     match schema.get("additionalProperties") {
         Some(node @ Value::Object(_)) => out.additional_properties = Some(child(node)),
-        Some(Value::Bool(true)) => out.preserves_unknown_fields = true,
+        Some(Value::Bool(true)) => (out.preserves_unknown_fields, out.prunes_unknown_objects) = (true, true),
         _ => {}
     }
     out.items = schema.get("items").filter(|node| node.is_object()).map(child);

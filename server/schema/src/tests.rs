@@ -181,3 +181,19 @@ fn schemas_below_items_and_additional_properties_are_decoded() {
         assert_eq!((object.pointer(path), strict), (Some(&kept), vec![]));
     }
 }
+
+/// As `MergePatch` of the library evanphx/json-patch.
+#[test]
+fn nulls_in_merge_patches_are_treated_as_in_go() {
+    for (doc, patch, expected) in [
+        (json!({"a": 1, "b": 2}), json!({"a": null, "c": null}), json!({"b": 2})),
+        (json!({}), json!({"list": [{"a": null, "b": 2}]}), json!({"list": [{"b": 2}]})),
+        (json!({"list": [1]}), json!({"list": [{"a": [{"b": null}]}, null]}), json!({"list": [{"a": [{}]}, null]})),
+        (json!({"list": {"a": 1}}), json!({"list": [{"a": null}]}), json!({"list": [{"a": null}]})),
+        (json!({"map": "text"}), json!({"map": {"a": null, "b": {"c": null}}}), json!({"map": {"b": {}}})),
+        (json!({"map": null}), json!({"map": {"a": null}}), json!({"map": {}})),
+        (json!({"map": {"a": 1}}), json!({"map": {"a": null, "b": {"c": null}}}), json!({"map": {"b": {}}})),
+    ] {
+        assert_eq!(super::patch::merge_patch(&doc, &patch).unwrap(), expected, "{patch}");
+    }
+}

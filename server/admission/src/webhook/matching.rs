@@ -30,14 +30,14 @@ pub fn find_matching_version(
     a: &Attributes<'_>,
     equivalents: &[Gvr],
 ) -> Option<Gvr> {
-    let is_covered = |gvr: &Gvr| rules.iter().any(|rule| rule_covers(rule, a, gvr));
-    if is_covered(&a.resource.gvr) {
+    if rules.iter().any(|rule| rule_covers(rule, a, &a.resource.gvr)) {
         return Some(a.resource.gvr.clone());
     }
     if !matches_equivalents {
         return None;
     }
-    equivalents.iter().find(|gvr| is_covered(gvr)).cloned()
+    // The first rule that covers another version decides.
+    rules.iter().find_map(|rule| equivalents.iter().find(|gvr| rule_covers(rule, a, gvr))).cloned()
 }
 
 fn rule_covers(rule: &RuleWithOperations, a: &Attributes<'_>, gvr: &Gvr) -> bool {

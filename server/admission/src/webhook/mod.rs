@@ -77,6 +77,46 @@ struct Invocation<'a> {
     webhook: &'a Webhook,
     /// Version in which the webhook receives the objects.
     gvr: Gvr,
+    /// The new and the old object in that version, if it is not the version of the request.
+    converted: Option<Arc<[Option<Value>; 2]>>,
+}
+
+impl Invocation<'_> {
+    /// The new and the old object that the webhook receives; `objects` are those of the request.
+    fn objects<'o>(&'o self, objects: [Option<&'o Value>; 2]) -> [Option<&'o Value>; 2] {
+        match self.converted.as_deref() {
+            Some([object, old]) => [object.as_ref(), old.as_ref()],
+            None => objects,
+        }
+    }
+}
+
+/// Type of a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Mutating,
+    Validating,
+}
+
+impl Phase {
+    /// Error for objects that cannot be converted for a webhook, regardless of its failure policy. The dispatcher of mutating
+    /// webhooks wraps the error twice.
+    fn conversion_error(self, why: String) -> ApiError {
+        let error = ApiError::internal(why);
+        if self == Phase::Mutating { ApiError::internal(error.message) } else { error }
+    }
+}
+
+/// Input of the match of webhooks, besides the attributes of the write.
+#[derive(Clone, Copy)]
+struct MatchContext<'c> {
+    phase: Phase,
+    /// The Namespace of the write.
+    namespace: Option<&'c Value>,
+    /// Other versions in which the resource is served.
+    equivalents: &'c [Gvr],
+    /// Webhooks that match so far and receive the same objects: each version is converted once.
+    matched: &'c [Invocation<'c>],
 }
 
 impl Webhooks {
@@ -115,31 +155,34 @@ impl Webhooks {
     }
 
     /// Matches the rules, selectors and conditions of a webhook with a request; `None` if the webhook is not called.
-    /// `Err` rejects the request: a condition could not be evaluated under failure policy `Fail`.
+    /// `Err` rejects the request: the objects cannot be converted for the webhook, or a condition could not be evaluated
+    /// under failure policy `Fail`.
     async fn match_webhook<'a>(
         &self,
         webhook: &'a Webhook,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        namespace: Option<&Value>,
-        equivalents: &[Gvr],
+        context: MatchContext<'_>,
     ) -> ApiResult<Option<Invocation<'a>>> {
+        let MatchContext { phase, namespace, equivalents, matched } = context;
         let gvr = matching::find_matching_version(&webhook.rules, webhook.matches_equivalents, a, equivalents);
         let Some(gvr) = gvr.filter(|_| matching::selectors_match(&webhook.selectors, a, object, namespace)) else {
             return Ok(None);
         };
+        let mut converted = matched.iter().find(|known| known.gvr == gvr).and_then(|known| known.converted.clone());
+        if gvr != a.resource.gvr && converted.is_none() {
+            let object = convert_to_version(&gvr, a, object).await.map_err(|why| phase.conversion_error(why))?;
+            let old = convert_to_version(&gvr, a, a.old).await.map_err(|why| phase.conversion_error(why))?;
+            converted = Some(Arc::new([object, old]));
+        }
+        let invocation = Invocation { webhook, gvr, converted };
         let conditions_met = match webhook.conditions.is_empty() {
             true => Ok(true),
             // Conditions see the objects in the version that the webhook receives.
-            false if gvr != a.resource.gvr => {
-                let object = convert_to_version(&gvr, a, object).await.map_err(ApiError::internal)?;
-                let old = convert_to_version(&gvr, a, a.old).await.map_err(ApiError::internal)?;
-                self.evaluate_conditions(webhook, a, &gvr, [object.as_ref(), old.as_ref()])
-            }
-            false => self.evaluate_conditions(webhook, a, &gvr, [object, a.old]),
+            false => self.evaluate_conditions(webhook, a, &invocation.gvr, invocation.objects([object, a.old])),
         };
         match conditions_met {
-            Ok(true) => Ok(Some(Invocation { webhook, gvr })),
+            Ok(true) => Ok(Some(invocation)),
             Ok(false) => Ok(None),
             Err(why) if webhook.ignores_failure => {
                 tracing::warn!(webhook = webhook.name, %why, "ignoring a webhook whose match condition failed");
@@ -172,7 +215,7 @@ impl Webhooks {
         invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        is_mutating: bool,
+        phase: Phase,
     ) -> ApiResult<Option<AdmissionResponse>> {
         let webhook = invocation.webhook;
         if a.ctx.dry_run && !webhook.supports_dry_run {
@@ -181,7 +224,7 @@ impl Webhooks {
                 webhook.name
             )));
         }
-        match self.send_review(invocation, a, object, is_mutating).await {
+        match self.send_review(invocation, a, object, phase).await {
             Ok(response) => {
                 if let Some(record) = &a.ctx.record {
                     for (key, value) in &response.audit_annotations {
@@ -204,21 +247,21 @@ impl Webhooks {
         invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        is_mutating: bool,
+        phase: Phase,
     ) -> Result<AdmissionResponse, String> {
-        let Invocation { webhook, gvr } = invocation;
+        let Invocation { webhook, gvr, .. } = invocation;
         let version =
             webhook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
         let target = webhook.target.as_ref().map_err(|e| format!("failed to call webhook: {e}"))?;
-        let object = convert_to_version(gvr, a, object).await?;
-        let old = convert_to_version(gvr, a, a.old).await?;
+        let [object, old] = invocation.objects([object, a.old]);
         let uid = uuid::Uuid::new_v4().to_string();
-        let request = review::build_request(a, gvr, &uid, object.as_ref(), old.as_ref());
+        let request = review::build_request(a, gvr, &uid, object, old);
         let response = self
             .client
             .post(target, &review::build_review(version, request), webhook.timeout)
             .await
             .map_err(|e| format!("failed to call webhook: {e}"))?;
+        let is_mutating = phase == Phase::Mutating;
         review::parse_response(&response, version, &uid, is_mutating).map_err(|error| error.to_string())
     }
 
@@ -234,9 +277,10 @@ impl Webhooks {
             return Ok(());
         }
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
+        let context = MatchContext { phase: Phase::Mutating, namespace, equivalents: &equivalents, matched: &[] };
         a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
-            let invocation = self.match_webhook(webhook, a, object.as_deref(), namespace, &equivalents).await?;
+            let invocation = self.match_webhook(webhook, a, object.as_deref(), context).await?;
             let Some(invocation) = invocation else { continue };
             let key = format!("{}/{}", webhook.configuration, webhook.name);
             if !a.reinvocation.should_invoke(STEP, &key) {
@@ -259,8 +303,10 @@ impl Webhooks {
         object: &mut Option<&mut Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let Invocation { webhook, gvr } = invocation;
-        let Some(mut response) = self.call(invocation, a, object.as_deref(), true).await? else { return Ok(()) };
+        let Invocation { webhook, gvr, .. } = invocation;
+        let Some(mut response) = self.call(invocation, a, object.as_deref(), Phase::Mutating).await? else {
+            return Ok(());
+        };
         warnings.append(&mut response.warnings);
         if let Some(denial) = response.denial {
             return Err(denial_error(&webhook.name, &denial));
@@ -274,14 +320,13 @@ impl Webhooks {
                 webhook.name
             )));
         };
-        let before = if *gvr == a.resource.gvr {
-            object.clone()
-        } else {
-            convert_to_version(gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
-        };
-        let mut patched = patching::apply_patch(&before, &response.patch).map_err(ApiError::internal)?;
+        let [before, _] = invocation.objects([Some(&*object), None]);
+        let before = before.unwrap_or(&Value::Null);
+        let mut patched = patching::apply_patch(before, &response.patch).map_err(ApiError::internal)?;
         if !a.resource.is_custom() || a.subresource_of_other_kind().is_some() {
-            patched = patching::decode_patched(&before, patched).map_err(ApiError::internal)?;
+            patched = patching::decode_patched(before, patched).map_err(ApiError::internal)?;
+        } else if before.get("kind").is_some() {
+            patching::check_kind(&patched).map_err(ApiError::internal)?;
         }
         *object = convert_to_request_version(gvr, a, patched).await?;
         Ok(())
@@ -299,11 +344,14 @@ impl Webhooks {
             return Ok(());
         }
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        let mut invocations = Vec::new();
+        let (phase, equivalents) = (Phase::Validating, equivalents.as_slice());
+        let mut invocations: Vec<Invocation<'_>> = Vec::new();
         for webhook in &configured.webhooks {
-            invocations.extend(self.match_webhook(webhook, a, object, namespace, &equivalents).await?);
+            let context = MatchContext { phase, namespace, equivalents, matched: &invocations };
+            let invocation = self.match_webhook(webhook, a, object, context).await?;
+            invocations.extend(invocation);
         }
-        let calls = invocations.iter().map(|invocation| self.call(invocation, a, object, false));
+        let calls = invocations.iter().map(|invocation| self.call(invocation, a, object, Phase::Validating));
         let responses = futures::future::join_all(calls).await;
         let mut first_error = None;
         for (invocation, response) in invocations.iter().zip(responses) {

@@ -3,6 +3,7 @@
 //! Errors have the wording of kube-apiserver's patch library.
 
 use base64::Engine;
+use crowsnest_apimachinery::field::go_json;
 use crowsnest_apimachinery::json_patch::{self, CopiedBytes};
 use crowsnest_schema::decode::{self, ExpectedKind};
 use crowsnest_schema::patch::go_kind;
@@ -167,6 +168,14 @@ pub fn decode_patched(before: &Value, mut patched: Value) -> Result<Value, Strin
     }
 }
 
+/// Requires a kind in a patched custom resource.
+pub fn check_kind(patched: &Value) -> Result<(), String> {
+    match patched.get("kind").and_then(Value::as_str) {
+        Some(kind) if !kind.is_empty() => Ok(()),
+        _ => Err(format!("Object 'Kind' is missing in '{}'", go_json(patched))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -213,5 +222,14 @@ mod tests {
             object.as_object_mut().unwrap().remove("metadata");
         }
         assert_eq!(decoded, expected.map_err(str::to_owned));
+    }
+
+    #[rstest]
+    #[case(json!({"kind": "Car"}), Ok(()))]
+    #[case(json!({"kind": "", "spec": {"a": "<"}}), Err("Object 'Kind' is missing in '{\"kind\":\"\",\"spec\":{\"a\":\"\\u003c\"}}'"))]
+    #[case(json!({"kind": 5}), Err("Object 'Kind' is missing in '{\"kind\":5}'"))]
+    #[case(json!([]), Err("Object 'Kind' is missing in '[]'"))]
+    fn custom_resources_need_a_kind(#[case] patched: Value, #[case] expected: Result<(), &str>) {
+        assert_eq!(check_kind(&patched), expected.map_err(str::to_owned));
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_apiserver::authn::bearer::bearer_token;
+use crowsnest_apiserver::authn::impersonation::Mode;
 use crowsnest_apiserver::authn::request_header;
 use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::HeaderMap;
@@ -46,6 +47,9 @@ const REFUSED_TOKEN_CACHE_TTL: Duration = Duration::from_secs(5);
 /// Maximum size of a user name with its groups for which decisions are cached.
 const MAX_CACHED_IDENTITY_BYTES: usize = 64 * 1024;
 
+/// Maximum number of callers whose last mode of impersonation is cached.
+const MAX_IMPERSONATORS: u64 = 10_000;
+
 /// Sends reviews of tokens and rights to the control plane.
 #[derive(Clone)]
 pub struct DelegatedAuth {
@@ -54,6 +58,8 @@ pub struct DelegatedAuth {
     tokens: Cache<Fingerprint, UserInfo>,
     refused: Cache<Fingerprint, ()>,
     decisions: Cache<(UserInfo, Attributes), AccessDecision>,
+    /// The mode by which each caller impersonated last, by user name.
+    pub(super) impersonation_modes: Cache<String, Mode>,
 }
 
 impl DelegatedAuth {
@@ -65,6 +71,7 @@ impl DelegatedAuth {
             tokens: Cache::builder().max_capacity(1_000).time_to_live(TOKEN_CACHE_TTL).build(),
             refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_TOKEN_CACHE_TTL).build(),
             decisions: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
+            impersonation_modes: Cache::new(MAX_IMPERSONATORS),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_component_base::token_bucket::TokenBucket;
+use crowsnest_search::paths::MAX_PATH_SEARCHES;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,9 +29,7 @@ const MESSAGE_BURST: f64 = 20.0;
 /// Number of users above which token buckets that are full again are removed.
 const MAX_TRACKED_USERS: usize = 1_000;
 
-/// Maximum number of concurrent requests for paths or blast radius, in total and of a user. Each may hold 200,000 objects in
-/// memory. Search conditions that follow dependencies have a limit of their own in `crowsnest_search`.
-const MAX_PATH_SEARCHES: usize = 8;
+/// Maximum number of concurrent requests of a user for paths or blast radius.
 const MAX_PATH_SEARCHES_PER_USER: usize = MAX_PATH_SEARCHES / 2;
 
 /// Numbers of running path searches by user.

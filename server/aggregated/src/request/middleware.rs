@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
-use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apimachinery::user::AUTHENTICATED;
 use crowsnest_apiserver::audit::tracked_body::{BodyCapture, TrackedBody};
-use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, FORWARDED_RECORD, Record};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, FORWARDED_RECORD, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::metrics::Series;
@@ -187,9 +187,11 @@ async fn handle(
         return Err(ApiError::bad_request(error.to_string()));
     }
     if let Some(requested) = impersonation::requested_user(request.headers())? {
-        context.user = impersonate(&state.delegated, &context.user, requested).await?;
+        let authorized = &context.attributes.authorized;
+        let (user, constraint) = state.delegated.impersonate(&context.user, &requested, authorized).await?;
+        context.user = user;
         if let Some(record) = &context.audit {
-            record.record_impersonation(&context.user, None);
+            record.record_impersonation(&context.user, constraint);
         }
         impersonation::strip(request.headers_mut());
     }
@@ -226,13 +228,4 @@ async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Resul
         record.record_authorization(decision.allowed, &decision.reason);
     }
     decision.check(user, &attributes.authorized)
-}
-
-/// The impersonated user, if the caller may impersonate it.
-async fn impersonate(delegated: &DelegatedAuth, caller: &UserInfo, requested: UserInfo) -> Result<UserInfo, ApiError> {
-    for right in impersonation::required_actions(&requested) {
-        let right = Attributes::from(right);
-        delegated.review(caller, &right).await?.check(caller, &right)?;
-    }
-    Ok(impersonation::add_default_groups(requested))
 }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod authentication;
 pub mod context;
+mod impersonation;
 pub mod limits;
 pub mod middleware;
 pub mod trace;

@@ -29,6 +29,16 @@ impl From<Action> for Attributes {
     }
 }
 
+impl From<Attributes> for Action {
+    fn from(attributes: Attributes) -> Self {
+        let Attributes { verb, group, resource, subresource, namespace, name, path, .. } = attributes;
+        match path {
+            Some(path) => Self::Path { verb, path },
+            None => Self::Resource { verb, group, resource, subresource, namespace, name },
+        }
+    }
+}
+
 impl From<RequestInfo> for Attributes {
     fn from(info: RequestInfo) -> Self {
         let RequestInfo { is_resource, path, verb, group, version, namespace, resource, subresource, name, .. } = info;

@@ -5,7 +5,7 @@
 mod modes;
 
 use crowsnest_apimachinery::rbac::Action;
-use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, parse_service_account_user};
+use crowsnest_apimachinery::user::{ANONYMOUS, UNAUTHENTICATED, UserInfo, parse_service_account_user};
 use http::header::HeaderMap;
 
 pub use modes::{Attempt, Mode, Step, plan_attempts};
@@ -46,7 +46,7 @@ pub fn requested_user(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError>
     )))
 }
 
-/// RBAC checks that unconstrained impersonation requires: one each per user, group, UID and extra value.
+/// RBAC checks that unconstrained impersonation requires, in order: one each for user, UID, groups and extra values.
 pub fn required_actions(user: &UserInfo) -> Vec<Action> {
     let action = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
         verb: "impersonate".into(),
@@ -61,12 +61,12 @@ pub fn required_actions(user: &UserInfo) -> Vec<Action> {
         Some((namespace, name)) => all.push(action("", "serviceaccounts", "", name, namespace)),
         None => all.push(action("", "users", "", &user.name, "")),
     }
+    if !user.uid.is_empty() {
+        all.push(action("authentication.k8s.io", "uids", "", &user.uid, ""));
+    }
     all.extend(user.groups.iter().map(|group| action("", "groups", "", group, "")));
     for (key, values) in &user.extra {
         all.extend(values.iter().map(|value| action("authentication.k8s.io", "userextras", key, value, "")));
-    }
-    if !user.uid.is_empty() {
-        all.push(action("authentication.k8s.io", "uids", "", &user.uid, ""));
     }
     all
 }
@@ -78,6 +78,7 @@ pub fn add_default_groups(mut user: UserInfo) -> UserInfo {
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    let is_default_group = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.groups.iter().any(is_default_group) { user } else { user.with_implied_groups() }
+    // `system:unauthenticated` excludes `system:authenticated`, but the anonymous user always gets the former.
+    let is_unauthenticated = user.groups.iter().any(|group| group == UNAUTHENTICATED);
+    if is_unauthenticated && user.name != ANONYMOUS { user } else { user.with_implied_groups() }
 }

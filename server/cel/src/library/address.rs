@@ -2,26 +2,26 @@
 
 use std::net::IpAddr;
 
-/// Parse error: a message, and the text from the failing position.
+/// Parse error: a message, and the text from the failing position on.
 struct ParseError<'t> {
-    why: &'static str,
+    message: &'static str,
     at: Option<&'t str>,
 }
 
 impl<'t> ParseError<'t> {
-    fn new(why: &'static str) -> Self {
-        Self { why, at: None }
+    fn new(message: &'static str) -> Self {
+        Self { message, at: None }
     }
 
-    fn at(why: &'static str, rest: &'t str) -> Self {
-        Self { why, at: Some(rest) }
+    fn at(message: &'static str, rest: &'t str) -> Self {
+        Self { message, at: Some(rest) }
     }
 }
 
 /// Parses the argument of `ip`, which must have no zone and not be IPv4-mapped.
 pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let address =
-        parse(text).map_err(|why| format!("IP Address {text:?} parse error during conversion from string: {why}"))?;
+    let address = parse(text)
+        .map_err(|message| format!("IP Address {text:?} parse error during conversion from string: {message}"))?;
     if text.contains('%') {
         return Err(format!("IP address {text:?} with zone value is not allowed"));
     }
@@ -32,13 +32,13 @@ pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
 pub(super) fn parse_cidr(text: &str) -> Result<(), String> {
     let prefix = "network address parse error during conversion from string";
     let address =
-        parse_network(text).map_err(|why| format!("{prefix}: {prefix}: netip.ParsePrefix({text:?}): {why}"))?;
-    reject_mapped(address, text).map(drop).map_err(|why| format!("{prefix}: {why}"))
+        parse_network(text).map_err(|message| format!("{prefix}: {prefix}: netip.ParsePrefix({text:?}): {message}"))?;
+    reject_mapped(address, text).map(drop).map_err(|message| format!("{prefix}: {message}"))
 }
 
 fn reject_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
     match address {
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
         }
         address => Ok(address),
@@ -68,9 +68,9 @@ pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
         Some(_) => Err(ParseError::new("missing IPv6 address")),
         None => Err(ParseError::new("unable to parse IP")),
     };
-    parsed.map_err(|ParseError { why, at }| {
+    parsed.map_err(|ParseError { message, at }| {
         let at = at.map(|rest| format!(" (at {rest:?})")).unwrap_or_default();
-        format!("ParseAddr({text:?}): {why}{at}")
+        format!("ParseAddr({text:?}): {message}{at}")
     })
 }
 
@@ -136,12 +136,12 @@ fn parse_ipv6(text: &str) -> Result<[u8; 16], ParseError<'_>> {
         }
         if rest[digits..].starts_with('.') {
             if ellipsis.is_none() && filled != 12 {
-                let why = "embedded IPv4 address must replace the final 2 fields of the address";
-                return Err(ParseError::at(why, rest));
+                let message = "embedded IPv4 address must replace the final 2 fields of the address";
+                return Err(ParseError::at(message, rest));
             }
             if filled + 4 > 16 {
-                let why = "too many hex fields to fit an embedded IPv4 at the end of the address";
-                return Err(ParseError::at(why, rest));
+                let message = "too many hex fields to fit an embedded IPv4 at the end of the address";
+                return Err(ParseError::at(message, rest));
             }
             bytes[filled..filled + 4].copy_from_slice(&parse_ipv4(&text[..end], end - rest.len())?);
             (filled, rest) = (filled + 4, "");
@@ -212,8 +212,8 @@ mod tests {
     #[case("1:2:", "colon must be followed by more characters (at \":\")")]
     #[case("1:2x", "unexpected character, want colon (at \"x\")")]
     #[case("1:1.2.3.4", "embedded IPv4 address must replace the final 2 fields of the address (at \"1.2.3.4\")")]
-    fn invalid_addresses_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(parse(text), Err(format!("ParseAddr({text:?}): {why}")));
+    fn invalid_addresses_are_rejected(#[case] text: &str, #[case] message: &str) {
+        assert_eq!(parse(text), Err(format!("ParseAddr({text:?}): {message}")));
     }
 
     #[rstest]
@@ -224,8 +224,8 @@ mod tests {
     #[case("10.0.0.0/", "bad bits after slash: \"\"")]
     #[case("10.0.0/8", "ParseAddr(\"10.0.0\"): IPv4 address too short")]
     #[case("fe80::1%a/8", "IPv6 zones cannot be present in a prefix")]
-    fn invalid_networks_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(parse_network(text), Err(why.to_owned()));
+    fn invalid_networks_are_rejected(#[case] text: &str, #[case] message: &str) {
+        assert_eq!(parse_network(text), Err(message.to_owned()));
     }
 
     proptest! {
@@ -236,8 +236,8 @@ mod tests {
 
         #[test]
         fn any_text_is_parsed_as_by_std(text in "[0-9a-f:.]{0,24}") {
-            let other: Option<IpAddr> = text.parse().ok();
-            prop_assert_eq!(parse(&text).ok(), other);
+            let parsed_by_std: Option<IpAddr> = text.parse().ok();
+            prop_assert_eq!(parse(&text).ok(), parsed_by_std);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Semantic versions as parsed by kube-apiserver's library, with its error messages.
+//! Semantic versions as parsed by the library of kube-apiserver (github.com/blang/semver), with its error messages.
 
 const IS_DIGIT: fn(char) -> bool = |c| c.is_ascii_digit();
 const IS_IDENTIFIER_CHAR: fn(char) -> bool = |c| c.is_ascii_alphanumeric() || c == '-';
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<String, String> {
     Ok(text.split('+').next().unwrap_or(text).to_owned())
 }
 
-/// Removes a `v` and leading zeros, and adds missing components.
+/// Removes a leading `v` and the leading zeros of components, and adds missing components as 0.
 pub(super) fn normalize(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(strip_leading_zeros).collect();

@@ -39,6 +39,7 @@ use crate::admission::{Admission, Attributes};
 use crate::catalog::Catalog;
 use crate::connect::Connect;
 use crate::error::Error;
+use crate::list::ConversionLog;
 use crate::object::Object;
 use crate::resource::ResourceRef;
 use crate::storage::{EventCache, ObjectKey, Record, ResourceKey, Store};
@@ -65,6 +66,7 @@ pub struct Registry {
     pub(crate) create_authorizer: OnceLock<Weak<dyn CreateAuthorizer>>,
     /// Encoded events that watches share.
     pub event_cache: EventCache,
+    conversion_log: ConversionLog,
 }
 
 impl std::fmt::Debug for Registry {
@@ -83,6 +85,7 @@ impl Registry {
             connects: RwLock::default(),
             create_authorizer: OnceLock::new(),
             event_cache: EventCache::default(),
+            conversion_log: ConversionLog::default(),
         }
     }
 

@@ -1,11 +1,14 @@
 //! List requests: consistent pages filtered by selectors at a revision.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::FieldSelector;
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -19,6 +22,25 @@ use crowsnest_apimachinery::request::options::ListOptions;
 const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Records filtered per step.
 const CHUNK_SIZE: usize = 1000;
+/// Minimum time between two log lines on failed conversions of a resource. Informers list again every second.
+const CONVERSION_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Times at which failed conversions were logged, by resource.
+#[derive(Debug, Default)]
+pub(crate) struct ConversionLog(Mutex<HashMap<Gvr, Instant>>);
+
+impl ConversionLog {
+    /// True if a failure at `now` is to be logged.
+    fn take_slot(&self, resource: &Gvr, now: Instant) -> bool {
+        let mut logged = self.0.lock();
+        let is_due =
+            logged.get(resource).is_none_or(|last| now.saturating_duration_since(*last) >= CONVERSION_LOG_INTERVAL);
+        if is_due {
+            logged.insert(resource.clone(), now);
+        }
+        is_due
+    }
+}
 
 /// A page of a list, of decoded objects or of records.
 #[derive(Debug, Clone)]
@@ -40,27 +62,52 @@ struct Start {
 
 impl Registry {
     pub async fn list(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<List> {
-        self.decode_page(resource, self.list_records(resource, namespace, options).await?).await
+        let page = self.list_records(resource, namespace, options).await?;
+        self.decode_page(resource, options, page).await
     }
 
-    /// Decodes the objects of a page.
-    pub async fn decode_page(&self, resource: &ResourceRef, page: Page) -> ApiResult<List> {
+    /// Decodes the objects of a page of a list with these options.
+    pub async fn decode_page(&self, resource: &ResourceRef, options: &ListOptions, page: Page) -> ApiResult<List> {
         let Page { objects, revision, continue_token, remaining } = page;
-        let objects = self.decode_listed(resource, objects).await?;
+        let objects = self.decode_listed(resource, options, objects).await?;
         Ok(List { objects, revision, continue_token, remaining })
     }
 
-    /// Decodes objects of a list. If custom resources cannot be converted, kube-apiserver's cache of the version never
-    /// becomes ready, so that it refuses lists with this error.
-    async fn decode_listed(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
-        self.decode_all(resource, records).await.map_err(|error| match resource.is_custom() {
-            true => {
-                tracing::warn!(%error, resource = %resource.gvr, "cannot convert custom resources of a list");
-                let details = Details { retry_after_seconds: Some(1), ..Details::default() };
-                ApiError::new(Reason::TooManyRequests, "storage is (re)initializing").with_details(details)
-            }
-            false => error,
-        })
+    /// Decodes objects of a list.
+    async fn decode_listed(
+        &self,
+        resource: &ResourceRef,
+        options: &ListOptions,
+        records: Vec<Record>,
+    ) -> ApiResult<Vec<Value>> {
+        let is_cached = resource.is_custom() && !is_read_from_storage(options);
+        let decoded = self.decode_all(resource, records).await;
+        decoded.map_err(|error| if is_cached { self.not_ready_error(resource, &error) } else { error })
+    }
+
+    /// Refuses a list or watch of custom resources if stored objects cannot be converted to the requested version: then
+    /// kube-apiserver's cache of that version never becomes ready, whichever objects are requested. Converts one object
+    /// of each other version, once: a cache stays ready during an outage of the conversion webhook.
+    pub async fn check_cache_readiness(&self, resource: &ResourceRef) -> ApiResult<()> {
+        if !resource.is_custom() {
+            return Ok(());
+        }
+        let to = resource.gvr.api_version();
+        let mut records = self.store.first_of_other_versions(&table(resource), &to);
+        records.retain(|record| !resource.strategy.has_converted(record.body.api_version(), &to));
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.decode_all(resource, records).await.map(drop).map_err(|error| self.not_ready_error(resource, &error))
+    }
+
+    /// Error of kube-apiserver for a list or watch of custom resources while its cache is not ready.
+    fn not_ready_error(&self, resource: &ResourceRef, error: &ApiError) -> ApiError {
+        if self.conversion_log.take_slot(&resource.gvr, Instant::now()) {
+            tracing::warn!(%error, resource = %resource.gvr, "cannot convert custom resources");
+        }
+        let details = Details { retry_after_seconds: Some(1), ..Details::default() };
+        ApiError::new(Reason::TooManyRequests, "storage is (re)initializing").with_details(details)
     }
 
     /// The records that a list selects.
@@ -71,6 +118,9 @@ impl Registry {
         options: &ListOptions,
     ) -> ApiResult<Page> {
         check_fields(resource, &options.fields)?;
+        if !is_read_from_storage(options) {
+            self.check_cache_readiness(resource).await?;
+        }
         let start = self.resolve_start(namespace, options).await?;
         if let (None, None, Some(name)) = (start.at, &start.after, options.fields.required_value("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
@@ -140,7 +190,7 @@ impl Registry {
         let mut candidates = filter_by_key_and_labels(options, records)?;
         if !is_decided_by_key(&options.fields) {
             let records = candidates.iter().map(|(_, record)| record.clone()).collect();
-            let mut decoded = self.decode_listed(resource, records).await?.into_iter();
+            let mut decoded = self.decode_listed(resource, options, records).await?.into_iter();
             candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
         }
         Ok(candidates)
@@ -210,6 +260,16 @@ impl Registry {
     }
 }
 
+/// True for a list that kube-apiserver reads from etcd while its cache is not ready. The cache refuses other lists.
+fn is_read_from_storage(options: &ListOptions) -> bool {
+    let has_version = !matches!(options.resource_version.as_str(), "" | "0");
+    let is_exact = match options.version_match.as_str() {
+        "" => options.limit > 0 && has_version,
+        version_match => version_match == "Exact",
+    };
+    is_exact || options.continue_token.is_some() || (options.limit > 0 && options.selects_everything())
+}
+
 /// Filters records by labels and key without decoding them; returns them with their positions.
 fn filter_by_key_and_labels(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
     let mut matching = Vec::new();
@@ -251,7 +311,7 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
         if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
             continue;
         }
-        let is_custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
+        let is_custom = resource.is_custom();
         let is_job = &*resource.gvr.group == "batch" && resource.kind == "Job";
         return Err(ApiError::bad_request(if is_job {
             format!("field label {path:?} not supported for Job")
@@ -339,4 +399,18 @@ fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
     }
     let key = if namespace.is_empty() { ObjectKey::from_stored(start) } else { ObjectKey::new(namespace, start) };
     Ok((revision, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_conversions_of_a_resource_are_logged_once_a_minute() {
+        let (log, start) = (ConversionLog::default(), Instant::now());
+        let (cars, bikes) = (Gvr::new("g", "v1", "cars"), Gvr::new("g", "v1", "bikes"));
+        let failures = [(&cars, 0), (&cars, 1), (&bikes, 1), (&cars, 59), (&cars, 60), (&cars, 61)];
+        let logged = failures.map(|(resource, seconds)| log.take_slot(resource, start + Duration::from_secs(seconds)));
+        assert_eq!(logged, [true, false, true, false, true, false]);
+    }
 }

@@ -61,7 +61,7 @@ pub type ResourceRef = Arc<ResourceInfo>;
 impl ResourceInfo {
     /// True for resources of a CRD.
     pub fn is_custom(&self) -> bool {
-        self.strategy.schema().is_some_and(|schema| schema.name.is_none())
+        self.strategy.is_custom()
     }
 
     /// The table in which its objects are stored.

@@ -11,6 +11,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
 use crowsnest_schema::apply::VersionSchemas;
+use crowsnest_schema::compressed::CompressedJson;
 use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -108,8 +109,13 @@ pub trait Strategy: VersionSchemas {
     /// fields.
     fn schema(&self) -> Option<SchemaRef>;
 
+    /// True for custom resources. Cheaper than [`Self::schema`] for them, which may have to compile it.
+    fn is_custom(&self) -> bool {
+        self.schema().is_some_and(|schema| schema.name.is_none())
+    }
+
     /// The published schema, if it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
-    fn published_schema(&self) -> Option<Arc<Value>> {
+    fn published_schema(&self) -> Option<&CompressedJson> {
         None
     }
 
@@ -162,6 +168,11 @@ pub trait Strategy: VersionSchemas {
     /// schema.
     fn serves_stored(&self) -> bool {
         true
+    }
+
+    /// True if objects have been converted from one version to another before.
+    fn has_converted(&self, _from: &str, _to: &str) -> bool {
+        false
     }
 
     /// Converts between served versions of a resource; [`convert_identity`] if there is one version or the CRD's

@@ -76,6 +76,7 @@ impl Change {
                 if !scale::has_replicas(paths, live) {
                     current["spec"]["replicas"] = scale::UNSET_REPLICAS.into();
                 }
+                apply::managed::set_managers_of_scale(&mut current, live, &paths.spec_replicas);
                 let mut scale = match change.as_ref() {
                     Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
                     Change::Replace(scale) => scale.clone(),

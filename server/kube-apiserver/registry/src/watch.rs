@@ -82,6 +82,7 @@ impl Registry {
     ) -> ApiResult<Watch> {
         check_fields(resource, &options.fields)?;
         let requested = parse_resource_version(&options.resource_version)?;
+        self.check_cache_readiness(resource).await?;
         let initial = match options.send_initial_events {
             Some(requested) => requested,
             None => requested == 0,
@@ -143,6 +144,12 @@ impl Watch {
             Some(error) => Err(error),
             None => match self.step().await {
                 Err(Error::Closed) => {
+                    self.has_ended = true;
+                    return None;
+                }
+                // As in kube-apiserver, a change that cannot be converted ends all watches of the version.
+                Err(Error::Status(error)) if self.resource.is_custom() => {
+                    tracing::warn!(%error, resource = %self.resource.gvr, "a custom resource cannot be converted: ending a watch");
                     self.has_ended = true;
                     return None;
                 }

@@ -379,18 +379,13 @@ async fn is_possibly_in_cycle(registry: &Arc<Registry>, graph: &Graph, uid: &str
 
 /// Clears `blockOwnerDeletion`, like `unblockOwnerReferencesStrategicMergePatch` of Kubernetes' garbage collector.
 async fn unblock_owners(registry: &Arc<Registry>, resource: &ResourceRef, dependent: &Value) -> ApiResult<()> {
-    let uid = dependent.uid().to_owned();
-    let edit = Edit(Arc::new(move |object: &mut Value| {
-        if object.uid() != uid {
-            return Ok(());
-        }
+    edit_dependent(registry, resource, dependent, |object| {
         let owners = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut);
         for owner in owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true) {
             owner["blockOwnerDeletion"] = false.into();
         }
-        Ok(())
-    }));
-    edit_object(registry, resource, dependent, edit).await
+    })
+    .await
 }
 
 /// Removes the references of a dependent to owners with these UIDs.
@@ -400,16 +395,28 @@ async fn remove_owner_references(
     dependent: &Value,
     owner_uids: HashSet<String>,
 ) -> ApiResult<()> {
-    let uid = dependent.uid().to_owned();
-    let edit = Edit(Arc::new(move |object: &mut Value| {
-        if object.uid() != uid {
-            return Ok(());
-        }
+    edit_dependent(registry, resource, dependent, move |object| {
         if let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) {
             owners.retain(|owner| !owner["uid"].as_str().is_some_and(|uid| owner_uids.contains(uid)));
             if owners.is_empty() {
                 object.metadata_mut().remove("ownerReferences");
             }
+        }
+    })
+    .await
+}
+
+/// Edits a dependent, unless another object has its name now.
+async fn edit_dependent(
+    registry: &Arc<Registry>,
+    resource: &ResourceRef,
+    dependent: &Value,
+    edit: impl Fn(&mut Value) + Send + Sync + 'static,
+) -> ApiResult<()> {
+    let uid = dependent.uid().to_owned();
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        if object.uid() == uid {
+            edit(object);
         }
         Ok(())
     }));

@@ -10,7 +10,7 @@ use kube::core::cel::cel::objects::OptionalValue;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
-use super::field_paths;
+use super::{field_paths, values};
 
 /// Maximum length of the result of a `messageExpression` in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
@@ -110,7 +110,7 @@ impl Rules {
             return;
         }
         let old = old.filter(|old| !old.is_null());
-        let is_unchanged = is_unchanged || old.is_some_and(|old| old == new);
+        let is_unchanged = is_unchanged || old.is_some_and(|old| values::is_unchanged(schema, old, new));
         if !self.own.is_empty() {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(schema, new));
@@ -142,7 +142,7 @@ impl Rules {
             Value::Array(items) => {
                 if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
                     for (index, item) in items.iter().enumerate() {
-                        let old = old.and_then(|o| find_correlated(schema, item, o));
+                        let old = old.and_then(|old| values::find_correlated_item(schema, old, item));
                         rules.walk(base, sub, (item, old), &format!("{name}[{index}]"), is_unchanged, evaluation);
                     }
                 }
@@ -150,16 +150,6 @@ impl Rules {
             _ => {}
         }
     }
-}
-
-/// The old item with the same keys, for lists of type map; items of other lists have no identity.
-fn find_correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
-    if schema.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
-        return None;
-    }
-    let keys: Vec<&str> =
-        schema.get("x-kubernetes-list-map-keys")?.as_array()?.iter().filter_map(Value::as_str).collect();
-    old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
 }
 
 fn child_path(name: &str, key: &str) -> String {

@@ -14,10 +14,11 @@ use crowsnest_registry::resource::{ResourceInfo, ResourceRef};
 use crowsnest_registry::storage::ResourceKey;
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::{Change, Edit, Registry};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use super::custom_schema;
 use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, PLURAL};
 use super::definition_cache::{DefinitionCache, group_of};
 use super::resources::{self, DefinitionStrategy};
@@ -26,6 +27,8 @@ use crate::admission::WebhookClient;
 
 /// Interval at which CRDs are reconciled again after an error, and while their objects wait for finalizers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval at which the memory of idle schemas is freed.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Reconciles CustomResourceDefinitions.
 pub struct CrdController {
@@ -47,6 +50,18 @@ struct InstalledResource {
 
 /// SHA-256 of the parts of a CRD that determine its served resources.
 type Fingerprint = [u8; 32];
+
+/// The fingerprint of a CRD.
+fn fingerprint(view: Definition<'_>) -> Fingerprint {
+    let Definition(definition) = view;
+    let mut hasher = Sha256::new();
+    for part in [&definition["spec"], &definition["status"]["acceptedNames"], &definition["metadata"]["uid"]] {
+        // JSON texts contain no newline.
+        hasher.update(format!("{part}\n"));
+    }
+    hasher.update([u8::from(view.is_condition_true("Established")), u8::from(view.is_deleting())]);
+    hasher.finalize().into()
+}
 
 /// The resource of CRDs, which replaces the generic built-in one.
 pub fn crd_resource(builtin: &ResourceInfo) -> ResourceInfo {
@@ -74,6 +89,7 @@ impl CrdController {
     /// Runs until cancelled or the store closes.
     pub async fn run(mut self, stop: CancellationToken) {
         let table = ResourceKey::new(GROUP, PLURAL);
+        let mut idle_check = tokio::time::interval(IDLE_CHECK_INTERVAL);
         loop {
             // The watch starts before all CRDs are reconciled, so no change is missed.
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
@@ -93,6 +109,10 @@ impl CrdController {
                 };
                 let changes = tokio::select! {
                     () = stop.cancelled() => return,
+                    _ = idle_check.tick() => {
+                        custom_schema::drop_idle();
+                        continue;
+                    }
                     () = retry => None,
                     changes = watcher.next() => Some(changes),
                 };
@@ -191,14 +211,7 @@ impl CrdController {
     /// Installs the served resources of a CRD if they have changed.
     fn install(&mut self, definition: &Value) {
         let view = Definition(definition);
-        let determining_parts = json!([
-            definition["spec"],
-            definition["status"]["acceptedNames"],
-            view.is_condition_true("Established"),
-            view.is_deleting(),
-            definition["metadata"]["uid"],
-        ]);
-        let fingerprint: Fingerprint = Sha256::digest(determining_parts.to_string()).into();
+        let fingerprint = fingerprint(view);
         if self.installed.get(view.name()).is_some_and(|installed| installed.fingerprint == fingerprint) {
             return;
         }
@@ -218,18 +231,17 @@ impl CrdController {
         if !finalizers.is_some_and(|f| f.iter().any(|f| f == CLEANUP_FINALIZER)) {
             return Ok(());
         }
-        let remaining = self.delete_objects(view).await?;
-        if remaining > 0 {
+        let progress = match self.delete_objects(view).await {
+            Ok(0) => None,
+            Ok(_) => Some(("InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned())),
+            Err(why) => Some(("InstanceDeletionFailed", why)),
+        };
+        if let Some((reason, message)) = progress {
             self.retries.insert(view.name().to_owned());
-            let progress = Condition::new(
-                "Terminating",
-                "True",
-                "InstanceDeletionInProgress",
-                "CustomResource deletion is in progress",
-            );
+            let condition = Condition::new("Terminating", "True", reason, message);
             let now = jiff::Timestamp::now();
             self.edit(resource, view.name(), "status", move |live| {
-                progress.set(live, now);
+                condition.set(live, now);
                 Ok(())
             })
             .await?;
@@ -245,25 +257,39 @@ impl CrdController {
         Ok(())
     }
 
-    /// Deletes all custom resources of a CRD without admission; returns the number of those that remain.
-    async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
+    /// Deletes all custom resources of a CRD without admission; returns the number of those that remain, or the message of
+    /// a condition. As in kube-apiserver, nothing is deleted if an object cannot be converted to the storage version.
+    async fn delete_objects(&self, view: Definition<'_>) -> Result<usize, String> {
         let table = ResourceKey::new(view.group(), view.plural());
-        let served = self.registry.catalog.snapshot();
-        let resource = served.iter().find(|r| &*r.gvr.group == view.group() && &*r.gvr.resource == view.plural());
         let records = self.registry.store.records(&table, "");
-        let Some(resource) = resource.cloned() else { return Ok(records.len()) };
+        let served = self.registry.catalog.snapshot().by_table(&table).cloned();
+        let stored = served.filter(|resource| *resource.gvr.version == *resource.storage_version);
+        let stored = stored.or_else(|| resources::storage_resource(view, &self.client));
+        let Some(resource) = stored else { return Ok(records.len()) };
+        let readiness = self.registry.check_cache_readiness(&resource).await;
+        readiness.map_err(|error| format!("could not list instances: {error}"))?;
+        // The first error in each namespace.
+        let mut errors: Vec<(&str, String)> = Vec::new();
         for record in &records {
-            let mut ctx = loopback_context("");
-            ctx.namespace = record.key.namespace().to_owned();
+            let namespace = record.key.namespace();
+            let ctx = RequestContext { namespace: namespace.to_owned(), ..loopback_context("") };
             match self.registry.delete_raw(&resource, &ctx, record.key.name()).await {
                 Ok(_) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => {
-                    tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD in deletion")
+                    tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD in deletion");
+                    if errors.last().is_none_or(|(known, _)| *known != namespace) {
+                        errors.push((namespace, error.to_string()));
+                    }
                 }
             }
         }
-        Ok(self.registry.store.count(&table))
+        let errors: BTreeSet<String> = errors.into_iter().map(|(_, error)| error).collect();
+        match errors.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [] => Ok(self.registry.store.count(&table)),
+            [error] => Err(format!("could not issue all deletes: {error}")),
+            errors => Err(format!("could not issue all deletes: [{}]", errors.join(", "))),
+        }
     }
 
     /// Updates a CRD by a function that edits its current state.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::error_without_reason;
-use crowsnest_schema::defaulting;
-use crowsnest_schema::{Schema, SchemaRef, prune};
+use crowsnest_schema::{defaulting, prune};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::custom_schema::CustomSchema;
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
 
@@ -22,17 +23,11 @@ const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Converter {
     strategy: ConversionStrategy,
     /// Schemas by `apiVersion`.
-    schemas: BTreeMap<String, VersionSchema>,
+    schemas: BTreeMap<String, Arc<CustomSchema>>,
     /// `apiVersion` of all versions of the CRD, including those without a schema.
     api_versions: BTreeSet<String>,
-}
-
-/// The schema of a version.
-#[derive(Debug)]
-struct VersionSchema {
-    typed: SchemaRef,
-    /// `openAPIV3Schema`, which contains the defaults.
-    schema: Value,
+    /// Pairs of versions between which a conversion has succeeded.
+    succeeded: Mutex<BTreeSet<(String, String)>>,
 }
 
 /// `spec.conversion.strategy`
@@ -51,30 +46,31 @@ enum ConversionStrategy {
 impl Converter {
     pub fn from_definition(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
         let schemas = definition.versions().filter_map(|version| {
-            let schema = version.schema()?.clone();
             let api_version = format!("{}/{}", definition.group(), version.name());
-            Some((api_version, VersionSchema { typed: Schema::for_custom_resource(&schema), schema }))
+            Some((api_version, CustomSchema::intern(version.schema()?)))
         });
         let api_versions = definition.versions().map(|version| format!("{}/{}", definition.group(), version.name()));
         Self {
             schemas: schemas.collect(),
             api_versions: api_versions.collect(),
             strategy: ConversionStrategy::from_definition(definition, client),
+            succeeded: Mutex::default(),
         }
     }
 
-    /// The typed schema of a version.
-    pub fn schema(&self, api_version: &str) -> Option<SchemaRef> {
-        self.schemas.get(api_version).map(|version| version.typed.clone())
+    /// The schema of a version.
+    pub fn schema(&self, api_version: &str) -> Option<&Arc<CustomSchema>> {
+        self.schemas.get(api_version)
     }
 
     /// Normalizes numbers of an object, prunes it by the schema of its version and sets defaults.
     fn default(&self, object: &mut Value) {
         convert_integral_floats(object);
-        if let Some(version) = self.schemas.get(text(object, "/apiVersion")) {
-            prune(&version.typed, object);
-            defaulting::drop_nulls(&version.schema, object);
-            defaulting::apply_defaults(&version.schema, object);
+        if let Some(schema) = self.schemas.get(text(object, "/apiVersion")) {
+            let compiled = schema.compile();
+            prune(&compiled.typed, object);
+            defaulting::drop_nulls(&compiled.structural, object);
+            defaulting::apply_defaults(&compiled.structural, object);
         }
     }
 
@@ -86,14 +82,24 @@ impl Converter {
             let message = format!("request to convert CR from an invalid group/version: {removed}");
             return Err(ApiError::without_reason(500, message));
         }
+        let from: BTreeSet<String> = objects.iter().map(|object| text(object, "/apiVersion").to_owned()).collect();
         objects.iter_mut().for_each(|object| self.default(object));
         let mut converted = self.strategy.convert(objects, to).await?;
-        if let Some(version) = self.schemas.get(to) {
+        if let Some(schema) = self.schemas.get(to) {
+            let compiled = schema.compile();
             for object in &mut converted {
-                prune(&version.typed, object);
+                prune(&compiled.typed, object);
             }
         }
+        if self.api_versions.contains(to) {
+            self.succeeded.lock().extend(from.into_iter().map(|from| (from, to.to_owned())));
+        }
         Ok(converted)
+    }
+
+    /// True if objects have been converted from one version to another.
+    pub fn has_converted(&self, from: &str, to: &str) -> bool {
+        self.succeeded.lock().iter().any(|(known_from, known_to)| known_from == from && known_to == to)
     }
 
     /// Converts partial objects, without defaults and pruning.

@@ -8,6 +8,7 @@
 mod cel;
 pub mod controller;
 mod conversion;
+mod custom_schema;
 mod defaults;
 pub mod definition;
 mod definition_cache;
@@ -30,6 +31,8 @@ pub mod versions;
 
 #[cfg(test)]
 mod number_tests;
+#[cfg(test)]
+mod scale_tests;
 #[cfg(test)]
 mod served_tests;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::yaml::convert_integral_floats;
-use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ResourceRef, ScalePaths, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::conversion::Converter;
+use super::custom_schema::CustomSchema;
 use super::definition::{self, Definition, GROUP, KIND, Version, text};
 use super::status::{Condition, stored_versions};
 use super::strategy::CustomStrategy;
@@ -46,14 +47,11 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
     versions
         .map(|version| {
             let (group, name) = (view.group(), version.name());
-            let schema = version.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let mut strategy =
-                CustomStrategy::new(spec_names.kind.clone(), &format!("{group}/{name}"), schema, converter.clone());
+            let schema = converter.schema(&format!("{group}/{name}")).cloned();
+            let schema = schema.unwrap_or_else(|| CustomSchema::intern(&json!({"type": "object"})));
+            let mut strategy = CustomStrategy::new(spec_names.kind.clone(), schema, converter.clone());
             strategy.has_status = version.has_status();
-            let replica_paths =
-                version.scale().map(|scale| ["/specReplicasPath", "/statusReplicasPath"].map(|path| text(scale, path)));
-            strategy.replica_paths =
-                replica_paths.into_iter().flatten().filter(|path| !path.is_empty()).map(str::to_owned).collect();
+            strategy.scale = version.scale().map(scale_paths);
             strategy.selectable_fields = version.selectable_fields();
             strategy.crd_revision = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
             strategy.deprecation_warning = version.deprecation_warning(view);
@@ -77,6 +75,15 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
             }
         })
         .collect()
+}
+
+/// The resource of an established CRD's storage version, which need not be served.
+pub fn storage_resource(view: Definition<'_>, client: &Arc<WebhookClient>) -> Option<ResourceRef> {
+    let mut definition = view.0.clone();
+    for version in definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut)? {
+        version["served"] = version["storage"].clone();
+    }
+    served_resources(&definition, client).pop().map(ResourceRef::new)
 }
 
 fn subresources(view: Definition<'_>, version: definition::Version<'_>) -> Vec<Subresource> {

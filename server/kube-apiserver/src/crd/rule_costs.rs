@@ -2,10 +2,12 @@
 
 use crowsnest_apimachinery::field::FieldError;
 
-/// Cost limit per expression.
+/// Cost limit per expression, in kube-apiserver's units.
 const MAX_EXPRESSION_COST: u64 = 10_000_000;
 /// Cost limit for all expressions of a schema.
 const MAX_SCHEMA_COST: u64 = 100_000_000;
+/// Minimum cost of a rule that is reported when the total exceeds its limit.
+const MIN_REPORTED_COST: u64 = MAX_SCHEMA_COST / 100;
 /// Maximum number of rules that are reported when the total exceeds its limit.
 const MAX_REPORTED_RULES: usize = 4;
 
@@ -13,7 +15,7 @@ const MAX_REPORTED_RULES: usize = 4;
 #[derive(Debug)]
 pub(super) struct RuleCosts {
     total: u64,
-    /// The most expensive rules with their paths.
+    /// Paths of the most expensive rules, with their costs.
     most_expensive: Vec<(String, u64)>,
     /// True if the schema is stored already: the limit per expression does not apply.
     is_stored: bool,
@@ -24,12 +26,12 @@ impl RuleCosts {
         Self { total: 0, most_expensive: Vec::new(), is_stored }
     }
 
-    /// Adds the cost of an expression; returns an error if it exceeds its limit.
-    pub fn add(&mut self, name: &str, path: String, cost: u64) -> Option<FieldError> {
+    /// Adds the cost of the expression at `path`; returns an error that begins with `subject` if it exceeds its limit.
+    pub fn add(&mut self, subject: &str, path: String, cost: u64) -> Option<FieldError> {
         let error = (!self.is_stored && cost > MAX_EXPRESSION_COST)
-            .then(|| FieldError::forbidden(path.as_str(), limit_message(name, cost, MAX_EXPRESSION_COST)));
+            .then(|| FieldError::forbidden(path.as_str(), limit_message(subject, cost, MAX_EXPRESSION_COST)));
         self.total = self.total.saturating_add(cost);
-        if cost >= MAX_SCHEMA_COST / 100 {
+        if cost >= MIN_REPORTED_COST {
             self.most_expensive.push((path, cost));
             self.most_expensive.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
             self.most_expensive.truncate(MAX_REPORTED_RULES);
@@ -37,19 +39,19 @@ impl RuleCosts {
         error
     }
 
-    /// Errors if the total exceeds its limit.
+    /// Errors for the schema at `path` and its most expensive rules if the total exceeds its limit.
     pub fn errors(self, path: &str) -> Vec<FieldError> {
         if self.total <= MAX_SCHEMA_COST {
             return Vec::new();
         }
         let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
         let reported = self.most_expensive.into_iter().map(|(path, _)| FieldError::forbidden(path, detail));
-        let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        reported.chain([FieldError::forbidden(path, limit_message(name, self.total, MAX_SCHEMA_COST))]).collect()
+        let subject = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        reported.chain([FieldError::forbidden(path, limit_message(subject, self.total, MAX_SCHEMA_COST))]).collect()
     }
 }
 
-fn limit_message(name: &str, cost: u64, limit: u64) -> String {
+fn limit_message(subject: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = match factor {
         factor if factor > 100.0 => "more than 100x".to_owned(),
@@ -58,7 +60,7 @@ fn limit_message(name: &str, cost: u64, limit: u64) -> String {
         factor => format!("{factor:.1}x"),
     };
     format!(
-        "{name} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+        "{subject} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
          maxLength where arrays, maps, and strings are declared)"
     )
 }

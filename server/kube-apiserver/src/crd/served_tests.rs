@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
 
+const JSON: &str = "application/json";
+
 /// A webhook whose response is computed by a function of the request.
 pub(super) struct FunctionWebhook(pub(super) fn(&Value) -> Value);
 
@@ -66,7 +68,7 @@ pub(super) async fn wait_until_served(server: &ApiServer, is_served: bool) {
 }
 
 /// Response of a conversion webhook that renames a field, and returns integers as floats.
-fn rename_wheels(request: &Value) -> Value {
+pub(super) fn rename_wheels(request: &Value) -> Value {
     let to = request["desiredAPIVersion"].as_str().unwrap_or("");
     let convert = |object: &Value| {
         let mut object = object.clone();
@@ -445,11 +447,41 @@ async fn objects_of_removed_versions_are_not_converted() {
     };
     let error = tokio::time::timeout(TIMEOUT, read).await.unwrap();
     assert!(error.contains("request to convert CR from an invalid group/version: example.com/v1"), "{error}");
-    let path = "GET /apis/example.com/v1beta1/namespaces/default/cars";
-    for query in ["", "?limit=1", "?fieldSelector=metadata.name%3Dold"] {
-        let (code, status) = send(&client, &format!("{path}{query}"), "application/json", Value::Null).await;
-        let details = &status["details"]["retryAfterSeconds"];
-        assert_eq!((code, status["message"].as_str(), details), (429, Some("storage is (re)initializing"), &json!(1)));
+    let path = "GET /apis/example.com/v1beta1/namespaces";
+    let (not_ready, not_convertible) =
+        ("storage is (re)initializing", "request to convert CR from an invalid group/version: example.com/v1");
+    // The cache of the version never becomes ready. Pages without selectors are read from the storage.
+    for (request, code, message, retry_after) in [
+        ("default/cars", 429, not_ready, json!(1)),
+        ("default/cars?fieldSelector=metadata.name%3Dold", 429, not_ready, json!(1)),
+        ("default/cars?limit=1&labelSelector=a", 429, not_ready, json!(1)),
+        ("other/cars", 429, not_ready, json!(1)),
+        ("default/cars?watch=1", 429, not_ready, json!(1)),
+        ("default/cars?watch=1&resourceVersion=1", 429, not_ready, json!(1)),
+        ("default/cars?limit=1", 500, not_convertible, Value::Null),
+        ("default/cars/old", 500, not_convertible, Value::Null),
+    ] {
+        let (status, response) = send(&client, &format!("{path}/{request}"), "application/json", Value::Null).await;
+        let details = &response["details"]["retryAfterSeconds"];
+        assert_eq!((status, response["message"].as_str(), details), (code, Some(message), &retry_after), "{request}");
     }
+    // Nor can the definition be deleted.
+    let (code, _) =
+        send(&client, &format!("DELETE /apis/{crds}/{definitions}/cars.example.com"), JSON, json!({})).await;
+    assert_eq!(code, 200);
+    let mut watch = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let failure = async {
+        loop {
+            let event = watch.next().await.expect("the watch continues").unwrap();
+            let (WatchEvent::Added(definition) | WatchEvent::Modified(definition)) = event else { continue };
+            let conditions = definition.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if let Some(failure) = conditions.into_iter().find(|c| c["reason"] == "InstanceDeletionFailed") {
+                return failure;
+            }
+        }
+    };
+    let failure = tokio::time::timeout(TIMEOUT, failure).await.unwrap();
+    let actual = ["type", "status", "message"].map(|key| failure[key].as_str().unwrap());
+    assert_eq!(actual, ["Terminating", "True", "could not list instances: storage is (re)initializing"]);
     server.stop().await.unwrap();
 }

@@ -7,50 +7,45 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::yaml::convert_integral_floats;
+use crowsnest_registry::resource::ScalePaths;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
+use crowsnest_schema::compressed::CompressedJson;
 use crowsnest_schema::defaulting;
-use crowsnest_schema::{Schema, SchemaRef, prune};
+use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::cel::Rules;
 use super::conversion::Converter;
+use super::custom_schema::CustomSchema;
 use super::{embedded, replicas, values};
 
-/// Strategy of one version of a custom resource, compiled from its CRD.
+/// Strategy of one version of a custom resource, created from its CRD.
 #[derive(Debug)]
 pub struct CustomStrategy {
     pub(super) kind: String,
-    pub(super) schema: Arc<Value>,
-    pub(super) typed_schema: SchemaRef,
-    pub(super) rules: Option<Rules>,
-    /// True if the schema contains embedded resources.
-    has_embedded_resources: bool,
+    pub(super) schema: Arc<CustomSchema>,
     pub(super) has_status: bool,
-    /// Paths of the replicas in spec and status, of the scale subresource.
-    pub(super) replica_paths: Vec<String>,
+    /// Paths of the scale subresource.
+    pub(super) scale: Option<ScalePaths>,
     /// Paths of the selectable fields, without a leading dot.
     pub(super) selectable_fields: Vec<String>,
     pub(super) deprecation_warning: Option<String>,
     pub(super) converter: Arc<Converter>,
     /// True if the CRD is being deleted: creates are rejected.
     pub(super) is_terminating: bool,
-    /// Revision of the CRD from which this strategy was compiled.
+    /// Revision of the CRD from which this strategy was created.
     pub(super) crd_revision: Revision,
 }
 
 impl CustomStrategy {
-    pub(super) fn new(kind: String, api_version: &str, schema: Value, converter: Arc<Converter>) -> Self {
+    pub(super) fn new(kind: String, schema: Arc<CustomSchema>, converter: Arc<Converter>) -> Self {
         Self {
             kind,
-            typed_schema: converter.schema(api_version).unwrap_or_else(|| Schema::for_custom_resource(&schema)),
-            rules: Rules::compile(&schema),
-            has_embedded_resources: embedded::contains_embedded_resources(&schema),
-            schema: Arc::new(schema),
+            schema,
             has_status: false,
-            replica_paths: Vec::new(),
+            scale: None,
             selectable_fields: Vec::new(),
             deprecation_warning: None,
             converter,
@@ -68,25 +63,23 @@ impl CustomStrategy {
             errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
             return errors;
         }
-        errors.extend(if subresource == "status" {
-            self.status_errors(new)
-        } else {
-            values::validate(&self.schema, new, "")
+        let compiled = self.schema.compile();
+        let schema = &compiled.structural;
+        let is_status = subresource == "status";
+        errors.extend(match is_status {
+            true => status_errors(schema, old, new),
+            false => values::validate_update(schema, old, new),
         });
-        if let Some(old) = old {
-            errors.retain(|error| !is_unchanged(&self.schema, old, new, &error.field));
-        }
-        errors.extend(self.replica_paths.iter().filter_map(|path| replicas::validate(path, new)));
-        if self.has_embedded_resources {
-            let mut embedded_errors = embedded::validate(&self.schema, new);
-            embedded_errors.retain(|error| old.is_none_or(|old| !is_unchanged(&self.schema, old, new, &error.field)));
-            errors.extend(embedded_errors);
+        errors.extend(self.scale.iter().flat_map(|paths| replicas::validate_scale(paths, subresource, new)));
+        // Embedded resources are validated completely, even if they are unchanged, but not in a write of the status.
+        if compiled.has_embedded_resources && !is_status {
+            errors.extend(embedded::validate(schema, new));
         }
         // Duplicates are tolerated if the old object has some.
-        if old.is_none_or(|old| values::validate_list_uniqueness(&self.schema, old, "").is_empty()) {
-            errors.extend(values::validate_list_uniqueness(&self.schema, new, ""));
+        if old.is_none_or(|old| values::validate_list_uniqueness(schema, old, "").is_empty()) {
+            errors.extend(values::validate_list_uniqueness(schema, new, ""));
         }
-        if let Some(rules) = &self.rules {
+        if let Some(rules) = &compiled.rules {
             if errors.iter().any(blocks_rules) {
                 errors.push(FieldError::new(
                     FieldErrorKind::Invalid,
@@ -95,33 +88,31 @@ impl CustomStrategy {
                     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
                 ));
             } else {
-                errors.extend(rules.check(&self.schema, new, old, "").0);
+                errors.extend(rules.check(schema, new, old, "").0);
             }
         }
         errors
     }
+}
 
-    /// Errors of the status by its own schema. Their messages name paths in the status, as in kube-apiserver.
-    fn status_errors(&self, new: &Value) -> Vec<FieldError> {
-        let Some((schema, status)) = self.schema.pointer("/properties/status").zip(new.get("status")) else {
-            return Vec::new();
+/// Errors of the status by its own schema. Their messages name paths in the status, as in kube-apiserver.
+fn status_errors(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let Some((schema, status)) = schema.pointer("/properties/status").zip(new.get("status")) else {
+        return Vec::new();
+    };
+    let mut errors = values::validate_update(schema, old.and_then(|old| old.get("status")), status);
+    for error in &mut errors {
+        error.field = match error.field.as_str() {
+            "" | values::NO_FIELD => "status".to_owned(),
+            field => format!("status.{field}"),
         };
-        let mut errors = values::validate(schema, status, "");
-        for error in &mut errors {
-            error.field = match error.field.as_str() {
-                "" | values::NO_FIELD => "status".to_owned(),
-                field => format!("status.{field}"),
-            };
-        }
-        errors
     }
+    errors
+}
 
-    /// True if the changes of an update have no schema errors that prevent the evaluation of rules.
-    fn allows_rules(&self, old: &Value, new: &Value) -> bool {
-        let mut errors = values::validate(&self.schema, new, "");
-        errors.retain(|error| !is_unchanged(&self.schema, old, new, &error.field));
-        !errors.iter().any(blocks_rules)
-    }
+/// True if the changes of an update have no schema errors that prevent the evaluation of rules.
+fn allows_rules(schema: &Value, old: &Value, new: &Value) -> bool {
+    !values::validate_update(schema, Some(old), new).iter().any(blocks_rules)
 }
 
 /// Rules assume valid types, so these errors prevent their evaluation.
@@ -134,68 +125,6 @@ fn blocks_rules(error: &FieldError) -> bool {
             | FieldErrorKind::TooMany
             | FieldErrorKind::TypeInvalid
     )
-}
-
-/// True if the value at `field`, or a value that contains it, is unchanged. List items are correlated by their keys.
-fn is_unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
-    let (mut schema, mut old, mut new) = (schema, old, new);
-    for step in path_steps(field) {
-        let next = match (&step, new) {
-            (PathStep::Key(key), Value::Object(_)) => old.get(key).zip(new.get(key)),
-            (PathStep::Index(index), Value::Array(items)) => {
-                items.get(*index).and_then(|item| find_correlated_item(schema, item, old).map(|old| (old, item)))
-            }
-            _ => None,
-        };
-        let Some((before, after)) = next else { return false };
-        if before == after {
-            return true;
-        }
-        schema = match &step {
-            PathStep::Key(key) => schema
-                .pointer("/properties")
-                .and_then(|p| p.get(key))
-                .or_else(|| schema.get("additionalProperties"))
-                .unwrap_or(&Value::Null),
-            PathStep::Index(_) => schema.get("items").unwrap_or(&Value::Null),
-        };
-        (old, new) = (before, after);
-    }
-    false
-}
-
-/// The old item with the same keys.
-fn find_correlated_item<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
-    let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-    let keys: Vec<&str> = keys?.iter().filter_map(Value::as_str).collect();
-    old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
-}
-
-enum PathStep {
-    Key(String),
-    Index(usize),
-}
-
-/// Splits a path: `spec.list[0].k` → spec, list, 0, k; `spec.any[a.b]` → spec, any, a.b.
-fn path_steps(field: &str) -> Vec<PathStep> {
-    let mut steps = Vec::new();
-    let mut rest = field;
-    while !rest.is_empty() {
-        if let Some(inner) = rest.strip_prefix('[') {
-            let (inside, tail) = inner.split_once(']').unwrap_or((inner, ""));
-            steps.push(inside.parse().map_or_else(|_| PathStep::Key(inside.to_owned()), PathStep::Index));
-            rest = tail;
-        } else {
-            rest = rest.strip_prefix('.').unwrap_or(rest);
-            let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            if end == 0 {
-                break;
-            }
-            steps.push(PathStep::Key(rest[..end].to_owned()));
-            rest = &rest[end..];
-        }
-    }
-    steps
 }
 
 /// The fields whose changes increment the generation: all except metadata, and status if it is a subresource.
@@ -229,7 +158,7 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 impl VersionSchemas for CustomStrategy {
     fn version(&self, api_version: &str) -> VersionState {
         match self.converter.schema(api_version) {
-            Some(schema) => VersionState::Served(schema),
+            Some(schema) => VersionState::Served(schema.compile().typed.clone()),
             None => {
                 VersionState::Inconvertible(format!("request to convert CR to an invalid group/version: {api_version}"))
             }
@@ -244,9 +173,10 @@ impl Strategy for CustomStrategy {
 
     fn default(&self, object: &mut Value) {
         convert_integral_floats(object);
-        prune(&self.typed_schema, object);
-        defaulting::drop_nulls(&self.schema, object);
-        defaulting::apply_defaults(&self.schema, object);
+        let compiled = self.schema.compile();
+        prune(&compiled.typed, object);
+        defaulting::drop_nulls(&compiled.structural, object);
+        defaulting::apply_defaults(&compiled.structural, object);
     }
 
     /// Conversion has already set the defaults of the storage version.
@@ -254,9 +184,10 @@ impl Strategy for CustomStrategy {
 
     /// Nulls are dropped by decoding only: a null written by a webhook has the wrong type.
     fn default_admitted(&self, object: &mut Value) {
-        prune(&self.typed_schema, object);
+        let compiled = self.schema.compile();
+        prune(&compiled.typed, object);
         convert_integral_floats(object);
-        defaulting::apply_defaults(&self.schema, object);
+        defaulting::apply_defaults(&compiled.structural, object);
     }
 
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
@@ -305,10 +236,12 @@ impl Strategy for CustomStrategy {
     /// Adds warnings for rules that unchanged stored values violate.
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         let mut warnings = finalizer_warnings(old, new);
-        if let Some((rules, old)) = self.rules.as_ref().zip(old)
-            && self.allows_rules(old, new)
+        let Some(old) = old else { return warnings };
+        let compiled = self.schema.compile();
+        if let Some(rules) = &compiled.rules
+            && allows_rules(&compiled.structural, old, new)
         {
-            warnings.extend(rules.check(&self.schema, new, Some(old), "").1.iter().map(ToString::to_string));
+            warnings.extend(rules.check(&compiled.structural, new, Some(old), "").1.iter().map(ToString::to_string));
         }
         warnings
     }
@@ -328,12 +261,16 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn published_schema(&self) -> Option<Arc<Value>> {
-        Some(self.schema.clone())
+    fn is_custom(&self) -> bool {
+        true
+    }
+
+    fn published_schema(&self) -> Option<&CompressedJson> {
+        Some(self.schema.source())
     }
 
     fn schema(&self) -> Option<SchemaRef> {
-        Some(self.typed_schema.clone())
+        Some(self.schema.compile().typed.clone())
     }
 
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
@@ -355,12 +292,15 @@ impl Strategy for CustomStrategy {
     }
 
     fn decode_error(&self, object: &Value) -> Option<String> {
-        let error = if self.has_embedded_resources { embedded::find_decode_error(&self.schema, object) } else { None };
-        error.map(|error| error.to_string())
+        let compiled = self.schema.compile();
+        if !compiled.has_embedded_resources {
+            return None;
+        }
+        embedded::find_decode_error(&compiled.structural, object).map(|error| error.to_string())
     }
 
     fn prune(&self, object: &mut Value) {
-        prune(&self.typed_schema, object);
+        prune(&self.schema.compile().typed, object);
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
@@ -380,6 +320,10 @@ impl Strategy for CustomStrategy {
     fn convert_partial(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         let to = to_api_version.to_owned();
         Box::pin(async move { self.converter.convert_partial(objects, &to).await })
+    }
+
+    fn has_converted(&self, from: &str, to: &str) -> bool {
+        self.converter.has_converted(from, to)
     }
 
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

@@ -157,6 +157,46 @@ fn duplicates_have_messages_of_kubernetes(#[case] kind: Value, #[case] list: Val
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
 
+/// Ratcheting: an update may keep what the schema does not allow.
+#[rstest]
+#[case::value(json!({"mode": "x", "size": 1}), json!({"mode": "x", "size": 2}), &[])]
+#[case::other_value(json!({"mode": "x"}), json!({"mode": "y"}), &["mode: Unsupported value: \"y\": supported values: \"a\", \"b\""])]
+#[case::alternative(json!({"either": {"c": 1}}), json!({"either": {"c": 1}, "size": 2}), &[])]
+#[case::other_alternative(json!({"either": {"c": 1}}), json!({"either": {"c": 2}}), &[
+    "<nil>: Invalid value: \"\": \"either\" must validate at least one schema (anyOf)", "either.a: Required value"])]
+#[case::list(json!({"list": ["long"]}), json!({"list": ["long"], "size": 2}), &[])]
+#[case::item_of_a_changed_list(json!({"list": ["long"]}), json!({"list": ["long", "b"]}), &["list[0]: Too long: may not be more than 1 byte"])]
+#[case::item_of_a_list_map(json!({"map": [{"name": "a", "mode": "x"}]}), json!({"map": [{"name": "b"}, {"name": "a", "mode": "x"}]}), &[])]
+#[case::member_of_a_changed_item(json!({"map": [{"name": "a", "mode": "x"}]}), json!({"map": [{"name": "a", "mode": "x", "size": 1}]}), &[])]
+#[case::renamed_item(json!({"map": [{"name": "a", "mode": "x"}]}), json!({"map": [{"name": "b", "mode": "x"}]}), &[
+    "map[0].mode: Unsupported value: \"x\": supported values: \"a\", \"b\""])]
+#[case::missing_field(json!({"strict": {"b": 1}}), json!({"strict": {"b": 1}, "size": 2}), &[])]
+#[case::moved_items(
+    json!({"many": {"map": [{"name": "a"}, {"name": "b"}]}}), json!({"many": {"map": [{"name": "b"}, {"name": "a"}]}}), &[])]
+#[case::field_without_a_schema(json!({"strict": {"c": 1}}), json!({"strict": {"c": 1}, "size": 2}), &["strict.a: Required value"])]
+#[case::not(json!({"other": {"mode": "b"}}), json!({"other": {"mode": "b", "size": 2}}), &[])]
+#[case::kind(json!({"kind": "x"}), json!({"kind": "x", "size": 2}), &["kind: Unsupported value: \"x\": supported values: \"a\", \"b\""])]
+#[case::kind_below_the_root(json!({"strict": {"a": 1, "kind": "x"}}), json!({"strict": {"a": 2, "kind": "x"}}), &[])]
+#[case::missing_field_of_a_changed_object(json!({"strict": {"b": 1}}), json!({"strict": {"b": 2}}), &["strict.a: Required value"])]
+fn unchanged_values_may_be_invalid(#[case] old: Value, #[case] new: Value, #[case] expected: &[&str]) {
+    let (mode, number) = (json!({"type": "string", "enum": ["a", "b"]}), json!({"type": "integer"}));
+    let list_map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "maxItems": 1, "items": {"type": "object", "properties": {"name": {"type": "string"}}}});
+    let schema = json!({"type": "object", "properties": {"mode": mode, "size": number, "kind": mode,
+        "strict": {"type": "object", "required": ["a"], "properties": {"a": number, "b": number, "kind": mode}},
+        "many": {"type": "object", "properties": {"map": list_map}},
+        "other": {"type": "object", "properties": {"mode": {"type": "string"}, "size": number},
+            "not": {"properties": {"mode": {"enum": ["a"]}}}},
+        "either": {"type": "object", "properties": {"a": number, "b": number, "c": number},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        "list": {"type": "array", "items": {"type": "string", "maxLength": 1}},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "properties": {"name": {"type": "string"}, "mode": mode, "size": number}}},
+    }});
+    let errors = values::validate_update(&schema, Some(&old), &new);
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn defaults_replace_nulls_that_are_not_allowed() {
     let schema: Value = serde_json::from_str(OBJECT).unwrap();

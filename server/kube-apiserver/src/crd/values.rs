@@ -35,8 +35,72 @@ fn compile_pattern(pattern: &str) -> Option<Arc<Regex>> {
 /// Validates `value`; `name` is its path in messages, empty for a complete object.
 pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
     let mut found = Findings::default();
-    walk(schema, value, name, 0, &mut found);
+    walk(schema, Correlated { new: value, old: None }, name, 0, &mut found);
     found.errors
+}
+
+/// Validates a complete value that replaces `old`. Errors of unchanged values are tolerated (KEP-4008).
+pub fn validate_update(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    walk(schema, Correlated { new, old }, "", 0, &mut found);
+    found.errors
+}
+
+/// A value, with the value that it replaces in an update.
+#[derive(Clone, Copy)]
+struct Correlated<'v> {
+    new: &'v Value,
+    old: Option<&'v Value>,
+}
+
+impl<'v> Correlated<'v> {
+    /// A member of an object.
+    fn member(self, key: &str, new: &'v Value) -> Self {
+        Self { new, old: self.old.and_then(|old| old.get(key)) }
+    }
+
+    /// An item of a list with this schema.
+    fn item(self, schema: &Value, new: &'v Value) -> Self {
+        Self { new, old: self.old.and_then(|old| find_correlated_item(schema, old, new)) }
+    }
+}
+
+/// The item of an old list that a new item replaces. Items of list maps are correlated by their keys, which must be
+/// scalars; other items replace none.
+pub(super) fn find_correlated_item<'v>(schema: &Value, old: &'v Value, item: &Value) -> Option<&'v Value> {
+    let keys = keyword(schema, "x-kubernetes-list-map-keys")?.as_array().filter(|keys| !keys.is_empty())?;
+    let is_scalar = |value: &&Value| matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
+    let has_key =
+        |old: &Value, key: &str| item.get(key).filter(is_scalar).is_some_and(|value| old.get(key) == Some(value));
+    old.as_array()?.iter().find(|old| keys.iter().filter_map(Value::as_str).all(|key| has_key(old, key)))
+}
+
+/// True if a value equals the one that it replaces, as kube-apiserver compares them: the order of a list map does not
+/// count, and an object with fields that the schema does not describe is never equal.
+pub(super) fn is_unchanged(schema: &Value, old: &Value, new: &Value) -> bool {
+    match (old, new) {
+        (Value::Array(before), Value::Array(after)) if keyword(schema, "x-kubernetes-list-map-keys").is_some() => {
+            let has_equal = |item: &Value| {
+                let replaced = find_correlated_item(schema, old, item).zip(keyword(schema, "items"));
+                replaced.is_some_and(|(replaced, items)| is_unchanged(items, replaced, item))
+            };
+            before.len() == after.len() && after.iter().all(has_equal)
+        }
+        (Value::Object(before), Value::Object(after)) => {
+            let has_equal = |(key, member): (&String, &Value)| {
+                let replaced = before.get(key).zip(member_schema(schema, key));
+                replaced.is_some_and(|(replaced, schema)| is_unchanged(schema, replaced, member))
+            };
+            before.len() == after.len() && after.iter().all(has_equal)
+        }
+        _ => old == new,
+    }
+}
+
+/// The schema of a member of an object.
+fn member_schema<'s>(schema: &'s Value, key: &str) -> Option<&'s Value> {
+    let property = keyword(schema, "properties").and_then(|properties| properties.get(key));
+    property.or_else(|| keyword(schema, "additionalProperties").filter(|additional| additional.is_object()))
 }
 
 #[derive(Default)]
@@ -87,10 +151,19 @@ fn invalid_error(name: &str, value: &Value, detail: String) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, name, Some(go_json(value)), format!("{name} in body {detail}"))
 }
 
-fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
+fn walk(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+    let error_count = found.errors.len();
+    check_value(schema, value, name, depth, found);
+    if found.errors.len() > error_count && value.old.is_some_and(|old| is_unchanged(schema, old, value.new)) {
+        found.errors.truncate(error_count);
+    }
+}
+
+fn check_value(schema: &Value, correlated: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
     if depth > MAX_DEPTH {
         return;
     }
+    let value = correlated.new;
     let is_allowed_null = value.is_null() && is_true(schema, "nullable");
     if !is_allowed_null {
         check_type(schema, value, name, found);
@@ -109,8 +182,8 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     match value {
         Value::String(text) => check_string(schema, value, text, name, found),
         Value::Number(_) => check_number(schema, value, name, found),
-        Value::Array(items) => check_array(schema, items, name, depth, found),
-        Value::Object(_) => check_object(schema, value, name, depth, found),
+        Value::Array(_) => check_array(schema, correlated, name, depth, found),
+        Value::Object(_) => check_object(schema, correlated, name, depth, found),
         _ => {}
     }
     check_junctors(schema, value, name, depth, found);
@@ -242,10 +315,11 @@ fn format_limit(number: &Value) -> String {
     }
 }
 
-fn check_array(schema: &Value, items: &[Value], name: &str, depth: usize, found: &mut Findings) {
+fn check_array(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+    let Value::Array(items) = value.new else { return };
     if let Some(each) = keyword(schema, "items") {
         for (index, item) in items.iter().enumerate() {
-            walk(each, item, &format!("{name}[{index}]"), depth + 1, found);
+            walk(each, value.item(schema, item), &format!("{name}[{index}]"), depth + 1, found);
         }
     }
     let count = items.len() as u64;
@@ -266,8 +340,8 @@ fn child_path(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
-    let Value::Object(members) = value else { return };
+fn check_object(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+    let Value::Object(members) = value.new else { return };
     let count = members.len() as u64;
     if let Some(min) = keyword(schema, "minProperties").and_then(Value::as_u64) {
         found.check(count >= min, || {
@@ -282,13 +356,14 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
             found.check(members.contains_key(key), || FieldError::required(child_path(name, key), ""));
         }
     }
-    let properties = keyword(schema, "properties").and_then(Value::as_object);
-    let additional = keyword(schema, "additionalProperties").filter(|a| a.is_object());
     for (key, member) in members {
-        let sub = properties.and_then(|p| p.get(key)).or(additional);
-        if let Some(sub) = sub {
-            walk(sub, member, &child_path(name, key), depth + 1, found);
-        }
+        let Some(sub) = member_schema(schema, key) else { continue };
+        // As in kube-apiserver, errors in the type of the object are not tolerated.
+        let member = match name.is_empty() && matches!(key.as_str(), "apiVersion" | "kind") {
+            true => Correlated { new: member, old: None },
+            false => value.member(key, member),
+        };
+        walk(sub, member, &child_path(name, key), depth + 1, found);
     }
 }
 
@@ -297,11 +372,12 @@ fn junctor_error(name: &str, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, NO_FIELD, Some("\"\"".into()), format!("{name:?} {detail}"))
 }
 
+/// As in kube-apiserver, a branch does not tolerate errors of unchanged values: it must select the same objects as before.
 fn check_junctors(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
     let branches = |key: &str| keyword(schema, key).and_then(Value::as_array).filter(|b| !b.is_empty());
     let validate_branch = |branch: &Value| {
         let mut inner = Findings::default();
-        walk(branch, value, name, depth + 1, &mut inner);
+        check_value(branch, Correlated { new: value, old: None }, name, depth + 1, &mut inner);
         inner
     };
     if let Some(all) = branches("anyOf") {

@@ -183,7 +183,7 @@ async fn wait_until_served(server: &ApiServer, group: &str, versions: &Value) {
             let resource = resources.iter().find(|resource| version["name"] == *resource.gvr.version);
             let schema = resource.and_then(|resource| resource.strategy.published_schema());
             schema.is_some_and(|schema| {
-                schema["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+                schema.decode()["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]
             })
         };
         let versions = versions.as_array().unwrap();

@@ -30,7 +30,7 @@ use crate::http::{ApiState, Response, concurrency, request_audit, respond};
 /// Time limit of ordinary requests; clients can request a shorter one with `timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Response size in bytes above which gzip compression is used for clients that accept it.
-const MIN_COMPRESSED_BYTES: u64 = 128 * 1024;
+pub(crate) const MIN_COMPRESSED_BYTES: u64 = 128 * 1024;
 
 /// Compresses large responses, but not watches, whose events would be delayed by buffering.
 #[derive(Debug, Clone, Copy)]

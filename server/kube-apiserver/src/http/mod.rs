@@ -56,6 +56,7 @@ pub use crate::http::concurrency::InFlightLimits;
 use crate::http::concurrency::RequestPermits;
 use crate::http::delegate::Delegate;
 use crate::http::impersonation::Impersonation;
+pub(crate) use crate::http::layers::MIN_COMPRESSED_BYTES;
 use crowsnest_registry::Registry;
 
 /// State shared by the middleware and the handlers.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use crowsnest_apimachinery::content_negotiation::{self, Encoding, Representation, Shape};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
+use crowsnest_apimachinery::yaml;
 use crowsnest_builtin::to_internal;
 use crowsnest_registry::List;
 use crowsnest_registry::resource::ResourceRef;
@@ -49,10 +50,7 @@ pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
             Ok(json) => bytes(code, JSON, json),
             Err(e) => error(&ApiError::internal(e)),
         },
-        Encoding::Yaml => match serde_saphyr::to_string(value) {
-            Ok(yaml) => bytes(code, YAML, yaml),
-            Err(e) => error(&ApiError::internal(e)),
-        },
+        Encoding::Yaml => bytes(code, YAML, yaml::to_yaml(value)),
     }
 }
 
@@ -124,7 +122,7 @@ fn go_type(resource: &ResourceRef) -> String {
 
 /// True if list items have no `apiVersion` and `kind`, which is the case for built-in kinds.
 pub(super) fn omits_item_type(resource: &ResourceRef) -> bool {
-    resource.strategy.schema().is_some_and(|schema| schema.name.is_some())
+    !resource.is_custom() && resource.strategy.schema().is_some()
 }
 
 pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> ListMeta {

@@ -121,7 +121,8 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
             let expected =
                 ExpectedKind { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
             let bytes = body::read(request.into_body()).await?;
-            let scale = body::decode_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
+            let scale = body::decode_kind(&expected, &bytes, encoding, &options, &mut call.warnings);
+            let scale = scale.map_err(|error| if resource.is_custom() { unregistered_scale_error() } else { error })?;
             call.record_request_object(&scale);
             (Change::Replace(scale), options)
         }
@@ -135,6 +136,13 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let change = Change::Scale(Box::new(change));
     let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
     respond_with_scale(call, resource, &object)
+}
+
+/// The error for a Scale of a custom resource that cannot be decoded: kube-apiserver's handler does not know the kind, and
+/// drops the cause.
+fn unregistered_scale_error() -> ApiError {
+    const SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781";
+    ApiError::bad_request(format!("no kind is registered for the type v1.Scale in scheme {SCHEME:?}"))
 }
 
 /// Responds with the scale of an object, in the negotiated representation.

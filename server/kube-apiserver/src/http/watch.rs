@@ -15,7 +15,7 @@ use crowsnest_registry::{EventEncoder, Watch};
 use crowsnest_schema::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};
 use futures::stream;
 use rand::Rng;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -118,7 +118,7 @@ impl EventEncoder for RepresentationEncoder {
     }
 
     fn encode(&self, event: &str, object: Value, is_first: bool) -> Bytes {
-        let mut object = if event == "ERROR" { object } else { self.shape(event, object, is_first) };
+        let mut object = if event == "ERROR" { object } else { self.shape(object, is_first) };
         if self.representation.is_beta && event != "ERROR" {
             to_v1beta1(&mut object);
         }
@@ -136,23 +136,26 @@ impl EventEncoder for RepresentationEncoder {
 }
 
 impl RepresentationEncoder {
-    fn shape(&self, event: &str, object: Value, is_first: bool) -> Value {
+    fn shape(&self, object: Value, is_first: bool) -> Value {
         match self.representation.shape {
             Shape::Table => {
                 // Only the first event of a table watch has column definitions.
                 let columns = is_first.then(|| self.resource.printer.columns(&respond::column_description));
                 let meta = ListMeta::from_object(&object);
-                let objects = (event != "BOOKMARK").then_some(&object);
-                let mut table =
-                    respond::row_printer(&self.resource, self.include_object).table(columns, objects, &meta);
-                if event == "BOOKMARK" {
-                    let row = json!({"cells": [], "object": partial_object_metadata(&object, to_internal)});
-                    table["rows"] = json!([row]);
-                }
-                table
+                // The mark of the end of the initial events is part of each row.
+                let include_object = match self.include_object {
+                    IncludeObject::None if ends_initial_events(&object) => IncludeObject::Metadata,
+                    include_object => include_object,
+                };
+                respond::row_printer(&self.resource, include_object).table(columns, [&object], &meta)
             }
             Shape::PartialMetadata | Shape::PartialMetadataList => partial_object_metadata(&object, to_internal),
             Shape::Object | Shape::Aggregated { .. } => object,
         }
     }
+}
+
+/// True for the bookmark at the end of the initial events.
+fn ends_initial_events(object: &Value) -> bool {
+    object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }

@@ -43,7 +43,8 @@ impl SpecVersion {
 
 /// Name of a kind's definition: Go's package path for built-in kinds, the reversed group for others.
 pub(super) fn definition_name(resource: &ResourceRef) -> String {
-    match resource.strategy.schema().and_then(|schema| schema.name.clone()) {
+    let schema = if resource.is_custom() { None } else { resource.strategy.schema() };
+    match schema.and_then(|schema| schema.name.clone()) {
         Some(name) => name.into(),
         None => {
             let group: Vec<&str> = resource.gvr.group.split('.').rev().collect();
@@ -58,7 +59,6 @@ pub(super) fn reference(name: &str, spec_version: SpecVersion) -> Value {
 
 /// The definitions of the resources, those with the given names, and all types that they reference.
 pub(super) fn collect(resources: &[&ResourceRef], names: Vec<String>, spec_version: SpecVersion) -> Map<String, Value> {
-    let raw = SchemaSet::raw_definitions();
     let mut pending = names;
     if !resources.is_empty() {
         pending.extend(COMMON_KINDS.iter().map(|name| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")));
@@ -69,7 +69,7 @@ pub(super) fn collect(resources: &[&ResourceRef], names: Vec<String>, spec_versi
         if let Some(schema) = resource.strategy.published_schema() {
             let list = format!("{kind}List");
             out.insert(list, custom_list_definition(resource, &kind, spec_version));
-            out.insert(kind, custom_definition(resource, &schema, spec_version));
+            out.insert(kind, custom_definition(resource, schema.decode(), spec_version));
             pending.extend([OBJECT_META.to_owned(), LIST_META.to_owned()]);
         } else {
             pending.extend([format!("{kind}List"), kind]);
@@ -82,12 +82,15 @@ pub(super) fn collect(resources: &[&ResourceRef], names: Vec<String>, spec_versi
         }
     }
     while let Some(name) = pending.pop() {
-        let Some(definition) = raw.get(&name).filter(|_| !out.contains_key(&name)) else { continue };
-        collect_references(definition, &mut pending);
+        if out.contains_key(&name) {
+            continue;
+        }
+        let Some(definition) = SchemaSet::raw_definition(&name) else { continue };
+        collect_references(&definition, &mut pending);
         let converted = match name.as_str() {
-            QUANTITY if spec_version == SpecVersion::V3 => with_one_of(definition, &["string", "number"]),
-            INT_OR_STRING if spec_version == SpecVersion::V3 => with_one_of(definition, &["integer", "string"]),
-            _ => convert_definition(definition, spec_version),
+            QUANTITY if spec_version == SpecVersion::V3 => with_one_of(&definition, &["string", "number"]),
+            INT_OR_STRING if spec_version == SpecVersion::V3 => with_one_of(&definition, &["integer", "string"]),
+            _ => convert_definition(&definition, spec_version),
         };
         out.insert(name, converted);
     }
@@ -191,7 +194,7 @@ fn reference_with_description(name: &str, text: &str, spec_version: SpecVersion)
     }
 }
 
-fn custom_definition(resource: &ResourceRef, schema: &Value, spec_version: SpecVersion) -> Value {
+fn custom_definition(resource: &ResourceRef, schema: Value, spec_version: SpecVersion) -> Value {
     let mut out = custom_schema(schema, spec_version);
     out["x-kubernetes-group-version-kind"] = group_version_kinds(resource, &resource.kind);
     let selectable = resource.strategy.selectable_fields(&Value::Null);
@@ -203,13 +206,13 @@ fn custom_definition(resource: &ResourceRef, schema: &Value, spec_version: SpecV
 }
 
 /// The published schema of a custom resource.
-fn custom_schema(schema: &Value, spec_version: SpecVersion) -> Value {
+fn custom_schema(schema: Value, spec_version: SpecVersion) -> Value {
     let any_object = || json!({"type": "object"});
     // With published fields, v2 clients would reject unknown fields that the kind preserves.
     if spec_version == SpecVersion::V2 && schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(true)) {
         return any_object();
     }
-    let mut out = if spec_version == SpecVersion::V2 { convert_to_v2(schema) } else { schema.clone() };
+    let mut out = if spec_version == SpecVersion::V2 { convert_to_v2(&schema) } else { schema };
     add_implied_keywords(&mut out, spec_version);
     let Some(fields) = out.as_object_mut() else { return any_object() };
     fields.insert("type".into(), json!("object"));
@@ -318,8 +321,8 @@ mod tests {
     fn preserved_unknown_fields_hide_declared_ones_in_v2() {
         let schema = json!({"type": "object", "description": "d", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"spec": {"type": "object"}}});
-        assert_eq!(custom_schema(&schema, SpecVersion::V2), json!({"type": "object"}));
-        let v3 = custom_schema(&schema, SpecVersion::V3);
+        assert_eq!(custom_schema(schema.clone(), SpecVersion::V2), json!({"type": "object"}));
+        let v3 = custom_schema(schema, SpecVersion::V3);
         assert_eq!(v3["x-kubernetes-preserve-unknown-fields"], true);
         let names: Vec<&String> = v3["properties"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["apiVersion", "kind", "metadata", "spec"]);

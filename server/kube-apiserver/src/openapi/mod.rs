@@ -1,6 +1,7 @@
 //! `/openapi/v2` and `/openapi/v3`, generated from the schemas that patch and apply use.
 //!
-//! Documents are generated on request and cached until their resources change; the index needs only hashes.
+//! Documents are generated on request and cached, compressed, until their resources change; the index needs only
+//! hashes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,14 +12,20 @@ use bytes::Bytes;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_registry::catalog::CatalogSnapshot;
 use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::compressed::{compress, decompress};
 use crowsnest_schema::schema_set::SchemaSet;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH,
+    LOCATION, VARY,
+};
 use lru::LruCache;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::http::Response;
+use crate::http::{MIN_COMPRESSED_BYTES, Response};
 
 mod definitions;
 mod identifiers;
@@ -33,8 +40,11 @@ mod served_tests;
 use self::non_resource_paths::NonResourcePath;
 use crowsnest_schema::openapi::{PublishedDocument, hash_document, to_upper_hex};
 
-/// Maximum number of cached documents of all servers in the process. The largest have several megabytes.
-const MAX_CACHED_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
+/// Maximum number of cached documents of all servers in the process. The largest have several megabytes, compressed a
+/// tenth of that.
+const MAX_CACHED_DOCUMENTS: u64 = 128;
+/// Maximum number of definitions whose fields' descriptions are cached.
+const MAX_DESCRIBED_DEFINITIONS: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
 const JSON: &str = "application/json";
 /// Media types of gnostic's protobuf form: requested and returned, because `@` is not valid in a media type.
 const PROTOBUF: [&str; 2] = [
@@ -42,9 +52,11 @@ const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 ];
 
-/// Cached documents by path and hash.
-static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
-    LazyLock::new(|| Mutex::new(LruCache::new(MAX_CACHED_DOCUMENTS)));
+/// Documents, compressed with gzip, by path and hash. Concurrent requests for a document make it once, because making
+/// the largest takes much memory.
+static DOCUMENTS: LazyLock<Cache<(String, String), Bytes>> = LazyLock::new(|| {
+    Cache::builder().max_capacity(MAX_CACHED_DOCUMENTS).eviction_policy(EvictionPolicy::lru()).build()
+});
 
 /// Serves `/openapi/<parts>` for the resources of this server and for the documents of extension servers. `None` means
 /// 404.
@@ -100,7 +112,8 @@ fn hash_resources(resources: &[&ResourceRef]) -> String {
     for resource in resources {
         hasher.update(format!("{:?}{}{:?}", resource.gvr, resource.kind, resource.subresources));
         if let Some(schema) = resource.strategy.published_schema() {
-            hasher.update(schema.to_string());
+            hasher.update(schema.hash());
+            hasher.update(format!("{}{:?}", resource.list_kind, resource.strategy.selectable_fields(&Value::Null)));
         }
     }
     to_upper_hex(&hasher.finalize())
@@ -133,21 +146,22 @@ fn respond_with_document(
     if requested.is_some_and(|requested| requested != hash) {
         return redirect_to_current(path, hash, media_type, &tag);
     }
-    if header(IF_NONE_MATCH) == tag {
+    let mut is_compressed = false;
+    if contains_tag(header(IF_NONE_MATCH), &tag) {
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
     } else {
-        let key = (path.to_owned(), hash.to_owned());
-        let cached = DOCUMENTS.lock().get(&key).cloned();
-        let body = cached.unwrap_or_else(|| {
-            let body = make();
-            DOCUMENTS.lock().put(key, body.clone());
-            body
-        });
-        *response.body_mut() = Body::from(body);
+        let (document, gzip) = find_document((path.to_owned(), hash.to_owned()), make);
+        is_compressed = uncompressed_size(&gzip) > MIN_COMPRESSED_BYTES && accepts_gzip(header(ACCEPT_ENCODING));
+        let identity = || document.unwrap_or_else(|| decompress(&gzip).into());
+        *response.body_mut() = Body::from(if is_compressed { gzip.clone() } else { identity() });
     }
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if is_compressed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    }
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
     }
@@ -161,6 +175,37 @@ fn respond_with_document(
         headers.insert(EXPIRES, until);
     }
     response
+}
+
+/// A document compressed with gzip, from the cache or from `make`; in the latter case also uncompressed.
+fn find_document(key: (String, String), make: impl FnOnce() -> Bytes) -> (Option<Bytes>, Bytes) {
+    let mut document = None;
+    let gzip = DOCUMENTS.get_with(key, || {
+        let made = make();
+        let gzip = compress(&made).into();
+        document = Some(made);
+        gzip
+    });
+    (document, gzip)
+}
+
+/// Size of the uncompressed data, from the last four bytes of the gzip format (RFC 1952, ISIZE).
+fn uncompressed_size(gzip: &[u8]) -> u64 {
+    gzip.last_chunk().map_or(0, |size| u64::from(u32::from_le_bytes(*size)))
+}
+
+/// True if an `If-None-Match` header contains a tag, by weak comparison as in RFC 9110.
+fn contains_tag(header: &str, tag: &str) -> bool {
+    header.split(',').map(str::trim).any(|given| given == "*" || given.strip_prefix("W/").unwrap_or(given) == tag)
+}
+
+/// True if an `Accept-Encoding` header allows gzip.
+fn accepts_gzip(header: &str) -> bool {
+    header.split(',').any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let is_refused = weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0_f32));
+        name.trim().eq_ignore_ascii_case("gzip") && !is_refused
+    })
 }
 
 /// Redirects a request with an outdated hash to the current document.
@@ -264,12 +309,12 @@ fn v3_index(resources: &[&ResourceRef], delegated: &[PublishedDocument]) -> Valu
 pub fn description(definition: &str, field: &str) -> Option<String> {
     type Fields = Arc<BTreeMap<String, String>>;
     static CACHE: LazyLock<Mutex<LruCache<String, Fields>>> =
-        LazyLock::new(|| Mutex::new(LruCache::new(MAX_CACHED_DOCUMENTS)));
+        LazyLock::new(|| Mutex::new(LruCache::new(MAX_DESCRIBED_DEFINITIONS)));
     if let Some(fields) = CACHE.lock().get(definition) {
         return fields.get(field).cloned();
     }
-    let raw = SchemaSet::raw_definitions();
-    let properties = raw.get(definition).and_then(|definition| definition.get("properties")?.as_object());
+    let raw = SchemaSet::raw_definition(definition).unwrap_or_default();
+    let properties = raw.get("properties").and_then(Value::as_object);
     let descriptions = properties
         .into_iter()
         .flatten()
@@ -277,4 +322,60 @@ pub fn description(definition: &str, field: &str) -> Option<String> {
     let fields: Fields = Arc::new(descriptions.collect());
     CACHE.lock().put(definition.to_owned(), fields.clone());
     fields.get(field).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::none("", false)]
+    #[case::go_client("gzip", true)]
+    #[case::browser("br;q=1.0, GZIP;q=0.8", true)]
+    #[case::refused("gzip;q=0, deflate", false)]
+    #[case::refused_with_decimals("deflate, gzip; q=0.000", false)]
+    #[case::other("identity, x-gzip", false)]
+    fn gzip_is_used_if_it_is_accepted(#[case] header: &str, #[case] expected: bool) {
+        assert_eq!(accepts_gzip(header), expected);
+    }
+
+    #[rstest]
+    #[case::none("", false)]
+    #[case::equal("\"A\"", true)]
+    #[case::weak("W/\"A\"", true)]
+    #[case::several("\"B\", \"A\"", true)]
+    #[case::any("*", true)]
+    #[case::other("\"B\"", false)]
+    fn unchanged_documents_are_not_sent(#[case] header: &str, #[case] expected: bool) {
+        assert_eq!(contains_tag(header, "\"A\""), expected);
+    }
+
+    #[rstest]
+    #[case::small(40, false)]
+    #[case::large(MIN_COMPRESSED_BYTES + 1, true)]
+    fn documents_are_made_once_and_sent_as_stored(#[case] size: u64, #[case] is_compressed: bool) {
+        let document = Bytes::from(vec![b'x'; usize::try_from(size).unwrap()]);
+        let path = format!("made-once-{size}");
+        let mut made = 0;
+        let mut respond = |encoding: &str| {
+            let request = http::Request::get("/openapi/v3/test").header(ACCEPT_ENCODING, encoding);
+            respond_with_document(&request.body(Body::empty()).unwrap(), &path, JSON, "hash", || {
+                made += 1;
+                document.clone()
+            })
+        };
+        let (first, gzip, identity) = (respond("gzip"), respond("gzip"), respond("identity"));
+        for response in [&first, &gzip] {
+            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), is_compressed);
+        }
+        let vary: Vec<_> = gzip.headers().get_all(VARY).iter().collect();
+        assert_eq!(vary.len(), 1 + usize::from(is_compressed));
+        assert!(!identity.headers().contains_key(CONTENT_ENCODING));
+        assert_eq!(http_body::Body::size_hint(identity.body()).exact(), Some(size));
+        assert_eq!(made, 1);
+        let (_, stored) = find_document((path, "hash".to_owned()), Bytes::new);
+        assert_eq!((decompress(&stored), uncompressed_size(&stored)), (document.to_vec(), size));
+    }
 }

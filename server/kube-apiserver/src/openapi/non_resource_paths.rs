@@ -1,4 +1,5 @@
-//! Documents of the paths that belong to no resource: versions, groups, resources of a group version, keys.
+//! OpenAPI documents of the paths that belong to no resource: the server's version, API groups, the resources of a
+//! group version, and the discovery document and keys of the service account issuer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,12 +37,12 @@ impl NonResourcePath {
         }
     }
 
-    /// The path as in documents.
+    /// The path as key of `paths` in OpenAPI documents, with slashes at both ends.
     pub(super) fn document_path(&self) -> String {
         format!("/{}/", self.path)
     }
 
-    /// The path item with its operation.
+    /// The OpenAPI path item with its GET operation.
     pub(super) fn item(&self, spec_version: SpecVersion) -> Value {
         let schema =
             self.definition.as_deref().map_or_else(|| json!({"type": "string"}), |name| reference(name, spec_version));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crowsnest_registry::resource::ResourceRef;
 use serde_json::{Value, json};
 
 use crate::{ApiServer, Config, Data};
@@ -29,6 +30,47 @@ async fn start_with_challenges() -> (ApiServer, kube::Client) {
         changed.changed().await.unwrap();
     }
     (server, client)
+}
+
+#[tokio::test]
+async fn servers_share_the_schemas_of_equal_definitions() {
+    let (one, other) = (start_with_challenges().await.0, start_with_challenges().await.0);
+    let [challenges, others] = [&one, &other].map(|server| {
+        let served = server.registry().catalog.snapshot();
+        served.by_kind("acme.cert-manager.io/v1", "Challenge").cloned().unwrap()
+    });
+    let schema = |resource: &ResourceRef| resource.strategy.published_schema().map(std::ptr::from_ref).unwrap();
+    assert_eq!(schema(&challenges), schema(&others));
+    assert!(challenges.is_custom() && challenges.strategy.schema().unwrap().field("spec").is_some());
+    for server in [one, other] {
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn documents_follow_changes_of_selectable_fields() {
+    let (server, client) = start_with_challenges().await;
+    let selectable_fields = async || {
+        let document = get(&client, "/openapi/v3/apis/acme.cert-manager.io/v1").await;
+        let schemas = &document["components"]["schemas"];
+        schemas["io.cert-manager.acme.v1.Challenge"]["x-kubernetes-selectable-fields"].clone()
+    };
+    assert!(selectable_fields().await.is_array());
+    let mut changed = server.registry().catalog.subscribe();
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/challenges.acme.cert-manager.io";
+    let request = http::Request::patch(definition).header("content-type", "application/json-patch+json");
+    let patch = json!([{"op": "remove", "path": "/spec/versions/0/selectableFields"}]);
+    client.request::<Value>(request.body(patch.to_string().into_bytes()).unwrap()).await.unwrap();
+    let is_selectable = || {
+        let served = server.registry().catalog.snapshot();
+        let challenges = served.by_kind("acme.cert-manager.io/v1", "Challenge").unwrap();
+        !challenges.strategy.selectable_fields(&Value::Null).is_empty()
+    };
+    while is_selectable() {
+        changed.changed().await.unwrap();
+    }
+    assert_eq!(selectable_fields().await, Value::Null);
+    server.stop().await.unwrap();
 }
 
 /// The operations of a document: method, path and operation.

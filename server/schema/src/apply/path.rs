@@ -179,6 +179,12 @@ impl FieldSet {
         node.is_member = true;
     }
 
+    /// True if a path of field names is in the set.
+    pub fn contains_fields(&self, path: &[&str]) -> bool {
+        let found = path.iter().try_fold(self, |set, name| set.children.get(&PathElement::Field((*name).into())));
+        found.is_some_and(|set| set.is_member)
+    }
+
     pub fn union(&mut self, other: &FieldSet) {
         self.is_member |= other.is_member;
         for (element, child) in &other.children {

@@ -357,3 +357,21 @@ fn owners_lose_the_parts_of_a_map_that_becomes_a_scalar() {
     assert!(error.message.starts_with("Apply failed with 1 conflict: conflict with \"v\""), "{}", error.message);
     assert!(error.message.ends_with(": .spec.values.c.d"), "{}", error.message);
 }
+
+#[test]
+fn keys_of_list_elements_are_escaped_as_in_go() {
+    let text = json!({"type": "string"});
+    let schema = Schema::for_custom_resource(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "rules": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "properties": {"name": text}}},
+            "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": text},
+        }}}}),
+    );
+    let config = gadget(json!({"rules": [{"name": "a<b & c>"}], "tags": ["x>y"]}));
+    let applied = apply(Some(&schema), None, &config, &manager("a"), false).unwrap();
+    let fields = &applied["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert!(fields["f:rules"].get(r#"k:{"name":"a\u003cb \u0026 c\u003e"}"#).is_some(), "{fields}");
+    assert!(fields["f:tags"].get(r#"v:"x\u003ey""#).is_some(), "{fields}");
+    assert_eq!(apply(Some(&schema), Some(&applied), &config, &manager("a"), false).unwrap(), applied);
+}

@@ -1,8 +1,9 @@
 //! JSON patch with the deviations of the library that kube-apiserver uses.
 
+use crowsnest_apimachinery::field::go_json;
 use crowsnest_apimachinery::json_patch::{CopiedBytes, apply};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::patch::{PatchBody, rejection};
 
@@ -74,36 +75,52 @@ pub fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// Encodes the object as the patch library does: sorted fields, metadata in the order of Go's struct.
+/// Encodes an object of a built-in kind as the patch library does: sorted fields, metadata in the order of Go's structs.
 pub(super) fn encode_like_go(object: &Value) -> String {
     let Value::Object(fields) = object else { return object.to_string() };
     let parts: Vec<String> = fields
         .iter()
         .map(|(key, value)| match value {
-            Value::Object(metadata) if key == "metadata" => {
-                const ORDER: [&str; 14] = [
-                    "name",
-                    "generateName",
-                    "namespace",
-                    "selfLink",
-                    "uid",
-                    "resourceVersion",
-                    "generation",
-                    "creationTimestamp",
-                    "deletionTimestamp",
-                    "deletionGracePeriodSeconds",
-                    "labels",
-                    "annotations",
-                    "ownerReferences",
-                    "finalizers",
-                ];
-                let member = |key: &str| metadata.get(key).map(|value| format!("{key:?}:{value}"));
-                format!("\"metadata\":{{{}}}", ORDER.iter().filter_map(|key| member(key)).collect::<Vec<_>>().join(","))
-            }
-            value => format!("{key:?}:{value}"),
+            Value::Object(metadata) if key == "metadata" => format!("\"metadata\":{}", encode_metadata(metadata)),
+            value => format!("{key:?}:{}", go_json(value)),
         })
         .collect();
     format!("{{{}}}", parts.join(","))
+}
+
+fn encode_metadata(metadata: &Map<String, Value>) -> String {
+    const ORDER: [&str; 14] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+    ];
+    let mut members = encode_members(metadata, &ORDER);
+    if let Some(Value::Array(managers)) = metadata.get("managedFields") {
+        let entries: Vec<String> = managers.iter().filter_map(Value::as_object).map(encode_manager).collect();
+        members.push(format!("\"managedFields\":[{}]", entries.join(",")));
+    }
+    format!("{{{}}}", members.join(","))
+}
+
+fn encode_manager(entry: &Map<String, Value>) -> String {
+    const ORDER: [&str; 7] = ["manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1", "subresource"];
+    format!("{{{}}}", encode_members(entry, &ORDER).join(","))
+}
+
+/// Encodes the members of an object in an order; other members are omitted.
+fn encode_members(object: &Map<String, Value>, order: &[&str]) -> Vec<String> {
+    order.iter().filter_map(|key| object.get(*key).map(|value| format!("{key:?}:{}", go_json(value)))).collect()
 }
 
 /// Applies a JSON patch. As in kube-apiserver, `replace` adds a missing member of an object.

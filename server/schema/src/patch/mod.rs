@@ -2,7 +2,7 @@
 //!
 //! Pure. The registry calls it within a write. Server-side apply is in `apply/`.
 
-use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
 use serde_json::Value;
 
@@ -138,10 +138,9 @@ fn check_custom(schema: &Schema, mut patched: Value, options: PatchDecoding<'_>)
             crate::decode::normalize_metadata(&mut patched);
             Ok((patched, findings))
         }
-        Some(why) => Err(invalid_patch_error(
-            options.displayed_object.map_or_else(|| json::encode_like_go(&patched), str::to_owned),
-            why,
-        )),
+        Some(why) => {
+            Err(invalid_patch_error(options.displayed_object.map_or_else(|| go_json(&patched), str::to_owned), why))
+        }
     }
 }
 

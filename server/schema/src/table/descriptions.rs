@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::schema_set::SchemaSet;
 
 static DESCRIPTIONS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
-    let definitions = SchemaSet::raw_definitions();
+    let mut definitions: HashMap<String, Option<Value>> = HashMap::new();
     let columns = KindPrinter::all().flat_map(|kind| kind.columns);
     let fields = columns.map(|column| column.description).chain([CREATION_DESCRIPTION]).filter_map(|description| {
         match description {
@@ -19,7 +19,11 @@ static DESCRIPTIONS: LazyLock<HashMap<(String, String), String>> = LazyLock::new
     });
     fields
         .filter_map(|(schema, field)| {
-            let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
+            let definition = definitions
+                .entry(schema.clone())
+                .or_insert_with_key(|name| SchemaSet::raw_definition(name))
+                .as_ref()?;
+            let text = definition.pointer("/properties")?.get(&field)?.get("description")?;
             // Columns omit the list of possible values.
             let text = Value::as_str(text)?.split("\n\nPossible enum values:").next()?.to_owned();
             Some(((schema, field), text))

@@ -1,3 +1,5 @@
+//! JSON paths of printer columns, rows of built-in kinds and tables of custom resources.
+
 use std::borrow::Cow;
 
 use crowsnest_apimachinery::jsonpath::{self, JsonPath};
@@ -162,13 +164,14 @@ proptest! {
             parts[0] = json!({"name": parts[0]});
         }
         let objects: Vec<Value> = serde_json::from_str(include_str!("fixtures/objects.json")).unwrap();
-        for known in &objects {
-            let mut object = known.clone();
+        for template in &objects {
+            let mut object = template.clone();
             for (key, part) in ["metadata", "spec", "status"].into_iter().zip(&parts) {
                 object[key] = part.clone();
             }
-            let group = known["apiVersion"].as_str().and_then(|of| of.split_once('/')).map_or("", |(group, _)| group);
-            let printer = Printer::built_in(group, known["kind"].as_str().unwrap());
+            let api_version = template["apiVersion"].as_str().unwrap();
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let printer = Printer::built_in(group, template["kind"].as_str().unwrap());
             prop_assert_eq!(printer.cells(&object, now()).len(), printer.headers().len());
         }
     }

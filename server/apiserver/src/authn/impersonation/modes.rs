@@ -1,7 +1,7 @@
 //! Modes of impersonation: constrained ones, whose rights name the mode and the request (KEP-5284, beta in Kubernetes
 //! 1.36), and the original one, whose right is the verb `impersonate`. Pure.
 
-use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::field::{FieldError, aggregate};
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo, parse_service_account_user};
@@ -172,18 +172,18 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());
     }
-    let invalid = |value: &str, why: &str| {
-        let error = FieldError::invalid("extra.key", value, why);
-        Some(format!("impersonating an invalid key in extra is not allowed: {error}"))
-    };
     let Some((host, path)) = key.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) else {
-        return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        let error = FieldError::invalid("extra.key", key, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return Some(format!("impersonating an invalid key in extra is not allowed: {error}"));
     };
-    if let Some(why) = dns1123_subdomain(host).first() {
-        return invalid(host, why);
-    }
+    let mut errors: Vec<FieldError> =
+        dns1123_subdomain(host).into_iter().map(|why| FieldError::invalid("extra.key", host, why)).collect();
     if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)) {
-        return invalid(path, "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')");
+        let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.push(FieldError::invalid("extra.key", path, why));
+    }
+    if !errors.is_empty() {
+        return Some(format!("impersonating an invalid key in extra is not allowed: {}", aggregate(&errors)));
     }
     if key != key.to_lowercase() {
         return Some(format!("impersonating a non-lowercase key in extra is not allowed: {key:?}"));
@@ -276,6 +276,14 @@ mod tests {
         &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane",
           "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: \"team\": must be a domain-prefixed path (such as \"acme.io/foo\")"],
         &["system:authenticated"])]
+    #[case::anonymous(user("system:anonymous", &["system:authenticated"], &[]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /system:anonymous",
+          "impersonate:user-info groups /system:authenticated"],
+        &["system:authenticated", "system:unauthenticated"])]
+    #[case::unauthenticated(user("jane", &["system:unauthenticated"], &[]), Mode::UserInfo,
+        &["impersonate-on:user-info:list pods a/", "impersonate:user-info users /jane",
+          "impersonate:user-info groups /system:unauthenticated"],
+        &["system:unauthenticated"])]
     #[case::account(user("system:serviceaccount:ci:bot", &[], &[]), Mode::ServiceAccount,
         &["impersonate-on:serviceaccount:list pods a/", "impersonate:serviceaccount serviceaccounts ci/bot"],
         &["system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated"])]
@@ -287,6 +295,10 @@ mod tests {
         &["system:nodes", "system:authenticated"])]
     #[case::account_with_groups(user("system:serviceaccount:ci:bot", &["g"], &[]), Mode::Legacy,
         &["impersonate serviceaccounts ci/bot", "impersonate groups /g"], &["g", "system:authenticated"])]
+    #[case::account_with_uid(
+        UserInfo { uid: "u".to_owned(), ..user("system:serviceaccount:ci:bot", &["g"], &[("team", &["a"])]) }, Mode::Legacy,
+        &["impersonate serviceaccounts ci/bot", "impersonate uids /u", "impersonate groups /g", "impersonate userextras/team /a"],
+        &["g", "system:authenticated"])]
     fn the_first_attempt_is_the_most_constrained(
         #[case] requested: UserInfo,
         #[case] mode: Mode,

@@ -1,8 +1,8 @@
-//! Signed tokens and their keys (RFC 7515, 7517, 7518), limited to ID tokens. Pure.
+//! Signed tokens and their keys (RFC 7515, 7517, 7518), as far as ID tokens need them. Pure.
 //!
-//! Signatures are verified with ring, as for our own tokens. It lacks ES512, which kube-apiserver supports. The
-//! crate `jsonwebtoken` has no ring backend since its version 10: it requires aws-lc, which this project excludes,
-//! or six RustCrypto crates, among them `rsa` with RUSTSEC-2023-0071.
+//! Signatures are verified with ring, as those of ServiceAccount tokens are. It lacks ES512, which kube-apiserver
+//! supports. The crate `jsonwebtoken` has no ring backend since its version 10: it requires aws-lc, which this project
+//! excludes, or six RustCrypto crates, among them `rsa` with RUSTSEC-2023-0071.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::claims::Claims;
 
-/// Longest accepted token in bytes; longer ones do not fit into request headers.
+/// Maximum length of a token in bytes; longer ones do not fit into request headers.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// Signature algorithms of tokens. Others, such as `none` and shared secrets, are rejected.
+/// Signature algorithms of tokens. Others, such as `none` and those with a shared secret (HS256), are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -76,6 +76,7 @@ struct Header {
 /// A parsed token whose signature is not verified.
 pub(super) struct SignedToken<'a> {
     header: Header,
+    /// The signing input: header and claims as encoded.
     message: &'a str,
     signature: Vec<u8>,
     claims: Claims,
@@ -159,24 +160,26 @@ impl PublicKey {
         if jwk.purpose.is_some_and(|purpose| purpose != "sig") {
             return None;
         }
-        let number = |text: &str| {
+        let decode_integer = |text: &str| {
             let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
             let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
             (zeros < bytes.len()).then(|| bytes[zeros..].to_vec())
         };
-        let point = |size: usize| {
+        let decode_point = |size: usize| {
             let mut point = vec![4; 1 + 2 * size];
             for (coordinate, end) in [(&jwk.x, 1 + size), (&jwk.y, 1 + 2 * size)] {
-                let bytes = number(coordinate).filter(|bytes| bytes.len() <= size)?;
+                let bytes = decode_integer(coordinate).filter(|bytes| bytes.len() <= size)?;
                 point[end - size..end].fill(0);
                 point[end - bytes.len()..end].copy_from_slice(&bytes);
             }
             Some(point)
         };
         let material = match (jwk.kty.as_str(), jwk.crv.as_str()) {
-            ("RSA", _) => KeyMaterial::Rsa(PublicKeyComponents { n: number(&jwk.n)?, e: number(&jwk.e)? }),
-            ("EC", "P-256") => KeyMaterial::P256(point(32)?),
-            ("EC", "P-384") => KeyMaterial::P384(point(48)?),
+            ("RSA", _) => {
+                KeyMaterial::Rsa(PublicKeyComponents { n: decode_integer(&jwk.n)?, e: decode_integer(&jwk.e)? })
+            }
+            ("EC", "P-256") => KeyMaterial::P256(decode_point(32)?),
+            ("EC", "P-384") => KeyMaterial::P384(decode_point(48)?),
             _ => return None,
         };
         Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
@@ -189,20 +192,20 @@ impl PublicKey {
             return false;
         }
         let (message, signature_bytes) = (token.message.as_bytes(), token.signature.as_slice());
-        let rsa =
+        let verify_rsa =
             |key: &PublicKeyComponents<Vec<u8>>, parameters| key.verify(parameters, message, signature_bytes).is_ok();
-        let curve = |point: &[u8], algorithm: &'static dyn signature::VerificationAlgorithm| {
+        let verify_ecdsa = |point: &[u8], algorithm: &'static dyn signature::VerificationAlgorithm| {
             signature::UnparsedPublicKey::new(algorithm, point).verify(message, signature_bytes).is_ok()
         };
         match (&self.material, algorithm) {
-            (KeyMaterial::Rsa(key), Algorithm::Rs256) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
-            (KeyMaterial::Rsa(key), Algorithm::Rs384) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA384),
-            (KeyMaterial::Rsa(key), Algorithm::Rs512) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA512),
-            (KeyMaterial::Rsa(key), Algorithm::Ps256) => rsa(key, &signature::RSA_PSS_2048_8192_SHA256),
-            (KeyMaterial::Rsa(key), Algorithm::Ps384) => rsa(key, &signature::RSA_PSS_2048_8192_SHA384),
-            (KeyMaterial::Rsa(key), Algorithm::Ps512) => rsa(key, &signature::RSA_PSS_2048_8192_SHA512),
-            (KeyMaterial::P256(point), Algorithm::Es256) => curve(point, &signature::ECDSA_P256_SHA256_FIXED),
-            (KeyMaterial::P384(point), Algorithm::Es384) => curve(point, &signature::ECDSA_P384_SHA384_FIXED),
+            (KeyMaterial::Rsa(key), Algorithm::Rs256) => verify_rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
+            (KeyMaterial::Rsa(key), Algorithm::Rs384) => verify_rsa(key, &signature::RSA_PKCS1_2048_8192_SHA384),
+            (KeyMaterial::Rsa(key), Algorithm::Rs512) => verify_rsa(key, &signature::RSA_PKCS1_2048_8192_SHA512),
+            (KeyMaterial::Rsa(key), Algorithm::Ps256) => verify_rsa(key, &signature::RSA_PSS_2048_8192_SHA256),
+            (KeyMaterial::Rsa(key), Algorithm::Ps384) => verify_rsa(key, &signature::RSA_PSS_2048_8192_SHA384),
+            (KeyMaterial::Rsa(key), Algorithm::Ps512) => verify_rsa(key, &signature::RSA_PSS_2048_8192_SHA512),
+            (KeyMaterial::P256(point), Algorithm::Es256) => verify_ecdsa(point, &signature::ECDSA_P256_SHA256_FIXED),
+            (KeyMaterial::P384(point), Algorithm::Es384) => verify_ecdsa(point, &signature::ECDSA_P384_SHA384_FIXED),
             _ => false,
         }
     }
@@ -221,6 +224,7 @@ impl Keys {
         Ok(Self(keys.collect()))
     }
 
+    /// Keys with this ID; all keys if it is empty.
     fn with_id<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a PublicKey> {
         self.0.iter().filter(move |key| id.is_empty() || key.id == id)
     }
@@ -230,7 +234,7 @@ impl Keys {
         self.with_id(id).next().is_some()
     }
 
-    /// The claims of a token that was signed with one of these keys.
+    /// Verifies the signature of a token with the keys of its ID, and returns its claims. Does not check the claims.
     pub(super) fn verify(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> Result<Claims, TokenError> {
         if !self.has_key(token.key_id()) {
             return Err(TokenError::UnknownKey(token.key_id().to_owned()));
@@ -246,7 +250,7 @@ mod tests {
     use crate::authn::token;
     use serde_json::{Value, json};
 
-    /// A signer that acts as an issuer, and its published keys.
+    /// The signer of an issuer, and the keys that the issuer publishes.
     fn issuer(kind: token::Algorithm) -> (token::TokenSigner, Value) {
         let signer = token::TokenSigner::generate(kind).unwrap();
         let keys = signer.key_set();
@@ -264,24 +268,24 @@ mod tests {
             (token::Algorithm::Es256, Algorithm::Es256, Algorithm::Rs256),
             (token::Algorithm::Rs256, Algorithm::Rs256, Algorithm::Ps256),
         ] {
-            let ((ours, keys), (theirs, _)) = (issuer(kind), issuer(kind));
+            let ((signer, keys), (foreign_signer, _)) = (issuer(kind), issuer(kind));
             let claims = json!({"sub": "alice"});
-            let token = ours.sign(&claims).unwrap();
+            let token = signer.sign(&claims).unwrap();
             assert_eq!(verify(&keys, &token, algorithm).map(Value::Object), Ok(claims.clone()));
-            // A different algorithm, and a key that is restricted to one algorithm.
+            // A different algorithm is rejected, also with a key that is not restricted to one algorithm.
             assert_eq!(verify(&keys, &token, other), Err(TokenError::Signature));
-            let mut unnamed = keys.clone();
-            unnamed["keys"][0].as_object_mut().unwrap().remove("alg");
-            assert_eq!(verify(&unnamed, &token, other), Err(TokenError::Signature));
-            assert!(verify(&unnamed, &token, algorithm).is_ok());
-            // A key of another issuer: unknown by its ID, and not valid without one.
-            let foreign = theirs.sign(&claims).unwrap();
+            let mut unrestricted = keys.clone();
+            unrestricted["keys"][0].as_object_mut().unwrap().remove("alg");
+            assert_eq!(verify(&unrestricted, &token, other), Err(TokenError::Signature));
+            assert!(verify(&unrestricted, &token, algorithm).is_ok());
+            // A token of another issuer: its key ID is unknown; without an ID, no key verifies the signature.
+            let foreign = foreign_signer.sign(&claims).unwrap();
             assert!(matches!(verify(&keys, &foreign, algorithm), Err(TokenError::UnknownKey(_))));
             let (head, rest) = foreign.split_once('.').unwrap();
             let mut header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).unwrap()).unwrap();
             header.as_object_mut().unwrap().remove("kid");
-            let nameless = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
-            assert_eq!(verify(&keys, &nameless, algorithm), Err(TokenError::Signature));
+            let without_key_id = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
+            assert_eq!(verify(&keys, &without_key_id, algorithm), Err(TokenError::Signature));
             // A modified claim.
             let (message, signature_bytes) = token.rsplit_once('.').unwrap();
             let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "root"}).to_string());

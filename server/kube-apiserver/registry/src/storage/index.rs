@@ -26,6 +26,10 @@ impl Default for HistoryLimits {
     }
 }
 
+/// Interval at which the history of tables without new changes expires.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Size of a history in bytes up to which it does not expire until its table changes.
+const MAX_IDLE_HISTORY_BYTES: usize = 1 << 20;
 /// Number of newest changes that are scanned linearly before a binary search.
 const LINEAR_SCAN_CHANGES: usize = 8;
 
@@ -87,9 +91,19 @@ pub struct Listing {
     pub remaining: usize,
 }
 
+/// A version in which objects of a table are stored.
+#[derive(Debug)]
+struct StoredVersion {
+    api_version: Box<str>,
+    /// Key of the first of these objects.
+    first: ObjectKey,
+}
+
 #[derive(Debug)]
 struct Table {
     objects: BTreeMap<ObjectKey, Record>,
+    /// The versions of all objects, kept so that requests do not scan the table for them.
+    versions: Vec<StoredVersion>,
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
     /// Revisions below this one can no longer be watched or listed.
@@ -103,11 +117,49 @@ impl Table {
     fn new(oldest: Revision) -> Self {
         Self {
             objects: BTreeMap::new(),
+            versions: Vec::new(),
             changes: VecDeque::new(),
             bytes: 0,
             oldest,
             last_change: 0,
             progress: watch::Sender::new(0),
+        }
+    }
+
+    /// Stores an object; returns the one that it replaces.
+    fn insert(&mut self, record: Record) -> Option<Record> {
+        let (key, body) = (record.key.clone(), record.body.clone());
+        match self.versions.iter_mut().find(|version| *version.api_version == *body.api_version()) {
+            Some(version) if version.first <= key => {}
+            Some(version) => version.first = key.clone(),
+            None => {
+                self.versions.push(StoredVersion { api_version: body.api_version().into(), first: key.clone() });
+            }
+        }
+        let replaced = self.objects.insert(key, record);
+        if let Some(replaced) = replaced.as_ref().filter(|replaced| replaced.body.api_version() != body.api_version()) {
+            self.update_first(replaced);
+        }
+        replaced
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Record> {
+        let removed = self.objects.remove(key)?;
+        self.update_first(&removed);
+        Some(removed)
+    }
+
+    /// Finds the first object of a version again if this record was it. Usually the next object has the same version.
+    fn update_first(&mut self, removed: &Record) {
+        let api_version = removed.body.api_version();
+        let is_first = |version: &StoredVersion| *version.api_version == *api_version && version.first == removed.key;
+        let Some(at) = self.versions.iter().position(is_first) else { return };
+        let mut later = self.objects.range::<ObjectKey, _>((Bound::Excluded(&removed.key), Bound::Unbounded));
+        match later.find(|(_, record)| record.body.api_version() == api_version) {
+            Some((key, _)) => self.versions[at].first = key.clone(),
+            None => {
+                self.versions.swap_remove(at);
+            }
         }
     }
 
@@ -144,17 +196,19 @@ pub struct Index {
     /// The revision at which the index was loaded; older ones cannot be watched.
     floor: Revision,
     limits: HistoryLimits,
+    /// Time of the last [`Index::expire_history`] that had an effect.
+    expired_at: Option<Instant>,
 }
 
 impl Index {
     pub fn new(revision: Revision, limits: HistoryLimits) -> Self {
-        Self { tables: HashMap::new(), revision, floor: revision, limits }
+        Self { tables: HashMap::new(), revision, floor: revision, limits, expired_at: None }
     }
 
     pub fn load(&mut self, table: ResourceKey, key: ObjectKey, revision: Revision, body: Body) {
         let table = self.tables.entry(table).or_insert_with(|| Table::new(self.floor));
         table.last_change = table.last_change.max(revision);
-        table.objects.insert(key.clone(), Record { key, revision, body });
+        table.insert(Record { key, revision, body });
     }
 
     pub fn revision(&self) -> Revision {
@@ -172,6 +226,15 @@ impl Index {
 
     pub fn count(&self, table: &ResourceKey) -> usize {
         self.tables.get(table).map_or(0, |t| t.objects.len())
+    }
+
+    /// The first object of a table in each version in which objects are stored, except `api_version`.
+    pub fn first_of_other_versions(&self, table: &ResourceKey, api_version: &str) -> Vec<Record> {
+        let Some(table) = self.tables.get(table) else { return Vec::new() };
+        let others = table.versions.iter().filter(|version| *version.api_version != *api_version);
+        let mut first: Vec<Record> = others.filter_map(|version| table.objects.get(&version.first).cloned()).collect();
+        first.sort_by(|one, other| one.key.cmp(&other.key));
+        first
     }
 
     /// Tables that have changed after `since`.
@@ -195,8 +258,8 @@ impl Index {
         let floor = self.floor;
         let table = self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor));
         let previous = match &body {
-            Some(body) => table.objects.insert(key.clone(), Record { key: key.clone(), revision, body: body.clone() }),
-            None => table.objects.remove(key),
+            Some(body) => table.insert(Record { key: key.clone(), revision, body: body.clone() }),
+            None => table.remove(key),
         }
         .map(|record| (record.revision, record.body));
         self.revision = revision;
@@ -219,6 +282,18 @@ impl Index {
         table.bytes += change.size();
         table.changes.push_back(Arc::new(change));
         table.compact(&self.limits, now);
+    }
+
+    /// Drops history beyond the limits from tables that no longer change, if it is large: after a burst it would use
+    /// memory until their next change. Does nothing within [`EXPIRY_INTERVAL`] of the last call.
+    pub fn expire_history(&mut self, now: Instant) {
+        if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < EXPIRY_INTERVAL) {
+            return;
+        }
+        self.expired_at = Some(now);
+        for table in self.tables.values_mut().filter(|table| table.bytes > MAX_IDLE_HISTORY_BYTES) {
+            table.compact(&self.limits, now);
+        }
     }
 
     /// Wakes the watchers of a table.

@@ -102,6 +102,11 @@ impl Store {
         self.shared.index.read().list(table, namespace, range)
     }
 
+    /// The first object of a table in each version in which objects are stored, except `api_version`.
+    pub fn first_of_other_versions(&self, table: &ResourceKey, api_version: &str) -> Vec<Record> {
+        self.shared.index.read().first_of_other_versions(table, api_version)
+    }
+
     /// All records of one namespace (of all namespaces if empty).
     pub fn records(&self, table: &ResourceKey, namespace: &str) -> Vec<Record> {
         self.list(table, namespace, ListRange::ALL).map(|listing| listing.records).unwrap_or_default()
@@ -372,6 +377,7 @@ fn publish(shared: &Shared, entries: Vec<Entry>) {
             changed_tables.push(entry.table);
         }
     }
+    index.expire_history(now);
     for table in &changed_tables {
         index.wake(table);
     }

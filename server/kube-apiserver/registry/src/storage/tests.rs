@@ -1,7 +1,10 @@
 //! Behaviour of a store for its readers, writers and watchers.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
+use super::index::Index;
 use super::*;
 use crate::error::Error;
 
@@ -63,6 +66,62 @@ async fn lists_see_older_revisions_until_compaction() {
         Err(Error::Expired { .. })
     ));
     assert!(matches!(store.watch(&table, revisions[1]), Err(Error::Expired { .. })));
+}
+
+#[test]
+fn the_first_object_of_each_other_version_is_known() {
+    let mut index = Index::new(0, HistoryLimits::default());
+    let table = ResourceKey::new("example.com", "cars");
+    let key = |name: &str| ObjectKey::new("ns", name);
+    let car = |name: &str, version: &str| {
+        let object = json!({"apiVersion": format!("example.com/{version}"), "kind": "Car", "metadata": {"name": name}});
+        Body::encode(&object).unwrap()
+    };
+    for name in ["b", "d"] {
+        index.load(table.clone(), key(name), 0, car(name, "v1"));
+    }
+    let steps = [
+        ("d", Some("v1"), [&["b"][..], &[]]),
+        ("c", Some("v2"), [&["b"], &["c"]]),
+        ("a", Some("v2"), [&["b"], &["a"]]),
+        ("b", Some("v2"), [&["d"], &["a"]]),
+        ("a", None, [&["d"], &["b"]]),
+        ("b", Some("v1"), [&["b"], &["c"]]),
+        ("c", Some("v1"), [&["b"], &[]]),
+        ("b", Some("v3"), [&["b", "c"], &["b"]]),
+        ("c", None, [&["b", "d"], &["b"]]),
+        ("d", None, [&["b"], &["b"]]),
+        ("b", None, [&[], &[]]),
+    ];
+    for (revision, (name, version, expected)) in (1..).zip(steps) {
+        index.apply(&table, &key(name), revision, version.map(|version| car(name, version)), Instant::now());
+        // First objects that are not stored in v2, and in v1.
+        let found = ["example.com/v2", "example.com/v1"].map(|version| index.first_of_other_versions(&table, version));
+        let names = found.each_ref().map(|records| records.iter().map(|record| record.key.name()).collect::<Vec<_>>());
+        assert_eq!(names, expected, "{name} {version:?}");
+    }
+}
+
+#[test]
+fn large_histories_expire_without_new_changes() {
+    let mut index = Index::new(0, HistoryLimits::default());
+    let [large, small] = ["configmaps", "secrets"].map(|resource| ResourceKey::new("", resource));
+    let (key, start) = (ObjectKey::new("ns", "a"), Instant::now());
+    for revision in 1..=40_u64 {
+        // Text that hardly compresses.
+        let word = |nth: u64| format!("{:016x}", (revision << 32 | nth).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let text: String = (1..4_096).map(word).collect();
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"t": text}});
+        index.apply(&large, &key, revision, Some(Body::encode(&object).unwrap()), start);
+    }
+    index.apply(&small, &key, 41, Some(body("a", 1)), start);
+    let count = |index: &Index, table, since| index.changes(table, since, 100).map(|changes| changes.len()).ok();
+    index.expire_history(start);
+    assert_eq!((count(&index, &large, 0), count(&index, &small, 40)), (Some(40), Some(1)));
+    index.expire_history(start + HistoryLimits::default().max_age + Duration::from_secs(1));
+    // Watchers that have received the last change continue.
+    assert_eq!((count(&index, &large, 39), count(&index, &large, 40)), (None, Some(0)));
+    assert_eq!(count(&index, &small, 40), Some(1));
 }
 
 #[tokio::test]

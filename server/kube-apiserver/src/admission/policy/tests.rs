@@ -11,7 +11,7 @@ use crate::{ApiServer, Config, Data};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Sends a request; returns status code, first warning and response body.
 async fn send(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
@@ -53,7 +53,7 @@ async fn bound_policies_validate_writes() {
     let (server, service) = start_server().await;
     let few = json!([{"expression": "size(object.data) <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max", "reason": "Forbidden"}]);
     let objects = [
-        (MAPS, json!({"metadata": {"name": "limits"}, "data": {"max": "1"}})),
+        (CONFIG_MAPS, json!({"metadata": {"name": "limits"}, "data": {"max": "1"}})),
         (
             POLICIES,
             policy(
@@ -76,12 +76,12 @@ async fn bound_policies_validate_writes() {
         (
             POLICIES,
             policy(
-                "lost",
+                "missing-param-kind",
                 json!({"paramKind": {"apiVersion": "example.com/v1", "kind": "None"},
             "validations": [{"expression": "true"}], "matchConditions": [{"name": "c", "expression": "true"}]}),
             ),
         ),
-        (POLICIES, policy("nobody", json!({"validations": [{"expression": "false"}]}))),
+        (POLICIES, policy("unbound", json!({"validations": [{"expression": "false"}]}))),
         (POLICIES, policy("elsewhere", json!({"validations": [{"expression": "false"}]}))),
         (
             BINDINGS,
@@ -104,11 +104,11 @@ async fn bound_policies_validate_writes() {
     let old = "299 - \"Validation failed for ValidatingAdmissionPolicy 'old' with binding 'old': too old\"";
     let public = "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'elsewhere' with binding 'elsewhere' denied request: failed expression: false";
     let cases = [
-        (MAPS, marked("one", json!({"a": "1"})), 201, "", "", ""),
-        (MAPS, marked("two", json!({"a": "1", "b": "2"})), 403, "", "Forbidden", too_many),
-        (MAPS, json!({"metadata": {"name": "unmarked"}, "data": {"a": "1", "b": "2"}}), 201, "", "", ""),
-        (MAPS, json!({"metadata": {"name": "bad"}}), 422, "", "Invalid", bad),
-        (MAPS, json!({"metadata": {"name": "o"}, "data": {"old": "1"}}), 201, old, "", ""),
+        (CONFIG_MAPS, marked("one", json!({"a": "1"})), 201, "", "", ""),
+        (CONFIG_MAPS, marked("two", json!({"a": "1", "b": "2"})), 403, "", "Forbidden", too_many),
+        (CONFIG_MAPS, json!({"metadata": {"name": "unmarked"}, "data": {"a": "1", "b": "2"}}), 201, "", "", ""),
+        (CONFIG_MAPS, json!({"metadata": {"name": "bad"}}), 422, "", "Invalid", bad),
+        (CONFIG_MAPS, json!({"metadata": {"name": "o"}, "data": {"old": "1"}}), 201, old, "", ""),
         (
             "/api/v1/namespaces/kube-public/configmaps",
             json!({"metadata": {"name": "c"}, "data": {}}),
@@ -138,18 +138,18 @@ async fn bound_policies_validate_writes() {
     };
     let policy = tokio::time::timeout(std::time::Duration::from_secs(10), observed_policy()).await.unwrap();
     assert_eq!(policy["status"]["typeChecking"], json!({}));
-    // With missing parameters, and with a misconfigured policy.
-    let (code, _, _) = send(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
+    // Missing parameters and misconfigured policies deny writes.
+    let (code, _, _) = send(&service, "DELETE", &format!("{CONFIG_MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
-    let (_, _, response) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    let (_, _, response) = send(&service, "POST", CONFIG_MAPS, &marked("three", json!({}))).await;
     let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
     assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     send(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
-    let (code, _, _) = send(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    let (code, _, _) = send(&service, "POST", CONFIG_MAPS, &marked("three", json!({}))).await;
     assert_eq!(code, 201, "a deleted policy is not evaluated");
-    send(&service, "POST", BINDINGS, &binding("lost", "lost", json!({}))).await;
-    let (_, _, response) = send(&service, "POST", MAPS, &marked("four", json!({}))).await;
-    let why = "ValidatingAdmissionPolicy 'lost' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
+    send(&service, "POST", BINDINGS, &binding("missing-param-kind", "missing-param-kind", json!({}))).await;
+    let (_, _, response) = send(&service, "POST", CONFIG_MAPS, &marked("four", json!({}))).await;
+    let why = "ValidatingAdmissionPolicy 'missing-param-kind' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
     assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
     server.stop().await.unwrap();
 }
@@ -187,7 +187,7 @@ async fn bound_policies_mutate_writes() {
     // The first policy counts labels, and sees those of the second policy only on reinvocation.
     let count = label("labels", "string(size(object.metadata.?labels.orValue({})))");
     let objects = [
-        (MAPS, json!({"metadata": {"name": "team"}, "data": {"name": "blue"}})),
+        (CONFIG_MAPS, json!({"metadata": {"name": "team"}, "data": {"name": "blue"}})),
         (MUTATING, mutating("a-counts", json!([count]), json!({"reinvocationPolicy": "IfNeeded"}))),
         (MUTATING_BINDINGS, bound("a-counts", json!({}))),
         (
@@ -219,12 +219,12 @@ async fn bound_policies_mutate_writes() {
         assert_eq!(code, 201, "{response}");
     }
     let map = json!({"metadata": {"name": "m", "labels": {"own": "1"}}, "data": {"a": "1"}});
-    let (code, _, response) = send(&service, "POST", MAPS, &map).await;
+    let (code, _, response) = send(&service, "POST", CONFIG_MAPS, &map).await;
     assert_eq!(code, 201, "{response}");
     assert_eq!(response["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
     assert_eq!(response["data"], json!({"a": "1", "by.who": "admin"}));
     let (_, _, response) =
-        send(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
+        send(&service, "POST", CONFIG_MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
     assert_eq!(response["data"], json!({"plain": "1"}));
     // Failures deny the write unless the failure policy is `Ignore`.
     let broken = json!([json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]")]);
@@ -233,9 +233,13 @@ async fn bound_policies_mutate_writes() {
         send(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
         assert_eq!(send(&service, "POST", MUTATING, &object).await.0, 201);
         send(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
-        let (actual, _, response) =
-            send(&service, "POST", MAPS, &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}))
-                .await;
+        let (actual, _, response) = send(
+            &service,
+            "POST",
+            CONFIG_MAPS,
+            &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}),
+        )
+        .await;
         assert_eq!(actual, code, "{response}");
         if code == 403 {
             let why = "policy 'd-broken' with binding 'd-broken' denied request: JSON Patch: error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value";
@@ -258,20 +262,20 @@ async fn writers_of_policies_must_be_allowed_to_read_the_parameters() {
     send(&service, "POST", &format!("{rbac}/clusterroles"), &role).await;
     send(&service, "POST", &format!("{rbac}/clusterrolebindings"), &role_binding).await;
     let eve = server.service(UserInfo { name: "eve".into(), ..UserInfo::default() });
-    let of_secrets =
+    let with_secret_params =
         json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
-    let (code, _, response) = send(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
+    let (code, _, response) = send(&eve, "POST", POLICIES, &policy("p", with_secret_params.clone())).await;
     let why = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
     assert_eq!(code, 422, "{response}");
     assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
-    assert_eq!(send(&service, "POST", POLICIES, &policy("p", of_secrets)).await.0, 201);
-    let reads = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
-    let (code, _, response) = send(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
+    assert_eq!(send(&service, "POST", POLICIES, &policy("p", with_secret_params)).await.0, 201);
+    let with_param_ref = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
+    let (code, _, response) = send(&eve, "POST", BINDINGS, &binding("b", "p", with_param_ref.clone())).await;
     let why =
         "spec.paramRef: Forbidden: user eve does not have \"get\" permission on the object referenced by paramRef";
     assert_eq!(code, 422, "{response}");
     assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
-    assert_eq!(send(&service, "POST", BINDINGS, &binding("b", "p", reads)).await.0, 201);
+    assert_eq!(send(&service, "POST", BINDINGS, &binding("b", "p", with_param_ref)).await.0, 201);
     assert_eq!(
         send(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0,
         201,

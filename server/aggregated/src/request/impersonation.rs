@@ -1,0 +1,157 @@
+//! Impersonation by callers that do not come through a front proxy, with the constrained modes of KEP-5284 and the
+//! original one.
+
+use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Attributes;
+use crowsnest_apiserver::authn::impersonation::{Attempt, Step, plan_attempts};
+
+use super::authentication::{AccessDecision, DelegatedAuth};
+
+/// Maximum length in bytes of the user names whose last mode is cached.
+const MAX_CACHED_NAME_BYTES: usize = 1024;
+
+impl DelegatedAuth {
+    /// The identity with which `caller` sends `request` as the user `requested`, and the verb that permits it if the mode
+    /// is a constrained one. If all modes are refused, the error is that of the first one.
+    pub(super) async fn impersonate(
+        &self,
+        caller: &UserInfo,
+        requested: &UserInfo,
+        request: &Attributes,
+    ) -> Result<(UserInfo, Option<&'static str>), ApiError> {
+        let last = self.impersonation_modes.get(&caller.name).await;
+        let mut first_error = None;
+        for attempt in plan_attempts(caller, requested, &Action::from(request.clone()), last) {
+            match self.check_attempt(caller, &attempt, request).await {
+                Ok(()) => {
+                    if caller.name.len() <= MAX_CACHED_NAME_BYTES {
+                        self.impersonation_modes.insert(caller.name.clone(), attempt.mode).await;
+                    }
+                    return Ok((attempt.user, attempt.mode.constraint()));
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
+    }
+
+    /// Checks all rights that an attempt to impersonate for `request` requires.
+    async fn check_attempt(&self, caller: &UserInfo, attempt: &Attempt, request: &Attributes) -> Result<(), ApiError> {
+        for step in &attempt.steps {
+            match step {
+                Step::Check(action) => self.check_right(caller, &with_version(action, request)).await?,
+                Step::CheckMany { all, each } => {
+                    if !self.review(caller, &with_version(all, request)).await?.allowed {
+                        for action in each {
+                            self.check_right(caller, &with_version(action, request)).await?;
+                        }
+                    }
+                }
+                Step::Refuse { action, reason } => {
+                    let refusal = AccessDecision { allowed: false, reason: reason.clone() };
+                    refusal.check(caller, &Attributes::from(action.clone()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_right(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
+        self.review(caller, attributes).await?.check(caller, attributes)
+    }
+}
+
+/// The attributes of a right, with the API version as in kube-apiserver: authorizers other than RBAC may use it.
+fn with_version(action: &Action, request: &Attributes) -> Attributes {
+    let mut attributes = Attributes::from(action.clone());
+    let is_request = attributes.verb.starts_with("impersonate-on:");
+    attributes.version = if is_request { request.version.clone() } else { "v1".to_owned() };
+    attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+    use kube::api::{Api, PostParams};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Grants rights to the user `ops`.
+    async fn grant(server: &ApiServer, name: &str, rules: Value) {
+        let group = "rbac.authorization.k8s.io";
+        let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules})).unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "ops"}]}))
+        .unwrap();
+        Api::all(server.admin()).create(&PostParams::default(), &role).await.unwrap();
+        Api::all(server.admin()).create(&PostParams::default(), &binding).await.unwrap();
+    }
+
+    #[test]
+    fn rights_have_the_version_of_the_request_or_of_the_user() {
+        let request = Attributes { verb: "list".to_owned(), version: "v1beta1".to_owned(), ..Attributes::default() };
+        for (verb, version) in
+            [("impersonate-on:user-info:list", "v1beta1"), ("impersonate:user-info", "v1"), ("impersonate", "v1")]
+        {
+            let action = Action::from(Attributes { verb: verb.to_owned(), ..Attributes::default() });
+            assert_eq!(with_version(&action, &request).version, version, "{verb}");
+        }
+    }
+
+    #[tokio::test]
+    async fn constrained_modes_are_tried_before_the_original_one() {
+        let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+        let authentication = "authentication.k8s.io";
+        let constrained = json!([
+            {"verbs": ["impersonate:user-info"], "apiGroups": [authentication], "resources": ["users"], "resourceNames": ["jane"]},
+            {"verbs": ["impersonate-on:user-info:list"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters"]},
+        ]);
+        grant(&server, "constrained", constrained).await;
+        let original =
+            json!([{"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["john"]}]);
+        grant(&server, "original", original).await;
+
+        let delegated = DelegatedAuth::new(server.admin());
+        let request = |verb: &str| Attributes {
+            verb: verb.to_owned(),
+            group: "cluster.karmada.io".to_owned(),
+            resource: "clusters".to_owned(),
+            ..Attributes::default()
+        };
+        for (caller, groups, name, verb, expected) in [
+            ("ops", &[][..], "jane", "list", Ok(Some("impersonate:user-info"))),
+            ("ops", &["system:masters"], "jane", "list", Err("impersonating the system:masters group is not allowed")),
+            ("ops", &[], "jane", "delete", Err("cannot impersonate-on:user-info:delete resource \"clusters\"")),
+            ("ops", &[], "john", "list", Ok(None)),
+            // The error is now that of the original mode, by which the caller impersonated last.
+            ("ops", &[], "mary", "list", Err("User \"ops\" cannot impersonate resource \"users\"")),
+            (
+                "eve",
+                &[],
+                "jane",
+                "list",
+                Err("User \"eve\" cannot impersonate-on:user-info:list resource \"clusters\""),
+            ),
+        ] {
+            let caller = UserInfo::new(caller, ["system:authenticated"]);
+            let requested = UserInfo::new(name, groups.iter().copied());
+            match (delegated.impersonate(&caller, &requested, &request(verb)).await, expected) {
+                (Ok((user, constraint)), Ok(expected)) => {
+                    assert_eq!((user, constraint), (UserInfo::new(name, ["system:authenticated"]), expected));
+                }
+                (Err(error), Err(expected)) => {
+                    assert!(error.code == 403 && error.message.contains(expected), "{name} {verb}: {error}");
+                }
+                (result, expected) => panic!("{name} {verb}: {result:?} instead of {expected:?}"),
+            }
+        }
+        server.stop().await.unwrap();
+    }
+}
