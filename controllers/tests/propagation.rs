@@ -11,6 +11,7 @@ mod health;
 mod interpreting;
 mod leading;
 mod name_collisions;
+mod quotas;
 mod rebalancing;
 mod runtime;
 mod scheduling;

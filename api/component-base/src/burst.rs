@@ -12,7 +12,7 @@ pub struct BurstLimits {
 }
 
 impl BurstLimits {
-    /// Maximum level, so that a long burst ends as fast as a short one.
+    /// Maximum level. It limits the time from the last occurrence of a long burst to the end of the burst.
     fn max_level(self) -> f64 {
         self.begin_threshold * 2.0
     }
@@ -80,8 +80,8 @@ mod tests {
     #[case::at_the_limit(20, 0, true)]
     #[case::ends_at_half(20, 1000, false)]
     #[case::lasts_until_half(20, 900, true)]
-    #[case::long_bursts_end_as_fast(1_000, 2_900, true)]
-    #[case::long_bursts_end(1_000, 3_000, false)]
+    #[case::level_is_capped_and_still_high(1_000, 2_900, true)]
+    #[case::level_is_capped_and_ends_at_half(1_000, 3_000, false)]
     fn a_burst_begins_at_the_threshold_and_ends_at_half(
         #[case] occurrences: usize,
         #[case] later_ms: u64,

@@ -12,6 +12,13 @@ pub fn set(headers: &mut HeaderMap) {
     headers.entry(USER_AGENT).or_insert_with(value);
 }
 
+/// Sets the header of the requests with a client configuration, if it has none.
+pub fn set_in_config(config: &mut kube::Config) {
+    if config.headers.iter().all(|(name, _)| *name != USER_AGENT) {
+        config.headers.push((USER_AGENT, value()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +31,13 @@ mod tests {
         headers.insert(USER_AGENT, HeaderValue::from_static("kubectl/v1.36.0"));
         set(&mut headers);
         assert_eq!(headers[USER_AGENT], "kubectl/v1.36.0");
+    }
+
+    #[test]
+    fn configurations_get_one_user_agent() {
+        let mut config = kube::Config::new(http::Uri::from_static("https://cp"));
+        set_in_config(&mut config);
+        set_in_config(&mut config);
+        assert_eq!(config.headers, [(USER_AGENT, value())]);
     }
 }

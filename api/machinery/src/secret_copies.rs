@@ -1,10 +1,10 @@
 //! Copies of withheld values in annotations, which must not be stored or shown (docs/ARCHITECTURE.md, "Invariants").
 //!
-//! Tools that apply objects store the last applied configuration in an annotation of the object: as JSON or YAML,
-//! compressed and encoded, or as a diff, under their own keys. Not all of these tools are known, so the rule considers
-//! the values: an object with withheld values keeps only annotations of plain text. An annotation is removed if its
-//! value is structured, compressed or encoded, if it has a key `data`, `stringData` or `binaryData`, or if it contains
-//! one of the object's own values.
+//! Tools that apply objects store the last applied configuration in an annotation of the object, each under its own
+//! key: as JSON or YAML, compressed and encoded, or as a diff. Not all of these tools are known, so annotations are
+//! selected by their values: an object with withheld values keeps only annotations of plain text. An annotation is
+//! removed if its value is structured, compressed or encoded, if it has a key `data`, `stringData` or `binaryData`, or
+//! if it contains one of the object's own values.
 //!
 //! The functions of this module read each value a constant number of times and never decompress it.
 
@@ -21,32 +21,32 @@ const COPY_KEY_PARTS: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
 /// Maximum total size of all annotations of an object, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
-/// Longer runs of unbroken characters are treated as encoded; hexadecimal digests are shorter.
+/// Longer words are treated as encoded; hexadecimal digests are shorter.
 const MAX_PLAIN_WORD_BYTES: usize = 128;
-/// Shorter words are not decoded, because no object is that small.
+/// Shorter words are not decoded, because no encoded object is that short.
 const MIN_ENCODED_BYTES: usize = 12;
 /// Maximum depth of nested encodings.
 const MAX_DEPTH: usize = 3;
-/// Shorter values of the object are not searched for in annotations, because they may occur by chance. Values of at
-/// least the second length are also searched for within words.
+/// Shorter values of the object are not searched for in annotations, because they may occur by chance.
 const MIN_VALUE_BYTES: usize = 6;
-const MIN_PART_BYTES: usize = 8;
+/// Shorter values of the object are searched for as whole words only, others within words too.
+const MIN_PART_OF_WORD_BYTES: usize = 8;
 
 /// First bytes of compressed data: gzip, zlib, zstd, bzip2, xz.
-const COMPRESSED: [&[u8]; 7] =
+const COMPRESSION_MAGIC: [&[u8]; 7] =
     [b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"];
 
+/// Accepts text without padding and with trailing bits.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// True if an annotation of an object with withheld values may be kept. `values` are the withheld values that are
-/// known.
+/// True if an object with withheld values may keep this annotation. `values` are the known ones of the withheld values.
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
-    let is_copy = COPY_KEY_PREFIXES.iter().any(|known| key.starts_with(known))
+    let is_copy = COPY_KEY_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
         || COPY_KEY_PARTS.iter().any(|part| key.contains(part));
     !is_copy && is_plain(value, MAX_DEPTH) && !values.iter().any(|own| contains_value(own, value.as_bytes()))
 }
@@ -57,7 +57,7 @@ pub fn remove_copies(secret: &mut Value) {
     let values: Vec<Vec<u8>> = ["data", "stringData"]
         .into_iter()
         .flat_map(|field| {
-            secret.get(field).and_then(Value::as_object).into_iter().flatten().map(move |one| (field, one))
+            secret.get(field).and_then(Value::as_object).into_iter().flatten().map(move |entry| (field, entry))
         })
         .filter_map(|(field, (_, value))| Some(secret_values(field, &text(value)?, MAX_ANNOTATION_BYTES)))
         .flatten()
@@ -79,6 +79,7 @@ fn first_word(text: &str) -> Option<&str> {
     rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
 }
 
+/// True if the text is not structured and contains no encoded structured text, up to `max_depth` encodings deep.
 fn is_plain(value: &str, max_depth: usize) -> bool {
     let value = value.trim();
     let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&'])
@@ -100,7 +101,7 @@ fn has_data_key(text: &str) -> bool {
     ["data", "stringData", "binaryData"].iter().any(|name| text.match_indices(name).any(is_key))
 }
 
-/// Unbroken runs of the characters that encodings use.
+/// Words of a text: runs of the characters that base64 and hexadecimal encodings use.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_' | '=')))
         .filter(|w| !w.is_empty())
@@ -114,14 +115,14 @@ fn is_encoded(word: &str, max_depth: usize) -> bool {
         return false;
     }
     let is_copy = |bytes: Vec<u8>| {
-        COMPRESSED.iter().any(|begin| bytes.starts_with(begin))
+        COMPRESSION_MAGIC.iter().any(|magic| bytes.starts_with(magic))
             || std::str::from_utf8(&bytes).is_ok_and(|text| max_depth == 0 || !is_plain(text, max_depth - 1))
     };
-    let decoded = [STANDARD.decode(word).ok(), URL_SAFE.decode(word).ok(), hexadecimal(word)];
+    let decoded = [STANDARD.decode(word).ok(), URL_SAFE.decode(word).ok(), decode_hexadecimal(word)];
     decoded.into_iter().flatten().any(is_copy)
 }
 
-fn hexadecimal(word: &str) -> Option<Vec<u8>> {
+fn decode_hexadecimal(word: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = word.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
@@ -135,11 +136,12 @@ fn contains_value(value: &[u8], text: &[u8]) -> bool {
     memchr::memmem::find_iter(text, value).any(|at| {
         let before = at.checked_sub(1).and_then(|at| text.get(at));
         let is_boundary = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-        value.len() >= MIN_PART_BYTES || is_boundary(before) && is_boundary(text.get(at + value.len()))
+        value.len() >= MIN_PART_OF_WORD_BYTES || is_boundary(before) && is_boundary(text.get(at + value.len()))
     })
 }
 
-/// A value of a Secret's field `data` or `stringData`, as stored and decoded, each only if it has at most `max_bytes`.
+/// Returns a value of a Secret's `data` or `stringData` in its stored and, for `data`, its decoded form. Forms longer
+/// than `max_bytes` are omitted.
 pub fn secret_values(field: &str, value: &str, max_bytes: usize) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     if value.len() <= max_bytes {
@@ -191,7 +193,7 @@ mod tests {
     #[case::json_in_json("a.b/c", r#""{\"data\":{\"p\":\"eA==\"}}""#)]
     #[case::yaml("a.b/c", "apiVersion: v1\nkind: Secret")]
     #[case::yaml_in_a_line("a.b/c", "stringData: {p: x}")]
-    #[case::yaml_in_a_line_too("a.b/c", "data : {p: x}")]
+    #[case::yaml_in_a_line_with_a_space("a.b/c", "data : {p: x}")]
     #[case::document("a.b/c", "--- # applied\n")]
     #[case::path("a.b/c", "set /data/p to x")]
     #[case::own_value("a.b/c", "the password is hunter2, really")]
@@ -217,7 +219,7 @@ mod tests {
     #[case::reference(r#"{"kind":"Issuer","spec":{"ca":{"kind":"Secret","name":"ca"}}}"#, false)]
     #[case::store(r#"{"kind":"ExternalSecret","spec":{"secretStoreRef":{"kind":"SecretStore"},"data":[]}}"#, false)]
     #[case::config_map(r#"{"kind":"ConfigMap","data":{"a":"Secret"}}"#, false)]
-    fn secrets_in_other_objects_annotations(#[case] value: &str, #[case] expected: bool) {
+    fn secrets_are_found_in_annotations_of_other_objects(#[case] value: &str, #[case] expected: bool) {
         assert_eq!(contains_secret(value), expected);
     }
 
@@ -239,7 +241,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-        /// A value is removed however it is encoded.
+        /// A copy of an object is detected up to the maximum depth of encodings.
         #[test]
         fn encoded_objects_are_removed(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=MAX_DEPTH, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");
@@ -250,8 +252,8 @@ mod tests {
         }
 
         #[test]
-        fn any_input_is_checked(key in "\\PC{0,40}", value in "\\PC{0,400}", own in prop::collection::vec(any::<u8>(), 0..20)) {
-            is_harmless(&key, &value, &[own]);
+        fn no_input_causes_a_panic(key in "\\PC{0,40}", value in "\\PC{0,400}", secret in prop::collection::vec(any::<u8>(), 0..20)) {
+            is_harmless(&key, &value, &[secret]);
             contains_secret(&value);
         }
     }

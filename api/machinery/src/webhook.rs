@@ -17,7 +17,8 @@ pub struct ServiceReference<'s> {
     pub port: i64,
 }
 
-/// Errors of the URL of a webhook: https, with a host, and without user, query and fragment.
+/// Validates the URL of a webhook: the scheme must be https, a host is required, and user, query and fragment are
+/// forbidden.
 pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
     const FORM: &str = "; desired format: https://host[/path]";
     let url = match Url::parse(text) {
@@ -36,7 +37,7 @@ pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Errors of a reference to a Service. `field` is its path.
+/// Validates a reference to a Service. `field` is the path of the reference in the configuration.
 pub fn validate_service(service: ServiceReference<'_>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (value, name) in [(service.name, "name"), (service.namespace, "namespace")] {
@@ -53,12 +54,12 @@ pub fn validate_service(service: ServiceReference<'_>, field: &str) -> Vec<Field
 }
 
 fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
-    let wrong = |detail: String| FieldError::invalid(field, path, detail);
+    let invalid = |detail: String| FieldError::invalid(field, path, detail);
     let mut errors = Vec::new();
     match path {
         "" | "/" => return errors,
-        "//" => return vec![wrong("segment[0] may not be empty".to_owned())],
-        _ if !path.starts_with('/') => errors.push(wrong("must start with a '/'".to_owned())),
+        "//" => return vec![invalid("segment[0] may not be empty".to_owned())],
+        _ if !path.starts_with('/') => errors.push(invalid("must start with a '/'".to_owned())),
         _ => {}
     }
     let mut characters = path.chars();
@@ -66,35 +67,35 @@ fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
     let segments = characters.as_str();
     for (index, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
         if segment.is_empty() {
-            errors.push(wrong(format!("segment[{index}] may not be empty")));
+            errors.push(invalid(format!("segment[{index}] may not be empty")));
             continue;
         }
         let problems = format::dns1123_subdomain(segment).into_iter();
-        errors.extend(problems.map(|problem| wrong(format!("segment[{index}]: {problem}"))));
+        errors.extend(problems.map(|problem| invalid(format!("segment[{index}]: {problem}"))));
     }
     errors
 }
 
-/// Errors of the review versions that a webhook supports. At least one of them must be in `known`, the versions that the
-/// API server sends.
+/// Validates the review versions that a webhook supports. At least one of them must be in `known`, the versions that
+/// the API server sends.
 pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str) -> Vec<FieldError> {
-    let listed = known.join(", ");
+    let known_list = known.join(", ");
     if versions.is_empty() {
-        return vec![FieldError::required(field, format!("must specify one of {listed}"))];
+        return vec![FieldError::required(field, format!("must specify one of {known_list}"))];
     }
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for (index, version) in versions.iter().enumerate() {
-        let at = format!("{field}[{index}]");
+        let item_field = format!("{field}[{index}]");
         if !seen.insert(version) {
-            errors.push(FieldError::invalid(at, version, "duplicate version"));
+            errors.push(FieldError::invalid(item_field, version, "duplicate version"));
             continue;
         }
         let problems = format::dns1035_label(version).into_iter();
-        errors.extend(problems.map(|problem| FieldError::invalid(&at, version, problem)));
+        errors.extend(problems.map(|problem| FieldError::invalid(&item_field, version, problem)));
     }
     if !versions.iter().any(|version| known.contains(&version.as_str())) {
-        errors.push(FieldError::invalid(field, versions, format!("must include at least one of {listed}")));
+        errors.push(FieldError::invalid(field, versions, format!("must include at least one of {known_list}")));
     }
     errors
 }

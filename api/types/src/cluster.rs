@@ -8,6 +8,9 @@ use crate::policy::ResourceList;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::de::Error as _;
+use serde::{Deserialize as _, Deserializer};
+use serde_json::{Value, json};
 
 /// The API group of this module.
 pub const GROUP: &str = "cluster.karmada.io";
@@ -89,6 +92,7 @@ api_structs! {
         pub api_enablements(skip): Vec<ApiEnablement>,
         /// Conditions are the conditions of the cluster: Ready, CompleteAPIEnablements, and those of external
         /// detectors.
+        #[serde(deserialize_with = "deserialize_conditions")]
         pub conditions(skip): Vec<Condition>,
         pub node_summary(skip): Option<NodeSummary>,
         pub resource_summary(skip): Option<ResourceSummary>,
@@ -143,5 +147,52 @@ string_enum! { closed
         Push = "Push",
         /// An agent in the member connects to the control plane.
         Pull = "Pull",
+    }
+}
+
+/// Decodes conditions, of which those of external detectors may have no transition time (null, as Go writes its zero
+/// time). It is the Unix epoch then.
+fn deserialize_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    const TIME: &str = "lastTransitionTime";
+    let conditions = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
+    let decode = |mut condition: Value| {
+        if let Some(fields) = condition.as_object_mut()
+            && fields.get(TIME).is_none_or(Value::is_null)
+        {
+            fields.insert(TIME.to_owned(), json!("1970-01-01T00:00:00Z"));
+        }
+        serde_json::from_value(condition).map_err(D::Error::custom)
+    };
+    conditions.into_iter().map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::complete(
+        json!({"type": "Ready", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}),
+        json!({"type": "Ready", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    )]
+    #[case::empty_reason_and_zero_time(
+        json!({"type": "NetworkReady", "status": "False", "reason": "", "message": "", "lastTransitionTime": null}),
+        json!({"type": "NetworkReady", "status": "False", "reason": "", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"})
+    )]
+    #[case::type_and_status_only(
+        json!({"type": "NetworkReady", "status": "False"}),
+        json!({"type": "NetworkReady", "status": "False", "reason": "", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"})
+    )]
+    fn conditions_of_external_detectors_are_decoded(#[case] condition: Value, #[case] expected: Value) {
+        let status: ClusterStatus = serde_json::from_value(json!({"conditions": [condition]})).expect("a status");
+        assert_eq!(json!(status.conditions), json!([expected]));
+    }
+
+    #[rstest]
+    #[case::absent(json!({}))]
+    #[case::null(json!({"conditions": null}))]
+    fn status_without_conditions_is_decoded(#[case] status: Value) {
+        assert_eq!(serde_json::from_value::<ClusterStatus>(status).expect("a status"), ClusterStatus::default());
     }
 }

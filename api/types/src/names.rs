@@ -43,7 +43,7 @@ pub fn cluster_of_execution_namespace(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
 }
 
-/// True if a namespace belongs to the control plane.
+/// True if a namespace is reserved for the control plane: users' templates in it are not propagated.
 pub fn is_reserved_namespace(namespace: &str) -> bool {
     namespace == NAMESPACE_KARMADA_SYSTEM
         || namespace == NAMESPACE_KARMADA_CLUSTER
@@ -55,7 +55,8 @@ pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{}-{kind}", without_colons(name)).to_lowercase()
 }
 
-/// Hash in the label `resourcebinding.karmada.io/depended-by-<hash>` of bindings on which a binding depends.
+/// Hash of a binding's namespace and name, for the label `resourcebinding.karmada.io/depended-by-<hash>` of the
+/// bindings on which it depends.
 pub fn binding_reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { safe_hash(name) } else { safe_hash(&format!("{namespace}/{name}")) }
 }

@@ -1,5 +1,5 @@
-//! search.karmada.io/v1alpha1: the resources of clusters that are cached for search and proxying. Written by users;
-//! the cache derives from them what it collects (`Interest` in `crowsnest_store`).
+//! search.karmada.io/v1alpha1: the resources of clusters that are cached for search and proxying. Users write
+//! ResourceRegistries; the cache derives from them which resources it collects (`Interest` in `crowsnest_store`).
 
 use crate::cluster::LocalSecretReference;
 use crate::object::{api_structs, kinds};

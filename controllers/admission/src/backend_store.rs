@@ -1,6 +1,6 @@
-//! Search engine of a ResourceRegistry (`spec.backendStore.openSearch`): where objects and credentials are sent, and
-//! the permissions that this requires. The only implementation of the rules for `secretRef` and the related
-//! annotations.
+//! Backend store of a ResourceRegistry (the OpenSearch cluster in `spec.backendStore.openSearch`): where objects and
+//! credentials are sent, and the permissions that this requires. The only implementation of the rules for `secretRef`
+//! and the related annotations.
 //!
 //! The server reads the Secrets that a registry refers to and sends their values to addresses chosen by the same
 //! author. As for Clusters ([`super::destination`]), the author must therefore be permitted to read these Secrets
@@ -34,11 +34,11 @@ impl fmt::Display for SecretName {
     }
 }
 
-/// Search engine and the Secrets used for it. Registries with equal destinations share an engine.
+/// OpenSearch cluster and the Secrets used for it. Registries with equal destinations share a backend store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Destination {
-    /// Base URLs of its nodes, sorted.
+    /// Base URLs of the cluster's nodes, sorted.
     pub addresses: Vec<String>,
     /// Secret with `username` and `password`.
     pub credentials: Option<SecretName>,
@@ -52,13 +52,14 @@ impl Destination {
     /// The destination of a registry, if any. As in Karmada, a reference without namespace or name is ignored. An
     /// annotation that cannot be parsed is an error.
     pub fn from_registry(registry: &ResourceRegistry) -> Result<Option<Self>, FieldError> {
-        let Some(engine) = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref()) else {
+        let Some(open_search) = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref())
+        else {
             return Ok(None);
         };
-        let reference = &engine.secret_ref;
+        let reference = &open_search.secret_ref;
         let credentials = SecretName { namespace: reference.namespace.clone(), name: reference.name.clone() };
         let mut addresses: Vec<String> =
-            engine.addresses.iter().map(|address| address.trim().trim_end_matches('/').to_owned()).collect();
+            open_search.addresses.iter().map(|address| address.trim().trim_end_matches('/').to_owned()).collect();
         addresses.sort();
         addresses.dedup();
         let annotated = |key: &str, field: &'static str| {
@@ -87,8 +88,8 @@ impl Destination {
         };
         let sends = self.credentials.is_some() || self.certificate.is_some();
         // The address may contain a password, so it is not repeated.
-        let number = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
-        Some(format!("credentials are never sent over http, but address {number} is not an https URL"))
+        let index = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
+        Some(format!("credentials are never sent over http, but address {index} is not an https URL"))
     }
 }
 
@@ -151,7 +152,7 @@ fn changed_fields(before: &Destination, after: &Destination) -> Vec<&'static str
 
 /// Validates where a registry's objects and credentials are sent. Stored values that an earlier version accepted
 /// remain valid until they change.
-pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, local: bool) -> Vec<FieldError> {
+pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, allow_local: bool) -> Vec<FieldError> {
     let destination = match Destination::from_registry(after) {
         Ok(Some(destination)) => destination,
         Ok(None) => return Vec::new(),
@@ -163,7 +164,7 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
     }
     let written = after.spec.backend_store.iter().filter_map(|store| store.open_search.as_ref());
     let mut errors = Vec::new();
-    for (index, address) in written.flat_map(|engine| &engine.addresses).enumerate() {
+    for (index, address) in written.flat_map(|open_search| &open_search.addresses).enumerate() {
         let field = format!("{ADDRESSES}[{index}]");
         // Invalid URLs are rejected by the validation of the registry.
         let Ok(url) = Url::parse(address) else { continue };
@@ -172,7 +173,7 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
             let detail =
                 "must have no user, password, query and fragment; put credentials into the Secret of secretRef";
             errors.push(FieldError::invalid(field, "", detail));
-        } else if !local {
+        } else if !allow_local {
             errors.extend(reject_local_host(&field, address));
         }
     }
@@ -180,10 +181,10 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
 }
 
 /// Warnings for the author of a registry. Karmada accepts credentials for `http://` addresses, so such a registry is
-/// stored and its objects are cached, but nothing is sent to its engine.
-pub fn warnings(registry: &ResourceRegistry, local: bool) -> Vec<String> {
+/// stored and its objects are cached, but nothing is sent to its backend store.
+pub fn warnings(registry: &ResourceRegistry, allow_local: bool) -> Vec<String> {
     let destination = Destination::from_registry(registry).ok().flatten();
-    let reason = destination.and_then(|destination| destination.plaintext_problem(local));
+    let reason = destination.and_then(|destination| destination.plaintext_problem(allow_local));
     reason.map(|reason| format!("spec.backendStore.openSearch: nothing is exported: {reason}")).into_iter().collect()
 }
 
@@ -206,14 +207,14 @@ mod tests {
         registry(&format!("https://{name}:9200"), "engine", json!({}))
     }
 
-    fn uses(report: &RequiredPermissions) -> Vec<String> {
-        report.uses.iter().map(|used| format!("{}/{}", used.namespace, used.name)).collect()
+    fn secrets(permissions: &RequiredPermissions) -> Vec<String> {
+        permissions.uses.iter().map(|used| format!("{}/{}", used.namespace, used.name)).collect()
     }
 
     #[rstest]
     #[case::new(None, plain("a"), &["search/engine"])]
     #[case::same(Some(plain("a")), plain("a"), &[])]
-    #[case::same_but_for_a_slash(Some(plain("a")), registry("https://a:9200/", "engine", json!({})), &[])]
+    #[case::trailing_slash(Some(plain("a")), registry("https://a:9200/", "engine", json!({})), &[])]
     #[case::another_address(Some(plain("a")), plain("b"), &["search/engine"])]
     #[case::another_secret(Some(plain("a")), registry("https://a:9200", "other", json!({})), &["search/other"])]
     #[case::no_secret(Some(plain("a")), registry("https://a:9200", "", json!({})), &[])]
@@ -227,21 +228,21 @@ mod tests {
         #[case] after: ResourceRegistry,
         #[case] expected: &[&str],
     ) {
-        let report = required_permissions(before.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after);
-        assert_eq!(uses(&report), expected);
+        let permissions = required_permissions(before.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after);
+        assert_eq!(secrets(&permissions), expected);
         if !expected.is_empty() {
-            assert_eq!(uses(&required_permissions(PriorObject::Unseen, &after)), expected);
+            assert_eq!(secrets(&required_permissions(PriorObject::Unseen, &after)), expected);
         }
     }
 
     #[test]
-    fn a_first_backend_store_is_reviewed() {
+    fn adding_a_backend_store_requires_permission() {
         let without: ResourceRegistry =
             serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"targetCluster": {}}})).unwrap();
-        let report = required_permissions(PriorObject::Known(&without), &plain("a"));
-        assert_eq!(uses(&report), ["search/engine"]);
-        assert!(uses(&required_permissions(PriorObject::Known(&plain("a")), &without)).is_empty());
-        let refusal = report.refusal("eve", &report.uses[0]);
+        let permissions = required_permissions(PriorObject::Known(&without), &plain("a"));
+        assert_eq!(secrets(&permissions), ["search/engine"]);
+        assert!(secrets(&required_permissions(PriorObject::Known(&plain("a")), &without)).is_empty());
+        let refusal = permissions.refusal("eve", &permissions.uses[0]);
         assert!(
             refusal.contains("deciding where the values of a Secret are sent requires that permission"),
             "{refusal}"
@@ -249,43 +250,49 @@ mod tests {
     }
 
     #[rstest]
-    #[case::fine("https://search.example.com:9200", "engine", false, &[])]
+    #[case::valid("https://search.example.com:9200", "engine", false, &[])]
     #[case::plain_without_credentials("http://10.0.0.1:9200", "", false, &[])]
     #[case::plain("http://10.0.0.1:9200", "engine", false, &[])]
-    #[case::here("https://127.0.0.1:9200", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
+    #[case::loopback("https://127.0.0.1:9200", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
     #[case::metadata_service("http://169.254.169.254", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
     #[case::localhost("https://localhost", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
     #[case::password("https://u:s3cret@a", "", true, &["spec.backendStore.openSearch.addresses[0]"])]
-    fn addresses(#[case] address: &str, #[case] secret: &str, #[case] local: bool, #[case] expected: &[&str]) {
+    fn invalid_addresses_are_rejected(
+        #[case] address: &str,
+        #[case] secret: &str,
+        #[case] allow_local: bool,
+        #[case] expected: &[&str],
+    ) {
         let after = registry(address, secret, json!({}));
-        let errors = validate(None, &after, local);
+        let errors = validate(None, &after, allow_local);
         assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected, "{errors:?}");
         assert!(!format!("{errors:?}").contains("s3cret"));
-        assert!(validate(Some(&after), &after, local).is_empty(), "accepted values remain valid");
+        assert!(validate(Some(&after), &after, allow_local).is_empty(), "stored values remain valid");
     }
 
     #[rstest]
     #[case("https://a:9200", true)]
     #[case("https://a:9200/", true)]
     #[case("https://b:9200", false)]
-    fn engines_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
-        let of = |registry: &ResourceRegistry| Destination::from_registry(registry).unwrap().unwrap();
-        assert_eq!(of(&plain("a")).shares_address(&of(&registry(other, "other", json!({})))), expected);
+    fn destinations_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
+        let destination = |registry: &ResourceRegistry| Destination::from_registry(registry).unwrap().unwrap();
+        let registry = registry(other, "other", json!({}));
+        assert_eq!(destination(&plain("a")).shares_address(&destination(&registry)), expected);
     }
 
     #[rstest]
     #[case::encrypted("https://10.0.0.1:9200", "engine", false, false)]
     #[case::no_credentials("http://10.0.0.1:9200", "", false, false)]
     #[case::plain("http://10.0.0.1:9200", "engine", false, true)]
-    #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, true)]
-    #[case::plain_here("http://127.0.0.1:9200", "engine", true, false)]
+    #[case::plain_to_another_host("http://10.0.0.1:9200", "engine", true, true)]
+    #[case::plain_to_loopback("http://127.0.0.1:9200", "engine", true, false)]
     fn credentials_over_http_cause_warnings(
         #[case] address: &str,
         #[case] secret: &str,
-        #[case] local: bool,
+        #[case] allow_local: bool,
         #[case] expected: bool,
     ) {
-        let warnings = warnings(&registry(address, secret, json!({})), local);
+        let warnings = warnings(&registry(address, secret, json!({})), allow_local);
         assert_eq!(!warnings.is_empty(), expected, "{warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains("credentials are never sent over http")));
     }

@@ -110,6 +110,17 @@ pub fn work_blocker(work: &Value, is_agent_managed: bool) -> String {
     }
 }
 
+/// Reason why the execution namespace of a cluster that is being removed still exists without Works: the problem that the
+/// namespace controller reports.
+pub fn namespace_blocker(namespace: &Value) -> String {
+    let mut conditions = unstructured::list(namespace, &["status", "conditions"]).iter();
+    let problem = conditions.find(|condition| unstructured::text(condition, &["status"]) == "True");
+    match problem.map(|problem| unstructured::text(problem, &["message"])) {
+        Some(message) if !message.is_empty() => message.to_owned(),
+        _ => "the namespace controller has not deleted it yet".to_owned(),
+    }
+}
+
 /// Reason why a binding still contains a cluster that is being removed.
 pub fn binding_blocker(binding: &Value, scheduler: &str) -> String {
     let scheduler_name = unstructured::text(binding, &["spec", "schedulerName"]);
@@ -280,6 +291,18 @@ mod tests {
         ];
         for (spec, expected) in cases {
             assert_eq!(binding_blocker(&binding(spec), "ours"), expected);
+        }
+        let (solved, failed) = (("False", "solved"), ("True", "Discovery failed for some groups"));
+        for (conditions, expected) in [
+            (vec![solved, failed], "Discovery failed for some groups"),
+            (vec![solved], "the namespace controller has not deleted it yet"),
+            (vec![("True", "")], "the namespace controller has not deleted it yet"),
+            (vec![], "the namespace controller has not deleted it yet"),
+        ] {
+            let condition = |(status, message): (&str, &str)| serde_json::json!({"status": status, "message": message});
+            let conditions: Vec<Value> = conditions.into_iter().map(condition).collect();
+            let namespace = serde_json::json!({"status": {"conditions": conditions}});
+            assert_eq!(namespace_blocker(&namespace), expected);
         }
         let waits: Vec<_> = (0..12).rev().map(|nth| (format!("ns/b{nth:02}"), "why".to_owned())).collect();
         let condition =

@@ -5,11 +5,12 @@ use crowsnest_api::constants::{annotation as annotations, finalizer as finalizer
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_reference_key;
 use crowsnest_api::policy::ConflictResolution;
-use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
+use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, Suspension, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Value, json};
 
 use super::propagation::binding::{NewBinding, controller_reference, owner_uid, reference};
+use super::work::construct::is_suspended;
 
 mod dependency_list;
 
@@ -22,6 +23,9 @@ pub struct Parent<'a> {
     pub permanent_id: &'a str,
     pub clusters: &'a [TargetCluster],
     pub settings: DependencySettings,
+    /// While dispatching to a cluster is suspended, an object that left the cluster stays there, and its dependencies
+    /// with it.
+    pub suspension: Option<&'a Suspension>,
 }
 
 /// Conflict resolution and preservation that a parent binding sets for its dependencies. The defaults are `Abort` and
@@ -79,6 +83,17 @@ impl Parent<'_> {
     pub fn label(&self) -> String {
         format!("{}{}", labels::DEPENDED_BY_PREFIX, binding_reference_key(self.namespace, self.name))
     }
+
+    fn is_snapshot(&self, snapshot: &BindingSnapshot) -> bool {
+        snapshot.namespace == self.namespace && snapshot.name == self.name
+    }
+
+    /// The clusters that an attached binding has recorded for this parent, and to which dispatching is suspended.
+    fn held_clusters(&self, attached: &Value) -> Vec<TargetCluster> {
+        let recorded = required_by(attached).into_iter().find(|known| self.is_snapshot(known));
+        let clusters = recorded.map(|recorded| recorded.clusters).unwrap_or_default();
+        clusters.into_iter().filter(|target| is_suspended(self.suspension, &target.name)).collect()
+    }
 }
 
 /// The parent's `resourcebinding.karmada.io/dependencies` annotation.
@@ -112,11 +127,10 @@ pub fn attach<'a>(
     new: NewBinding<'_>,
 ) -> Attachment {
     let plan = |plan| Attachment { plan, conflict: None };
-    let snapshot = BindingSnapshot {
-        namespace: parent.namespace.to_owned(),
-        name: parent.name.to_owned(),
-        clusters: parent.clusters.to_vec(),
-    };
+    let mut clusters = parent.clusters.to_vec();
+    let held = existing.map(|existing| parent.held_clusters(existing)).unwrap_or_default();
+    clusters.extend(held.into_iter().filter(|held| parent.clusters.iter().all(|target| target.name != held.name)));
+    let snapshot = BindingSnapshot { namespace: parent.namespace.to_owned(), name: parent.name.to_owned(), clusters };
     let Some(existing) = existing else {
         return plan(AttachmentPlan::Create(create(parent, template, &snapshot, new)));
     };
@@ -130,11 +144,11 @@ pub fn attach<'a>(
     settings.extend(
         required
             .iter()
-            .filter(|known| known.namespace != snapshot.namespace || known.name != snapshot.name)
+            .filter(|known| !parent.is_snapshot(known))
             .filter_map(|known| find_parent(&known.namespace, &known.name))
             .map(DependencySettings::from_binding),
     );
-    match required.iter_mut().find(|known| known.namespace == snapshot.namespace && known.name == snapshot.name) {
+    match required.iter_mut().find(|known| parent.is_snapshot(known)) {
         Some(known) => *known = snapshot,
         None => required.push(snapshot),
     }
@@ -152,6 +166,26 @@ pub fn attach<'a>(
     }
     let same = unstructured::semantically_equal(existing, &updated);
     Attachment { plan: if same { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) }, conflict }
+}
+
+/// Detaches a parent from the binding of a former dependency, except in clusters where the parent holds it. `None` if
+/// nothing changes.
+pub fn release<'a>(
+    parent: &Parent<'_>,
+    existing: &Value,
+    find_parent: impl Fn(&str, &str) -> Option<&'a Value>,
+) -> Option<Value> {
+    let held = parent.held_clusters(existing);
+    if held.is_empty() {
+        return detach(parent.namespace, parent.name, existing, find_parent);
+    }
+    let mut required = required_by(existing);
+    for known in required.iter_mut().filter(|known| parent.is_snapshot(known)) {
+        known.clusters.clone_from(&held);
+    }
+    let mut updated = existing.clone();
+    unstructured::set(&mut updated, &["spec", "requiredBy"], json!(required));
+    (!unstructured::semantically_equal(existing, &updated)).then_some(updated)
 }
 
 /// True if the binding exists only as a dependency of others.
@@ -241,7 +275,7 @@ mod tests {
     const NEW: NewBinding<'_> = NewBinding { name: "settings-configmap", permanent_id: "id" };
 
     fn parent<'a>(name: &'a str, settings: DependencySettings) -> Parent<'a> {
-        Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], settings }
+        Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], settings, suspension: None }
     }
 
     fn parent_with_settings(resolution: Option<&str>, preserve: Option<bool>) -> Value {
@@ -355,5 +389,45 @@ mod tests {
         let settings = DependencySettings { overwrite: true, preserve: true };
         let kept = attach(&parent("a", settings), &config_map(), Some(&binding), no_parents, NEW);
         assert_eq!(kept, Attachment { plan: AttachmentPlan::Keep, conflict: None });
+    }
+
+    fn required_clusters(binding: &Value) -> Vec<String> {
+        required_by(binding).into_iter().flat_map(|parent| parent.clusters).map(|target| target.name).collect()
+    }
+
+    /// A dependency stays in a cluster that its parent left while dispatching to it is suspended, and leaves when
+    /// dispatching resumes, even if it is no longer a dependency.
+    #[rstest]
+    #[case::not_suspended(json!({}), &["m2"], None)]
+    #[case::on_the_cluster(json!({"dispatchingOnClusters": {"clusterNames": ["m1"]}}), &["m2", "m1"], Some(&["m1"][..]))]
+    #[case::on_another_cluster(json!({"dispatchingOnClusters": {"clusterNames": ["m3"]}}), &["m2"], None)]
+    #[case::everywhere(json!({"dispatching": true}), &["m2", "m1"], Some(&["m1", "m2"][..]))]
+    fn dependencies_stay_in_suspended_clusters(
+        #[case] suspension: Value,
+        #[case] attached: &[&str],
+        #[case] released: Option<&[&str]>,
+    ) {
+        let target = |name: &str| TargetCluster { name: name.to_owned(), ..TargetCluster::default() };
+        let (before, after) = ([target("m1"), target("m2")], [target("m2")]);
+        let suspension: Suspension = serde_json::from_value(suspension).expect("a suspension");
+        let scheduled = Parent { clusters: &before, ..parent("a", DependencySettings::default()) };
+        let created = attach(&scheduled, &config_map(), None, no_parents, NEW);
+        let AttachmentPlan::Create(binding) = created.plan else { panic!("{created:?}") };
+
+        let moved =
+            Parent { clusters: &after, suspension: Some(&suspension), ..parent("a", DependencySettings::default()) };
+        let updated = attach(&moved, &config_map(), Some(&binding), no_parents, NEW);
+        let AttachmentPlan::Update(updated) = updated.plan else { panic!("{updated:?}") };
+        assert_eq!(required_clusters(&updated), attached);
+        let resumed = Parent { suspension: None, ..moved };
+        let left = match attach(&resumed, &config_map(), Some(&updated), no_parents, NEW).plan {
+            AttachmentPlan::Update(left) => left,
+            _ => updated,
+        };
+        assert_eq!(required_clusters(&left), ["m2"]);
+
+        let moved = Parent { suspension: Some(&suspension), ..resumed };
+        let kept = release(&moved, &binding, no_parents).unwrap_or_else(|| binding.clone());
+        assert_eq!(required_clusters(&kept), released.unwrap_or_default());
     }
 }

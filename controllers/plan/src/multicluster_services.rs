@@ -50,11 +50,8 @@ pub fn unusable_reason(name: &str, cluster: Option<&Cluster>, role: Role) -> Opt
         return Some((event::CLUSTER_NOT_FOUND, format!("{who} cluster {name} is not found")));
     };
     if !conditions::is_true(&cluster.status.conditions, condition::READY) {
-        let reason = match role {
-            Role::Provider => event::SYNC_SERVICE_FAILED,
-            Role::Consumer => event::DISPATCH_ENDPOINT_SLICE_FAILED,
-        };
-        return Some((reason, format!("{who} cluster {name} is not ready, skip to propagate {what}")));
+        let text = format!("{who} cluster {name} is not ready, skip to propagate {what}");
+        return Some((event::SYNC_SERVICE_FAILED, text));
     }
     let known = conditions::is_true(&cluster.status.conditions, condition::COMPLETE_API_ENABLEMENTS);
     let serves = cluster.status.api_enablements.iter().any(|enabled| {
@@ -320,22 +317,26 @@ mod tests {
     }
 
     #[rstest]
-    #[case::missing_cluster(None, Role::Provider, Some("Provider cluster m1 is not found"))]
+    #[case::missing_cluster(None, Role::Provider, Some(("ClusterNotFound", "Provider cluster m1 is not found")))]
     #[case::not_ready(
         Some(cluster("False", slices())),
         Role::Provider,
-        Some("Provider cluster m1 is not ready, skip to propagate MultiClusterService")
+        Some(("SyncServiceFailed", "Provider cluster m1 is not ready, skip to propagate MultiClusterService"))
     )]
     #[case::consumer_not_ready(
         Some(cluster("Unknown", slices())),
         Role::Consumer,
-        Some("Consumer cluster m1 is not ready, skip to propagate EndpointSlice")
+        Some(("SyncServiceFailed", "Consumer cluster m1 is not ready, skip to propagate EndpointSlice"))
     )]
-    #[case::without_endpoint_slices(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
+    #[case::without_endpoint_slices(
+        Some(cluster("True", json!([]))),
+        Role::Consumer,
+        Some(("APIIncompatible", "Consumer cluster m1 does not support EndpointSlice"))
+    )]
     #[case::usable(Some(cluster("True", slices())), Role::Consumer, None)]
-    fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<&str>) {
-        let message = unusable_reason("m1", cluster.as_ref(), role).map(|(_, text)| text);
-        assert_eq!(message.as_deref(), expected);
+    fn unusable_clusters(#[case] cluster: Option<Cluster>, #[case] role: Role, #[case] expected: Option<(&str, &str)>) {
+        let found = unusable_reason("m1", cluster.as_ref(), role);
+        assert_eq!(found.as_ref().map(|(reason, text)| (*reason, text.as_str())), expected);
     }
 
     #[test]

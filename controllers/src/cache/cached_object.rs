@@ -138,19 +138,21 @@ impl Change {
 
     /// True if the object was created or deleted, or its generation changed.
     pub fn is_generation_changed(&self) -> bool {
-        self.compare(|old, new| old.generation != new.generation)
+        self.compare(|old, new| old.generation != unstructured::generation(new))
     }
 
     /// True if it was created or deleted, or its generation, labels or deletion timestamp changed.
     pub fn is_generation_or_labels_changed(&self) -> bool {
         self.compare(|old, new| {
-            (old.generation, &old.labels) != (new.generation, &new.labels) || self.is_deletion_changed(old)
+            old.generation != unstructured::generation(new)
+                || self.is_deletion_changed(old)
+                || old.labels != unstructured::labels(new)
         })
     }
 
     /// True if it was created or deleted, or its generation or deletion timestamp changed.
     pub fn is_generation_or_deletion_changed(&self) -> bool {
-        self.compare(|old, new| old.generation != new.generation || self.is_deletion_changed(old))
+        self.compare(|old, new| old.generation != unstructured::generation(new) || self.is_deletion_changed(old))
     }
 
     /// True if any of these annotations changed, or the object before the change is unknown.
@@ -165,9 +167,9 @@ impl Change {
         old.terminating != unstructured::is_terminating(self.object())
     }
 
-    fn compare(&self, differ: impl FnOnce(&Header, &Header) -> bool) -> bool {
-        match &self.old {
-            Some(old) if !self.deleted => differ(&old.header, &self.object.header()),
+    fn compare(&self, differ: impl FnOnce(&Header, &Value) -> bool) -> bool {
+        match (&self.old, self.current()) {
+            (Some(old), Some(new)) => differ(&old.header, new),
             _ => true,
         }
     }

@@ -53,11 +53,13 @@ pub struct Informer {
     own_writes: mpsc::Receiver<OwnWrite>,
     dispatching: VecDeque<CollectionDispatch>,
     settled_at: Instant,
+    /// True if collections must be searched for those to dispatch: one was added, or the state of one changed.
+    is_search_due: bool,
 }
 
 impl Informer {
     pub(super) fn new(cache: Cache, own_writes: mpsc::Receiver<OwnWrite>) -> Self {
-        Informer { cache, own_writes, dispatching: VecDeque::new(), settled_at: Instant::now() }
+        Informer { cache, own_writes, dispatching: VecDeque::new(), settled_at: Instant::now(), is_search_due: true }
     }
 
     /// Dispatches until stopped. Fails if the cache ends.
@@ -82,8 +84,13 @@ impl Informer {
                 () = stop.cancelled() => break,
                 Some(own_write) = self.own_writes.recv() => self.dispatch_own_write(own_write, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
-                () = inner.added.notified() => {}
-                changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
+                () = inner.added.notified() => self.is_search_due = true,
+                changed = states.changed() => {
+                    if changed.is_err() {
+                        return Err("the cache ended".to_owned());
+                    }
+                    self.is_search_due = true;
+                }
                 _ = settle.tick(), if has_pending_writes => {}
             }
         }
@@ -108,7 +115,10 @@ impl Informer {
             }
         }
         self.settle(handler).await?;
-        self.find_undispatched();
+        // Not for each change: a large fleet has thousands of collections.
+        if std::mem::take(&mut self.is_search_due) {
+            self.find_undispatched();
+        }
         self.dispatch_page(handler).await
     }
 

@@ -27,7 +27,7 @@ use crowsnest_plan::descheduling::UnschedulablePod;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use crowsnest_plan::estimation::capacity::PodFacts;
 use crowsnest_plan::estimation::estimator;
-use crowsnest_plan::estimation::ledger::Promise;
+use crowsnest_plan::estimation::ledger::Reservation;
 use crowsnest_plan::estimation::quotas::QuotaFacts;
 use crowsnest_plan::gates::Gates;
 
@@ -157,7 +157,7 @@ impl MemberCache {
         assumed: &[AssumedWorkload],
     ) -> i32 {
         let capacity = self.facts.lock().capacity();
-        estimator::replicas(&capacity, requirements, &self.promises(assumed))
+        estimator::replicas(&capacity, requirements, &self.reservations(assumed))
     }
 
     /// Number of complete component sets that fit in addition to assumed workloads.
@@ -168,12 +168,12 @@ impl MemberCache {
         assumed: &[AssumedWorkload],
     ) -> i32 {
         let capacity = self.facts.lock().capacity();
-        estimator::component_sets(&capacity, components, namespace, &self.promises(assumed))
+        estimator::component_sets(&capacity, components, namespace, &self.reservations(assumed))
     }
 
-    fn promises(&self, assumed: &[AssumedWorkload]) -> Vec<Promise> {
+    fn reservations(&self, assumed: &[AssumedWorkload]) -> Vec<Reservation> {
         match self.gates.scheduling_overcommit_protection {
-            true => assumed.iter().map(|one| Promise::from_components(&one.namespace, &one.components)).collect(),
+            true => assumed.iter().map(|one| Reservation::from_components(&one.namespace, &one.components)).collect(),
             false => Vec::new(),
         }
     }

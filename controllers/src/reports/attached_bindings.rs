@@ -7,7 +7,7 @@ use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::names::binding_reference_key;
 use crowsnest_api::object_identity::ObjectIdentity;
-use crowsnest_api::work::{ObjectReference, ResourceBinding, TargetCluster};
+use crowsnest_api::work::{ObjectReference, ResourceBinding, Suspension, TargetCluster};
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -34,9 +34,23 @@ struct PlannedParent {
     permanent_id: String,
     clusters: Vec<TargetCluster>,
     settings: DependencySettings,
+    suspension: Option<Suspension>,
     dependencies: Vec<Dependency>,
     /// The binding itself. `None` if it would be deleted.
     binding: Option<Arc<Value>>,
+}
+
+impl PlannedParent {
+    fn as_parent<'a>(&'a self, key: &'a BindingKey) -> Parent<'a> {
+        Parent {
+            namespace: &key.namespace,
+            name: &key.name,
+            permanent_id: &self.permanent_id,
+            clusters: &self.clusters,
+            settings: self.settings,
+            suspension: self.suspension.as_ref(),
+        }
+    }
 }
 
 impl AttachedBindings {
@@ -51,6 +65,7 @@ impl AttachedBindings {
             permanent_id: String::new(),
             clusters: Vec::new(),
             settings: DependencySettings::default(),
+            suspension: None,
             dependencies: Vec::new(),
             binding: None,
         };
@@ -84,6 +99,7 @@ impl Planner<'_> {
                 permanent_id: permanent_id.to_owned(),
                 clusters: typed.spec.clusters.clone(),
                 settings: DependencySettings::from_spec(&typed.spec),
+                suspension: typed.spec.suspension.clone().filter(|_| typed.spec.propagate_deps),
                 dependencies,
                 binding: Some(Arc::new(binding.clone())),
             };
@@ -120,13 +136,7 @@ impl Planner<'_> {
                     binding_key_of(&self.reports.context, &ObjectIdentity::from_object(&template)).await?;
                 let existing = self.planned_dependency_binding(&attached_key).await?;
                 let others = self.find_parents(existing.as_deref(), parents).await?;
-                let parent = Parent {
-                    namespace: &key.namespace,
-                    name: &key.name,
-                    permanent_id: &planned_parent.permanent_id,
-                    clusters: &planned_parent.clusters,
-                    settings: planned_parent.settings,
-                };
+                let parent = planned_parent.as_parent(key);
                 let new = NewBinding { name: &attached_key.name, permanent_id: UNKNOWN_ID };
                 let planned =
                     dependencies::attach(&parent, &template, existing.as_deref(), parent_lookup(&others), new);
@@ -147,6 +157,8 @@ impl Planner<'_> {
         parents: &BTreeMap<BindingKey, PlannedParent>,
         affected: &mut BTreeSet<AffectedTemplate>,
     ) -> Result<(), Error> {
+        let Some(planned_parent) = parents.get(key) else { return Ok(()) };
+        let parent = planned_parent.as_parent(key);
         let context = &self.reports.context;
         let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
@@ -157,7 +169,7 @@ impl Planner<'_> {
             }
             let Some(existing) = self.planned_dependency_binding(&attached_key).await? else { continue };
             let others = self.find_parents(Some(&existing), parents).await?;
-            if let Some(updated) = dependencies::detach(&key.namespace, &key.name, &existing, parent_lookup(&others)) {
+            if let Some(updated) = dependencies::release(&parent, &existing, parent_lookup(&others)) {
                 self.record_planned(attached_key, updated, affected);
             }
         }

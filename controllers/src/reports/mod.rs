@@ -80,10 +80,10 @@ struct OverrideObjects {
 
 impl OverrideObjects {
     fn apply(&self, manifest: &mut Value, cluster: &Cluster) -> OverrideTrace {
-        fn to_planner(policies: &[(String, OverrideSpec)]) -> Vec<OverridePolicy<'_>> {
+        fn override_policies(policies: &[(String, OverrideSpec)]) -> Vec<OverridePolicy<'_>> {
             policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
         }
-        trace::apply(manifest, cluster, &to_planner(&self.cluster_wide), &to_planner(&self.namespaced))
+        trace::apply(manifest, cluster, &override_policies(&self.cluster_wide), &override_policies(&self.namespaced))
     }
 
     /// Override policies that a propagation policy depends on and that do not exist.
@@ -182,7 +182,7 @@ impl Reports {
         Ok(OverrideObjects { cluster_wide, namespaced })
     }
 
-    /// True for kinds and namespaces that the detector ignores.
+    /// True for kinds, namespaces and objects that the detector ignores.
     fn is_never_propagated(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
         let is_skipped = !namespace.is_empty()
             && (is_reserved_namespace(namespace) || self.context.config.skipped_namespaces.contains(namespace));
@@ -214,7 +214,7 @@ impl Reports {
         let evaluate = |scheduling_context: &SchedulingContext<'_>, estimator: &Estimator<'_>| {
             let (plan, report) = explain(scheduling_context, &planner_input);
             let placement = typed.spec.placement.as_ref();
-            let is_set =
+            let placed_as_set =
                 placement.is_some_and(|placement| is_placed_as_set(scheduling_context.gates, &typed.spec, placement));
             let considered = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
@@ -222,7 +222,10 @@ impl Reports {
             let limit = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
                 let response = responses.as_ref().and_then(|responses| responses.get(cluster.name()));
-                Some((cluster.name().to_owned(), estimator.limiting_factor(index, &typed.spec, is_set, response)?))
+                Some((
+                    cluster.name().to_owned(),
+                    estimator.limiting_factor(index, &typed.spec, placed_as_set, response)?,
+                ))
             };
             let bounds: BTreeMap<String, LimitingFactor> =
                 scheduling_context.clusters.iter().enumerate().filter_map(limit).collect();
@@ -260,7 +263,7 @@ fn to_shared(cached: &CachedObject) -> Arc<Value> {
     cached.full().unwrap_or_else(|| Arc::new(cached.view().clone()))
 }
 
-/// The spec of a policy. A policy that cannot be decoded is ignored, as the controllers do.
+/// The spec of a policy. A policy that cannot be decoded is ignored, as in the controllers.
 fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     T::deserialize(spec)
@@ -268,7 +271,7 @@ fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
         .ok()
 }
 
-/// Builds the manifest for one cluster, with its replicas or completions.
+/// Builds the manifest for one cluster, with its replicas and completions.
 async fn manifest_for_target(
     interpreter: &Interpreter,
     spec: &ResourceBindingSpec,
@@ -286,7 +289,7 @@ async fn manifest_for_target(
     Ok(manifest)
 }
 
-/// Group, version and kind, if the cluster reports its APIs and does not serve this one.
+/// The API version and kind as one text, if the cluster reports its APIs and this kind is not among them.
 fn unserved_kind(cluster: &Cluster, api_version: &str, kind: &str) -> Option<String> {
     let enablements = &cluster.status.api_enablements;
     let is_served = enablements

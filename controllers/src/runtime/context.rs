@@ -1,6 +1,7 @@
 //! Context that all controllers share: the client of the control plane, the members, the cache, discovery, events and
 //! the configuration.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,7 +10,7 @@ use crowsnest_api::{Scope, apps, autoscaling, cluster, config, networking, polic
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::unstructured;
 use crowsnest_members::{Fleet, MemberRoute};
-use futures::Stream;
+use futures::{Stream, TryStreamExt};
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -274,6 +275,21 @@ impl Context {
         namespace: Option<&str>,
     ) -> impl Stream<Item = Result<CachedObject, Error>> + Send + 'static {
         self.cache.stream(&self.control_plane, &resource.gvr, namespace)
+    }
+
+    /// The values that a function returns for objects of a large collection, read in batches, in no particular order.
+    pub async fn filter_map<T: Send>(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        mut value_of: impl FnMut(&Value) -> Option<T> + Send,
+    ) -> Result<Vec<T>, Error> {
+        let mut objects = pin!(self.stream(resource, namespace));
+        let mut values = Vec::new();
+        while let Some(object) = objects.try_next().await? {
+            values.extend(value_of(object.view()));
+        }
+        Ok(values)
     }
 
     /// Namespace and name of every object in a collection.

@@ -44,9 +44,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts all controllers against the control plane of the cache's fleet. The cache must have been opened with
-    /// [`crate::cache::indexed_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync with
-    /// the control plane has finished, and when a task has stopped.
+    /// Starts all controllers against the control plane of the cache's fleet. The cache (`index`) must have been opened
+    /// with [`crate::cache::indexed_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync
+    /// with the control plane has finished, and when a task has stopped.
     pub fn start(index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)
     }
@@ -74,11 +74,11 @@ impl Manager {
         let (cache, informer) = Cache::new(index, config.max_decoded_bytes);
         let event_client = DynamicClient::with_fence(fleet.control_plane(), config.fence.clone());
         let (events, event_writer) = EventRecorder::new(event_client, "crowsnest-controllers", stop.child_token());
-        let closing = CancellationToken::new();
-        // Entries about completed writes are recorded even after the fence has ended.
+        let close_journal = CancellationToken::new();
+        // This client has no fence, so that entries about completed writes are created even after leadership was lost.
         let (journal_client, write_load) = (DynamicClient::new(fleet.control_plane()), Arc::clone(events.write_load()));
         let (journal, journal_writer) =
-            Journal::new(journal_client, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
+            Journal::new(journal_client, "crowsnest-controllers", write_load, stop.clone(), close_journal.clone());
         let context = Context::new(fleet, cache, events, journal, config);
         let setup = Setup::new(Arc::clone(&context));
         let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
@@ -90,8 +90,8 @@ impl Manager {
         let background = BackgroundTasks {
             informer,
             event_recorder: expect_stop(event_writer, "the event recorder", stop.clone()),
-            journal: expect_stop(journal_writer, "the journal", closing.clone()),
-            close_journal: closing,
+            journal: expect_stop(journal_writer, "the journal", close_journal.clone()),
+            close_journal,
         };
         let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), background);
         let (scheduler, supervisor) = (setup.controller(), tokio::spawn(tasks));

@@ -2,6 +2,7 @@
 
 mod activity;
 pub mod backend_stores;
+mod conditions;
 pub mod graph_sinks;
 pub mod resource_registry;
 

@@ -150,7 +150,7 @@ async fn a_workload_whose_state_cannot_be_preserved_is_not_evicted() {
     let env = start_with_preserved_state("{ .lastCheckpoint }").await;
     drain(&env, "m1").await;
     let message = env.event_message("EvictWorkloadFromClusterFailed", "web").await;
-    let why = "failed to execute jsonpath { .lastCheckpoint }: no value is found";
+    let why = "failed to execute jsonpath { .lastCheckpoint } on the status of Cluster(m1): no value is found";
     assert_eq!(message, format!("Evict from cluster m1 failed: {why}."));
     env.wait_for(&env.objects(), &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     env.stop().await;

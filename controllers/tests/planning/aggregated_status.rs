@@ -64,6 +64,30 @@ fn phase(phases: &'static [&'static str]) -> BoxedStrategy<Value> {
     select(phases).prop_map(|phase| json!({"phase": phase})).boxed()
 }
 
+/// Statuses of Pods: a container of the template, one with its own restart policy, and one that a member injected.
+fn pod_status() -> BoxedStrategy<Value> {
+    let container = |name: &'static str| {
+        let state = select(vec![
+            json!({"waiting": {}}),
+            json!({"running": {}}),
+            json!({"terminated": {"exitCode": 0}}),
+            json!({"terminated": {"exitCode": 1}}),
+        ]);
+        prop::option::of(state)
+            .prop_map(move |state| state.map(|state| json!({"name": name, "ready": false, "state": state})))
+    };
+    let containers = (container("app"), container("sidecar"), container("injected"));
+    (select(vec!["Pending", "Running", "Succeeded", "Failed"]), containers, container("init"))
+        .prop_map(|(phase, (app, sidecar, injected), init)| {
+            object([
+                ("phase", Some(json!(phase))),
+                ("containerStatuses", Some([app, sidecar, injected].into_iter().flatten().collect())),
+                ("initContainerStatuses", Some(init.into_iter().collect())),
+            ])
+        })
+        .boxed()
+}
+
 /// A kind with a template's `spec`, and the statuses that its members report.
 struct Kind {
     group: &'static str,
@@ -88,6 +112,11 @@ fn kinds() -> Vec<Kind> {
     let job = |spec: Value| Kind::new(["batch", "v1", "Job"], spec, job_status());
     let workload = |kind, fields| Kind::new(["apps", "v1", kind], json!({"replicas": 9}), counters(fields));
     let core = |kind, spec: Value, phases| Kind::new(["", "v1", kind], spec, phase(phases));
+    let pod = |policy: &str| {
+        let containers = json!([{"name": "app"}, {"name": "sidecar", "restartPolicy": "Always"}]);
+        let spec = json!({"restartPolicy": policy, "containers": containers, "initContainers": [{"name": "init"}]});
+        Kind::new(["", "v1", "Pod"], spec, pod_status())
+    };
     let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     let volume =
         json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/data"}});
@@ -102,6 +131,9 @@ fn kinds() -> Vec<Kind> {
         workload("ReplicaSet", &["replicas", "readyReplicas", "availableReplicas"]),
         workload("DaemonSet", daemons),
         core("Pod", json!({}), &["Pending", "Running", "Succeeded", "Failed"]),
+        pod("Always"),
+        pod("OnFailure"),
+        pod("Never"),
         core("PersistentVolumeClaim", claim, &["Pending", "Bound", "Lost"]),
         core("PersistentVolume", volume, &["Pending", "Available", "Bound", "Released", "Failed"]),
         Kind::new(["policy", "v1", "PodDisruptionBudget"], json!({}), budget),

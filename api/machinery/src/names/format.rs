@@ -34,7 +34,8 @@ fn anchored(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern compiles")
 }
 
-/// Message for a text that is too long. Rules for DNS names use `characters`, those for labels `bytes`.
+/// Message for a text that is too long. As in Kubernetes, the unit is `characters` for DNS names and `bytes` for labels;
+/// the length is compared in bytes in both cases.
 fn max_length_error(length: usize, unit: &str) -> String {
     format!("must be no more than {length} {unit}")
 }
@@ -92,7 +93,7 @@ pub fn dns1035_label(value: &str) -> Vec<String> {
     errors
 }
 
-/// A name with an optional DNS prefix, as label and annotation keys are.
+/// A name with an optional DNS subdomain and `/` as prefix: the key of a label or an annotation.
 pub fn qualified_name(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match value.split_once('/') {
@@ -148,12 +149,12 @@ pub fn condition_reason(value: &str) -> Vec<String> {
     vec![regex_error(CONDITION_REASON_ERROR, CONDITION_REASON_FORMAT, &examples)]
 }
 
-/// A name that must be a valid path segment (`IsValidPathSegmentName`); `prefix` is the prefix of a generated name.
-pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
-    if !prefix && (name == "." || name == "..") {
+/// A name that must be a valid path segment (`IsValidPathSegmentName`); `is_prefix` is true for a `generateName`.
+pub fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
+    if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
-    ["/", "%"].iter().filter(|bad| name.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
+    ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
 }
 
 /// A DNS subdomain that begins with `*.`.
@@ -172,14 +173,14 @@ pub fn wildcard_subdomain(value: &str) -> Vec<String> {
 /// The name of a port: at most 15 lower-case letters, digits and single dashes, at least one of them a letter.
 pub fn port_name(value: &str) -> Vec<String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let wrong = [
+    let rules = [
         (value.len() > 15, "must be no more than 15 characters"),
         (!value.bytes().all(allowed), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
         (!value.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
         (value.contains("--"), "must not contain consecutive hyphens"),
         (value.starts_with('-') || value.ends_with('-'), "must not begin or end with a hyphen"),
     ];
-    wrong.into_iter().filter(|(wrong, _)| *wrong).map(|(_, detail)| detail.to_owned()).collect()
+    rules.into_iter().filter(|(is_violated, _)| *is_violated).map(|(_, detail)| detail.to_owned()).collect()
 }
 
 /// The name of a member cluster (Karmada's rule; its length leaves room for derived names).
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn length_and_path_rules_match_api_servers() {
-        // The length of a key is counted in bytes, that of a subdomain in characters.
+        // The unit is bytes for the prefix of a key, and characters for a subdomain.
         let prefix = "a".repeat(254);
         assert_eq!(qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);
         assert_eq!(dns1123_subdomain(&prefix), ["must be no more than 253 characters"]);

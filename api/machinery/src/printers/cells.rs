@@ -18,8 +18,9 @@ pub enum Cell {
     /// A count with the time since the last occurrence: `3 (5m ago)`.
     Ago {
         count: i64,
-        /// Time of the last occurrence, Unix seconds.
-        ago: i64,
+        /// Unix seconds.
+        #[serde(rename = "ago")]
+        last_occurrence: i64,
     },
     Empty,
 }
@@ -41,7 +42,9 @@ impl Cell {
             Self::Number(number) => (*number).into(),
             Self::Text(text) => text.as_str().into(),
             Self::Since { since } => human_duration(now - since).into(),
-            Self::Ago { count, ago } => format!("{count} ({} ago)", human_duration(now - ago)).into(),
+            Self::Ago { count, last_occurrence } => {
+                format!("{count} ({} ago)", human_duration(now - last_occurrence)).into()
+            }
             Self::Empty => serde_json::Value::Null,
         }
     }
@@ -82,20 +85,20 @@ pub fn human_duration(seconds: i64) -> String {
     let duration = SignedDuration::from_secs(seconds);
     let (seconds, minutes, hours) = (duration.as_secs(), duration.as_mins(), duration.as_hours());
     let (days, years) = (hours / 24, hours / 24 / 365);
-    let two = |first: i64, unit: &str, second: i64, small: &str| {
+    let two_units = |first: i64, unit: &str, second: i64, small: &str| {
         if second == 0 { format!("{first}{unit}") } else { format!("{first}{unit}{second}{small}") }
     };
     match seconds {
         i64::MIN..=-2 => "<invalid>".to_owned(),
         -1..=0 => "0s".to_owned(),
         1..120 => format!("{seconds}s"),
-        _ if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        _ if minutes < 10 => two_units(minutes, "m", seconds % 60, "s"),
         _ if minutes < 180 => format!("{minutes}m"),
-        _ if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        _ if hours < 8 => two_units(hours, "h", minutes % 60, "m"),
         _ if hours < 48 => format!("{hours}h"),
-        _ if hours < 24 * 8 => two(days, "d", hours % 24, "h"),
+        _ if hours < 24 * 8 => two_units(days, "d", hours % 24, "h"),
         _ if hours < 24 * 365 * 2 => format!("{days}d"),
-        _ if hours < 24 * 365 * 8 => two(years, "y", days % 365, "d"),
+        _ if hours < 24 * 365 * 8 => two_units(years, "y", days % 365, "d"),
         _ => format!("{years}y"),
     }
 }

@@ -30,7 +30,10 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
         Cell::text(pod.metadata.name.as_ref()),
         Cell::text(format!("{ready}/{containers}")),
         Cell::text(status.clone()),
-        restarted.map_or_else(|| Cell::text(restarts.to_string()), |ago| Cell::Ago { count: restarts, ago }),
+        restarted.map_or_else(
+            || Cell::text(restarts.to_string()),
+            |last_occurrence| Cell::Ago { count: restarts, last_occurrence },
+        ),
         Cell::since(pod.metadata.created()),
         or_none(printed.ips.first().map(String::as_str)),
         or_none(pod.spec.node_name.as_deref()),

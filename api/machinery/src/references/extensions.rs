@@ -1,4 +1,4 @@
-//! Rules for references in the kinds of widely used extensions.
+//! Rules for the references that objects of widely used extensions contain.
 
 use super::Relation::{RoutedBy, RoutesTo};
 use super::kubernetes::{CONFIG_MAP, CSI_DRIVER, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE};

@@ -9,8 +9,8 @@ use crate::list_options::{self, ParseIntegerError};
 /// Query parameters in the order of the request, names and values decoded once (`application/x-www-form-urlencoded`).
 ///
 /// Bytes that are not UTF-8 become U+FFFD. As in Go's `url.ParseQuery`, a parameter with a semicolon or an invalid escape is
-/// left out, and the first value of a repeated parameter is used: an API server that receives the same text must not find
-/// another verb or another selector in it.
+/// left out, and the first value of a repeated parameter is used: an API server to which the query is forwarded must derive
+/// the same verb and selectors from it.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -39,15 +39,15 @@ impl Query {
 
     /// Removes parameters from a raw query; `is_removed` selects them by their decoded names. The rest is returned unchanged.
     pub fn remove_parameters(query: &str, is_removed: impl Fn(&str) -> bool) -> String {
-        let parts = query.split('&').filter(|part| !part.is_empty() && !is_removed(&decode(name(part))));
+        let parts = query.split('&').filter(|part| !part.is_empty() && !is_removed(&decode(raw_name(part))));
         parts.collect::<Vec<_>>().join("&")
     }
 
-    /// Replaces the values of parameters in a raw query by `REDACTED`, also where they have none; `is_redacted` selects
-    /// them by their decoded names. The rest is returned unchanged.
+    /// Replaces the values of parameters in a raw query by `REDACTED`, and adds it to those without a value; `is_redacted`
+    /// selects them by their decoded names. The rest is returned unchanged.
     pub fn redact_parameters(query: &str, is_redacted: impl Fn(&str) -> bool) -> String {
-        let parts = query.split('&').map(|part| match is_redacted(&decode(name(part))) {
-            true => Cow::Owned(format!("{}=REDACTED", name(part))),
+        let parts = query.split('&').map(|part| match is_redacted(&decode(raw_name(part))) {
+            true => Cow::Owned(format!("{}=REDACTED", raw_name(part))),
             false => Cow::Borrowed(part),
         });
         parts.collect::<Vec<_>>().join("&")
@@ -84,8 +84,8 @@ impl Query {
     }
 }
 
-/// Text with every byte encoded that is no ASCII letter or digit. It is safe as a value of a query and, for servers that split
-/// a path before they decode it, as a segment; for names in paths of the Kubernetes API see [`super::path_segment`].
+/// Percent-encodes every byte that is no ASCII letter or digit. The result is safe as a value of a query and, for servers that
+/// split a path before they decode it, as a segment; for names in paths of the Kubernetes API see [`super::path_segment`].
 pub fn percent_encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
@@ -98,11 +98,11 @@ pub fn query_string<'n, 'v>(parameters: impl IntoIterator<Item = (&'n str, &'v s
 }
 
 /// Name of one parameter, not decoded.
-fn name(part: &str) -> &str {
+fn raw_name(part: &str) -> &str {
     part.split_once('=').map_or(part, |(name, _)| name)
 }
 
-/// True if each percent sign begins an escape.
+/// True if each percent sign is followed by two hexadecimal digits.
 fn has_valid_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }

@@ -14,8 +14,8 @@ use crate::selector::{Operator, Requirement, SelectorError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     End,
-    Open,
-    Close,
+    OpenParenthesis,
+    CloseParenthesis,
     Comma,
     Not,
     Operator(Operator),
@@ -31,14 +31,14 @@ fn tokenize(text: &str) -> Vec<(Token, &str)> {
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let length = if is_special(first) {
-            ["==", "!="].iter().find(|pair| rest.starts_with(**pair)).map_or(1, |pair| pair.len())
+            ["==", "!="].iter().find(|operator| rest.starts_with(**operator)).map_or(1, |operator| operator.len())
         } else {
             rest.find(|character: char| is_special(character) || character.is_whitespace()).unwrap_or(rest.len())
         };
         let (word, after) = rest.split_at(length);
         let token = match word {
-            "(" => Token::Open,
-            ")" => Token::Close,
+            "(" => Token::OpenParenthesis,
+            ")" => Token::CloseParenthesis,
             "," => Token::Comma,
             "!" => Token::Not,
             "=" => Token::Operator(Operator::Equals),
@@ -67,7 +67,7 @@ impl<'t> Parser<'t> {
         self.tokens.get(self.position).copied().unwrap_or((Token::End, ""))
     }
 
-    /// The next token where a key or value is expected: there, `in` and `notin` are ordinary words.
+    /// The next token where a key or value is expected: `in` and `notin` are identifiers there.
     fn peek(&self) -> (Token, &'t str) {
         match self.peek_operator() {
             (Token::Operator(Operator::In | Operator::NotIn), word) => (Token::Identifier, word),
@@ -76,12 +76,12 @@ impl<'t> Parser<'t> {
     }
 
     fn next_token(&mut self) -> (Token, &'t str) {
-        let taken = self.peek();
+        let token = self.peek();
         self.position += 1;
-        taken
+        token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+    fn parse_requirement(&mut self) -> Result<Requirement, SelectorError> {
         let mut is_negated = false;
         let (mut token, mut word) = self.next_token();
         if token == Token::Not {
@@ -108,13 +108,13 @@ impl<'t> Parser<'t> {
             return Err(SelectorError::Syntax(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt")));
         };
         let values = match operator {
-            Operator::In | Operator::NotIn => self.values()?,
-            _ => self.exact_value()?,
+            Operator::In | Operator::NotIn => self.parse_values()?,
+            _ => self.parse_single_value()?,
         };
         Requirement::new(key, operator, values)
     }
 
-    fn exact_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+    fn parse_single_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         match self.peek() {
             (Token::End | Token::Comma, _) => Ok(BTreeSet::from([String::new()])),
             (Token::Identifier, word) => {
@@ -125,14 +125,14 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+    fn parse_values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
         let (token, word) = self.next_token();
-        if token != Token::Open {
+        if token != Token::OpenParenthesis {
             return Err(SelectorError::Syntax(format!("found '{word}' expected: '('")));
         }
         match self.peek() {
-            // As in kube-apiserver, `()` contains the empty value.
-            (Token::Identifier | Token::Comma | Token::Close, _) => {}
+            // As in kube-apiserver, `()` is a list with the empty value.
+            (Token::Identifier | Token::Comma | Token::CloseParenthesis, _) => {}
             (_, word) => {
                 return Err(SelectorError::Syntax(format!("found '{word}', expected: ',', ')' or identifier")));
             }
@@ -152,7 +152,7 @@ impl<'t> Parser<'t> {
                     }
                     expects_value = true;
                 }
-                (Token::Close, _) => {
+                (Token::CloseParenthesis, _) => {
                     if expects_value {
                         values.insert(String::new());
                     }
@@ -181,7 +181,7 @@ pub(super) fn parse_requirements(text: &str) -> Result<Vec<Requirement>, Selecto
                 )));
             }
         }
-        let requirement = parser.requirement().map_err(|error| SelectorError::Requirement(error.to_string()))?;
+        let requirement = parser.parse_requirement().map_err(|error| SelectorError::Requirement(error.to_string()))?;
         requirements.push(requirement);
         match parser.next_token() {
             (Token::End, _) => return Ok(requirements),

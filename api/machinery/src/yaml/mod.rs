@@ -9,4 +9,4 @@ mod write;
 
 pub use read::{Document, ReadError, parse, parse_document};
 pub use scalar::convert_integral_floats;
-pub use write::document as to_yaml;
+pub use write::to_yaml;

@@ -26,7 +26,8 @@ fn pattern(expression: &str) -> Regex {
 
 static FLOAT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"));
 /// A fraction that begins with its decimal point, with underscores between digits.
-static SEPARATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
+static SEPARATED_FRACTION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
 static SEXAGESIMAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
     let zone = r"(Z|[-+]([0-9]{2}):([0-9]{2}))";
@@ -50,7 +51,7 @@ pub fn resolve_scalar(word: &str) -> ScalarValue {
         _ => {}
     }
     match word.as_bytes()[0] {
-        b'.' if SEPARATED.is_match(word) => float(&word.replace('_', "")),
+        b'.' if SEPARATED_FRACTION.is_match(word) => float(&word.replace('_', "")),
         b'0'..=b'9' | b'+' | b'-' if is_time(word) => ScalarValue::Time,
         b'0'..=b'9' | b'+' | b'-' => number(&word.replace('_', "")),
         _ => ScalarValue::Text,
@@ -64,11 +65,11 @@ fn number(word: &str) -> ScalarValue {
         _ => (false, word),
     };
     match parse_integer(digits) {
-        Some(amount) => {
-            let signed = if negative { -i128::from(amount) } else { i128::from(amount) };
+        Some(magnitude) => {
+            let signed = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
             match i64::try_from(signed) {
                 Ok(integer) => ScalarValue::Integer(integer),
-                Err(_) if digits.len() == word.len() => ScalarValue::Unsigned(amount),
+                Err(_) if digits.len() == word.len() => ScalarValue::Unsigned(magnitude),
                 Err(_) => float(word),
             }
         }
@@ -108,8 +109,8 @@ fn is_time(word: &str) -> bool {
         2 => 28,
         _ => 31,
     };
-    let in_zone = part(9) <= 24 && part(10) <= 60;
-    (1..=12).contains(&month) && (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60 && in_zone
+    let is_valid_offset = part(9) <= 24 && part(10) <= 60;
+    (1..=12).contains(&month) && (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60 && is_valid_offset
 }
 
 /// True if YAML 1.1 and 1.2 parsers read the unquoted text as a string.
@@ -119,8 +120,9 @@ pub fn is_plain(text: &str) -> bool {
 
 /// A float as JSON number. Without a fraction, it becomes an integer.
 pub fn json_number(value: f64) -> Value {
-    const EXACT: f64 = 1e21;
-    if value.fract() == 0.0 && value.abs() < EXACT {
+    /// Go's JSON encoder prints larger numbers with an exponent.
+    const EXPONENT_THRESHOLD: f64 = 1e21;
+    if value.fract() == 0.0 && value.abs() < EXPONENT_THRESHOLD {
         let whole = value as i128;
         if let Ok(integer) = i64::try_from(whole) {
             return Value::from(integer);
@@ -166,7 +168,7 @@ mod tests {
 
     #[rstest]
     #[case::octal("0777", ScalarValue::Integer(511))]
-    #[case::invalid_octal_is_decimal("09", ScalarValue::Float(9.0))]
+    #[case::invalid_octal_is_a_float("09", ScalarValue::Float(9.0))]
     #[case::hexadecimal("0x1F", ScalarValue::Integer(31))]
     #[case::separated("1_000", ScalarValue::Integer(1000))]
     #[case::separated_fraction(".1_0", ScalarValue::Float(0.1))]

@@ -13,7 +13,7 @@ const MAX_COLUMN: usize = 80;
 const INDENT_WIDTH: usize = 2;
 
 /// Prints a value as a YAML document.
-pub fn document(value: &Value) -> String {
+pub fn to_yaml(value: &Value) -> String {
     let mut writer = Writer { out: String::new(), column: 0, after_space: true, in_indent: true };
     writer.value(value, None, false);
     writer.indent(0);
@@ -57,8 +57,8 @@ impl Writer {
     }
 
     fn list(&mut self, list: &[Value], indent: Indent, after_key: bool) {
-        let flush = after_key && !self.in_indent;
-        let indent = if flush { indent.unwrap_or_default() } else { child_indent(indent) };
+        let is_indentless = after_key && !self.in_indent;
+        let indent = if is_indentless { indent.unwrap_or_default() } else { child_indent(indent) };
         for item in list {
             self.indent(indent);
             self.write_block_indicator("-");
@@ -389,7 +389,7 @@ fn is_simple(key: &str) -> bool {
 fn sort_keys(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
-        let index = ordered.partition_point(|known| compare_natural(known.0, entry.0) != Ordering::Greater);
+        let index = ordered.partition_point(|placed| compare_natural(placed.0, entry.0) != Ordering::Greater);
         ordered.insert(index, entry);
     }
     ordered
@@ -413,9 +413,38 @@ fn compare_natural(left: &str, right: &str) -> Ordering {
         && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
     let number = |text: &[char]| {
         let digits = text[at..].iter().map_while(|digit| digit.to_digit(10).map(i64::from));
-        digits.fold((i64::from(significant), 0_usize), |(amount, length), digit| {
-            (amount.wrapping_mul(10).wrapping_add(digit), length + 1)
+        digits.fold((i64::from(significant), 0_usize), |(value, length), digit| {
+            (value.wrapping_mul(10).wrapping_add(digit), length + 1)
         })
     };
     number(&left).cmp(&number(&right)).then_with(|| left[at].cmp(&right[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::parse;
+    use super::*;
+
+    /// Strings of white space and of characters with a meaning in YAML are read back unchanged.
+    #[rstest]
+    #[case::tab_and_break("\t\n", "a: \"\\t\\n\"\n")]
+    #[case::tab("\t", "a: \"\\t\"\n")]
+    #[case::line_that_begins_with_a_tab("\tkey\nvalue\n", "a: \"\\tkey\\nvalue\\n\"\n")]
+    #[case::breaks("\n\n", "a: |2+\n\n\n")]
+    #[case::blank_and_break(" \n", "a: \" \\n\"\n")]
+    #[case::lines("first\nsecond\n", "a: |\n  first\n  second\n")]
+    #[case::carriage_return("first\r\nsecond", "a: \"first\\r\\nsecond\"\n")]
+    #[case::boolean("yes", "a: \"yes\"\n")]
+    #[case::octal("0755", "a: \"0755\"\n")]
+    #[case::version("1.10", "a: \"1.10\"\n")]
+    #[case::empty("", "a: \"\"\n")]
+    fn strings_are_read_back(#[case] text: &str, #[case] expected: &str) {
+        let value = json!({"a": text});
+        let written = to_yaml(&value);
+        assert_eq!(written, expected);
+        assert_eq!(parse(&written), Ok(value));
+    }
 }

@@ -57,7 +57,8 @@ pub enum SigningRequestError {
 
 impl SigningRequest {
     /// Parses one PEM block. Refuses requests with a wrong signature and all ambiguous requests: those with a second
-    /// block, with extensions listed twice, or with a subject that [`CertificateSubject`] refuses.
+    /// block, with several lists of extensions or of alternative names, or with a subject that [`CertificateSubject`]
+    /// refuses.
     pub fn parse(pem: &[u8]) -> Result<Self, SigningRequestError> {
         let block = parse_block(pem)?;
         let request = decode(&block)?;

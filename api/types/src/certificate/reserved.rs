@@ -6,9 +6,9 @@ use super::{AGENT_ORGANIZATION, Agent, CertificateSubject};
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Prefix of the names that Kubernetes and its components use for themselves.
-const SYSTEM: &str = "system:";
-const BOOTSTRAP_USER: &str = "system:bootstrap:";
-const BOOTSTRAPPERS: &str = "system:bootstrappers";
+const SYSTEM_PREFIX: &str = "system:";
+const BOOTSTRAP_USER_PREFIX: &str = "system:bootstrap:";
+const BOOTSTRAP_GROUP: &str = "system:bootstrappers";
 
 /// Reason why a certificate request is rejected: its subject has a reserved identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,11 +17,12 @@ pub enum ReservedIdentity {
         "the common name {FRONT_PROXY} is reserved for the front proxy, which has a certificate authority of its own"
     )]
     FrontProxy,
-    #[error("{name:?} is a reserved name, and {requester:?} may request certificates of cluster agents only")]
+    #[error("{name:?} is a reserved name; {requester:?} may request no reserved names except those of cluster agents")]
     System { name: String, requester: String },
 }
 
-/// Checks that the requester of a client certificate may have one with this subject, independent of its approval.
+/// Checks that the requester of a client certificate may have one with this subject, independent of the
+/// approval of the request.
 ///
 /// Several clusters may join with the same bootstrap token, and agents run in members. Holders of such credentials
 /// therefore get no name that is reserved for the system (`system:masters`, `system:nodes`, `system:admin`, other
@@ -34,7 +35,7 @@ pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[
         return Ok(());
     }
     let names = subject.common_name().into_iter().chain(subject.organizations());
-    match names.into_iter().find(|name| name.starts_with(SYSTEM)) {
+    match names.into_iter().find(|name| name.starts_with(SYSTEM_PREFIX)) {
         Some(name) => Err(ReservedIdentity::System { name: name.to_owned(), requester: requester.to_owned() }),
         None => Ok(()),
     }
@@ -43,8 +44,8 @@ pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[
 /// True for holders of bootstrap tokens and for agents.
 fn is_restricted(requester: &str, groups: &[&str]) -> bool {
     let is_bootstrap_group =
-        |group: &str| group.strip_prefix(BOOTSTRAPPERS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-    requester.starts_with(BOOTSTRAP_USER)
+        |group: &str| group.strip_prefix(BOOTSTRAP_GROUP).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    requester.starts_with(BOOTSTRAP_USER_PREFIX)
         || groups.iter().any(|group| is_bootstrap_group(group) || *group == AGENT_ORGANIZATION)
 }
 
@@ -73,7 +74,7 @@ mod tests {
     #[case::agent_with_invalid_cluster_name(TOKEN, "", "system:karmada:agent:No Cluster", &[AGENT_ORGANIZATION], false)]
     #[case::agent_of_the_control_plane(TOKEN, "", "system:karmada:agent:@control-plane", &[AGENT_ORGANIZATION], false)]
     #[case::by_group("somebody", "system:bootstrappers", "system:admin", &[], false)]
-    #[case::by_other_group("somebody", "system:bootstrappers:karmada:x", "system:admin", &[], false)]
+    #[case::by_subgroup("somebody", "system:bootstrappers:karmada:x", "system:admin", &[], false)]
     #[case::other_group("somebody", "system:bootstrappersx", "system:admin", &[], true)]
     #[case::agent_as_requester("x", AGENT_ORGANIZATION, "system:admin", &[], false)]
     #[case::administrator("admin", "system:masters", "system:kube-scheduler", &[], true)]

@@ -201,8 +201,8 @@ pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
         .collect()
 }
 
-/// The structural schema of a kind's top level, as in a definition. The aggregated API uses it to describe its
-/// kinds.
+/// The structural schema of a kind, as in a CustomResourceDefinition. `required` are the required top-level fields. The
+/// aggregated API describes its kinds with it.
 pub fn schema<K: crate::Kind>(required: &'static [&'static str]) -> Value {
     Version::for_kind::<K>().with_required(required).schema()
 }

@@ -29,7 +29,7 @@ fn with_node_claim(claim: Value) -> Value {
 }
 
 #[rstest]
-#[case::nothing(json!({}), "")]
+#[case::empty(json!({}), "")]
 #[case::names(
     json!({"namespace": "shop", "priorityClassName": "high"}),
     r#"1a 04 "shop" | 22 04 "high""#
@@ -58,8 +58,8 @@ fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str)
     let given = requirements(given);
     let sent = ReplicaRequirements::from(&given).encode_to_vec();
     assert_eq!(sent, bytes(wire));
-    let read = ReplicaRequirements::decode(sent.as_slice()).unwrap();
-    assert_eq!(work::ReplicaRequirements::try_from(&read).unwrap(), given);
+    let decoded = ReplicaRequirements::decode(sent.as_slice()).unwrap();
+    assert_eq!(work::ReplicaRequirements::try_from(&decoded).unwrap(), given);
 }
 
 #[rstest]
@@ -67,33 +67,33 @@ fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str)
 #[case::empty_texts_are_omitted(r#"0a 03 "gpu" 12 06 "Exists""#)]
 fn tolerations_are_decoded_with_and_without_empty_strings(#[case] wire: &str) {
     let claim = NodeClaim { tolerations_bytes: vec![bytes(wire)], ..NodeClaim::default() };
-    let read = work::NodeClaim::try_from(&claim).unwrap();
+    let decoded = work::NodeClaim::try_from(&claim).unwrap();
     let expected: work::NodeClaim =
         serde_json::from_value(json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]})).unwrap();
-    assert_eq!(read, expected);
+    assert_eq!(decoded, expected);
 }
 
 #[rstest]
 #[case::written(r#"0a 00"#)]
 #[case::omitted("")]
 fn an_empty_quantity_is_zero(#[case] wire: &str) {
-    let needs = ReplicaRequirements {
+    let requirements = ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(wire))]),
         ..ReplicaRequirements::default()
     };
-    let read = work::ReplicaRequirements::try_from(&needs).unwrap();
-    assert_eq!(read.resource_request["cpu"].0, "0");
+    let decoded = work::ReplicaRequirements::try_from(&requirements).unwrap();
+    assert_eq!(decoded.resource_request["cpu"].0, "0");
 }
 
 #[rstest]
-#[case::quantity(
+#[case::invalid_quantity(
     ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(r#"0a 04 "much""#))]),
         ..ReplicaRequirements::default()
     },
     "the requested amount of cpu is not a quantity: \"much\""
 )]
-#[case::no_quantity(
+#[case::undecodable_quantity(
     ReplicaRequirements {
         resource_request_bytes: BTreeMap::from([("cpu".to_owned(), b"invalid".to_vec())]),
         ..ReplicaRequirements::default()
@@ -125,16 +125,16 @@ fn requests_and_responses_have_karmadas_encoding() {
         "replicaRequirements": {"priorityClassName": "high", "resourceRequest": {"cpu": "1"}},
     }))
     .unwrap();
-    let sets = MaxAvailableComponentSetsRequest {
+    let request = MaxAvailableComponentSetsRequest {
         cluster: "m1".to_owned(),
         components: vec![Component::from(&component)],
         namespace: "ns".to_owned(),
         assumed_workloads: vec![AssumedWorkload { namespace: "ns".to_owned(), components: Vec::new() }],
     };
-    let needs = r#"1a 04 "high" 22 0a 0a 03 "cpu" 12 03 0a 01 "1""#;
-    let wire = format!(r#"0a 02 "m1" | 12 1a 0a 02 "tm" 12 12 {needs} 18 02 | 1a 02 "ns" | 22 04 0a 02 "ns""#);
-    assert_eq!(sets.encode_to_vec(), bytes(&wire));
-    assert_eq!(work::Component::try_from(&sets.components[0]).unwrap(), component);
+    let requirements = r#"1a 04 "high" 22 0a 0a 03 "cpu" 12 03 0a 01 "1""#;
+    let wire = format!(r#"0a 02 "m1" | 12 1a 0a 02 "tm" 12 12 {requirements} 18 02 | 1a 02 "ns" | 22 04 0a 02 "ns""#);
+    assert_eq!(request.encode_to_vec(), bytes(&wire));
+    assert_eq!(work::Component::try_from(&request.components[0]).unwrap(), component);
 
     let unschedulable = UnschedulableReplicasRequest {
         cluster: "m1".to_owned(),
@@ -154,8 +154,8 @@ fn requests_and_responses_have_karmadas_encoding() {
     // The zero value is not encoded in proto3.
     assert_eq!(MaxAvailableReplicasResponse { max_replicas: 0 }.encode_to_vec(), bytes(""));
     // A negative number takes ten bytes.
-    let unknown = MaxAvailableReplicasResponse::decode(bytes("08 ff ff ff ff ff ff ff ff ff 01").as_slice()).unwrap();
-    assert_eq!(unknown.max_replicas, -1);
+    let negative = MaxAvailableReplicasResponse::decode(bytes("08 ff ff ff ff ff ff ff ff ff 01").as_slice()).unwrap();
+    assert_eq!(negative.max_replicas, -1);
 }
 
 #[test]

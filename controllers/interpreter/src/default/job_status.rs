@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::status::{MemberStatus, copy_fields, count, times};
 
+/// Condition of a Job that will be complete when its pods have ended.
+const SUCCESS_CRITERIA_MET: &str = "SuccessCriteriaMet";
+
 /// Progress of the Job across members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -17,6 +20,30 @@ enum Progress {
     Failing,
     Failed,
     Complete,
+}
+
+/// First minor version of Kubernetes that accepts `SuccessCriteriaMet` on Jobs without a success policy. From 1.32 on, it
+/// is required on complete Jobs.
+const SUCCESS_CRITERIA_MINOR_VERSION: u32 = 31;
+
+/// True if not all supported API servers accept this status: kube-apiserver 1.30 refuses `SuccessCriteriaMet` on a Job
+/// without a success policy.
+pub fn depends_on_server_version(template: &Value, status: &Value) -> bool {
+    unstructured::api_version(template) == "batch/v1"
+        && unstructured::kind(template) == "Job"
+        && unstructured::at(template, &["spec", "successPolicy"]).is_none_or(Value::is_null)
+        && condition(status, SUCCESS_CRITERIA_MET).is_some()
+}
+
+/// Removes the conditions that an API server with this minor version refuses. A server whose version cannot be parsed is
+/// assumed to be current.
+pub fn adapt_to_server(status: &mut Value, minor_version: &str) {
+    let digits = minor_version.trim_end_matches(|character: char| !character.is_ascii_digit());
+    if digits.parse().is_ok_and(|minor: u32| minor < SUCCESS_CRITERIA_MINOR_VERSION)
+        && let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut)
+    {
+        conditions.retain(|condition| unstructured::text(condition, &["type"]) != SUCCESS_CRITERIA_MET);
+    }
 }
 
 /// Aggregates counters and times of all members. The Job finishes when it has finished in every member: `Failed` if
@@ -98,7 +125,7 @@ fn conditions(old: &Value, failed: &[&str], progress: Progress, now: &str) -> Ve
         Progress::Failed => ["FailureTarget", "Failed"].map(|kind| set(kind, "JobFailed", &failure)).to_vec(),
         Progress::Complete => vec![
             set("Complete", "Completed", "Job completed"),
-            set("SuccessCriteriaMet", "CompletionsReached", "All member clusters have met success criteria"),
+            set(SUCCESS_CRITERIA_MET, "CompletionsReached", "All member clusters have met success criteria"),
         ],
     }
 }
@@ -118,5 +145,42 @@ fn set_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value
         // Clocks of members differ.
         let last = last.max(start);
         status.insert("completionTime".to_owned(), json!(last));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::without_the_condition("27", &["Complete"])]
+    #[case::refuses_it("30", &["Complete"])]
+    #[case::accepts_it("31", &["Complete", "SuccessCriteriaMet"])]
+    #[case::requires_it("36+", &["Complete", "SuccessCriteriaMet"])]
+    #[case::of_a_provider("30+", &["Complete"])]
+    #[case::unknown("", &["Complete", "SuccessCriteriaMet"])]
+    fn complete_jobs_are_accepted_by_old_and_new_servers(#[case] minor: &str, #[case] expected: &[&str]) {
+        let template = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {}});
+        let member = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+        let members = [MemberStatus { cluster: "m1", status: Some(&member) }];
+        let mut status = aggregate(&template, &members, "2026-01-01T00:00:00Z");
+        assert!(depends_on_server_version(&template, &status));
+        adapt_to_server(&mut status, minor);
+        let conditions = status["conditions"].as_array().expect("conditions");
+        let kinds: Vec<&str> = conditions.iter().map(|condition| unstructured::text(condition, &["type"])).collect();
+        assert_eq!(kinds, expected);
+        // The Job is finished, so that the next aggregation changes nothing.
+        let stored = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {}, "status": status});
+        assert_eq!(aggregate(&stored, &members, "2026-01-02T00:00:00Z"), stored["status"]);
+    }
+
+    #[rstest]
+    #[case::success_policy(json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"successPolicy": {"rules": []}}}), "SuccessCriteriaMet")]
+    #[case::failed(json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}), "FailureTarget")]
+    #[case::other_kind(json!({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}), "SuccessCriteriaMet")]
+    fn other_statuses_are_the_same_for_all_servers(#[case] template: Value, #[case] kind: &str) {
+        let status = json!({"conditions": [{"type": kind, "status": "True"}]});
+        assert!(!depends_on_server_version(&template, &status));
     }
 }

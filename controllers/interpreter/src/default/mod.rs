@@ -4,9 +4,10 @@
 //! [`native`] has one entry per Kubernetes kind, [`thirdparty`] one per third-party kind that Karmada supports. For
 //! an operation without a rule, the caller uses Karmada's default (no replicas, the whole status, healthy).
 
+mod container_status;
 pub mod dependencies;
 pub mod health;
-mod job_status;
+pub mod job_status;
 pub mod native;
 pub mod replicas;
 pub mod status;

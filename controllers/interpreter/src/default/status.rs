@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
 
+use super::container_status;
+
 /// Reported status of an object in a member. `None` until it was collected.
 #[derive(Debug, Clone, Copy)]
 pub struct MemberStatus<'a> {
@@ -283,8 +285,8 @@ pub(super) fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
     statuses.iter().filter_map(|status| status.get(field)?.as_str()).collect()
 }
 
-/// The worst phase of all members; a member without status counts as Pending. Only readiness and state of containers
-/// are kept. The template keeps its QoS class, which the API server has set.
+/// The worst phase of all members; a member without status counts as Pending. Only name, readiness and state of
+/// containers are kept. The template keeps its QoS class, which the API server has set.
 pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if members.is_empty() {
         return template.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -295,27 +297,13 @@ pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if let Some(phase) = phase {
         status.insert("phase".to_owned(), json!(phase));
     }
-    for field in ["containerStatuses", "initContainerStatuses"] {
-        let containers: Vec<Value> = reported
-            .iter()
-            .filter_map(|status| status.get(field)?.as_array())
-            .flatten()
-            .map(reduce_container)
-            .collect();
-        if !containers.is_empty() {
-            status.insert(field.to_owned(), Value::Array(containers));
+    for (field, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        let statuses = container_status::aggregate(template, &reported, field, containers);
+        if !statuses.is_empty() {
+            status.insert(field.to_owned(), Value::Array(statuses));
         }
     }
     Value::Object(status)
-}
-
-fn reduce_container(container: &Value) -> Value {
-    let state = container.get("state").cloned().unwrap_or_else(|| json!({}));
-    json!({
-        "name": "", "image": "", "imageID": "", "lastState": {}, "restartCount": 0,
-        "ready": container.get("ready").and_then(Value::as_bool).unwrap_or_default(),
-        "state": state,
-    })
 }
 
 fn phases<'a>(members: &[MemberStatus<'a>]) -> BTreeSet<&'a str> {

@@ -54,7 +54,7 @@ impl Estimator<'_> {
         if response.is_some_and(|response| own.is_none_or(|own| response < own)) {
             return Some(LimitingFactor::Estimator);
         }
-        if own < estimate(capacity.without_promises()) {
+        if own < estimate(capacity.without_reservations()) {
             return Some(LimitingFactor::Promised);
         }
         if own < estimate(capacity.without_quotas()) {

@@ -4,44 +4,49 @@
 use crowsnest_api::work::{Component, ReplicaRequirements};
 
 use super::free_capacity::CapacityFacts;
-use super::ledger::Promise;
+use super::ledger::Reservation;
 use super::request::EstimateRequest;
 
 /// Number of replicas that fit. 0 while no nodes are known.
-pub fn replicas(known: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Promise]) -> i32 {
+pub fn replicas(facts: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Reservation]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
-    estimate(known, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, request| {
+    estimate(facts, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, request| {
         request.parts.iter().map(|part| nodes.replicas(part)).sum()
     })
 }
 
 /// Number of whole component sets that fit. 0 while no nodes are known.
-pub fn component_sets(known: &CapacityFacts, components: &[Component], namespace: &str, assumed: &[Promise]) -> i32 {
-    estimate(known, &EstimateRequest::sets(components), namespace, assumed, |nodes, request| {
+pub fn component_sets(
+    facts: &CapacityFacts,
+    components: &[Component],
+    namespace: &str,
+    assumed: &[Reservation],
+) -> i32 {
+    estimate(facts, &EstimateRequest::sets(components), namespace, assumed, |nodes, request| {
         nodes.sets(&request.parts, i64::from(i32::MAX))
     })
 }
 
 fn estimate(
-    known: &CapacityFacts,
+    facts: &CapacityFacts,
     request: &EstimateRequest,
     namespace: &str,
-    assumed: &[Promise],
-    fits: impl FnOnce(&super::nodes::Nodes, &EstimateRequest) -> i64,
+    assumed: &[Reservation],
+    count_fitting: impl FnOnce(&super::nodes::Nodes, &EstimateRequest) -> i64,
 ) -> i32 {
-    let Some(nodes) = known.nodes.as_deref().filter(|nodes| !nodes.is_empty()) else { return 0 };
-    let fits = match assumed {
-        [] => fits(nodes, request),
+    let Some(nodes) = facts.nodes.as_deref().filter(|nodes| !nodes.is_empty()) else { return 0 };
+    let fitting = match assumed {
+        [] => count_fitting(nodes, request),
         assumed => {
-            let mut left = nodes.clone();
-            for (part, pods) in assumed.iter().flat_map(Promise::parts) {
-                left.place_pods(part, i64::from(pods));
+            let mut remaining = nodes.clone();
+            for (part, pods) in assumed.iter().flat_map(Reservation::parts) {
+                remaining.place_pods(part, i64::from(pods));
             }
-            fits(&left, request)
+            count_fitting(&remaining, request)
         }
     };
-    let allowed = known.quotas.as_ref().and_then(|quotas| quotas.limit(request, namespace, assumed.iter()));
-    i32::try_from(fits.min(allowed.unwrap_or(i64::MAX))).unwrap_or(i32::MAX)
+    let allowed = facts.quotas.as_ref().and_then(|quotas| quotas.limit(request, namespace, assumed.iter()));
+    i32::try_from(fitting.min(allowed.unwrap_or(i64::MAX))).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]
@@ -96,11 +101,11 @@ mod tests {
     }
 
     fn requirements_with_claim(claim: Value) -> Option<ReplicaRequirements> {
-        let mut needs = json!({"resourceRequest": {"cpu": "1", "memory": "2"}, "namespace": "team"});
+        let mut requirements = json!({"resourceRequest": {"cpu": "1", "memory": "2"}, "namespace": "team"});
         if !claim.is_null() {
-            needs["nodeClaim"] = claim;
+            requirements["nodeClaim"] = claim;
         }
-        Some(serde_json::from_value(needs).expect("requirements"))
+        Some(serde_json::from_value(requirements).expect("requirements"))
     }
 
     fn tolerant() -> Value {
@@ -125,15 +130,15 @@ mod tests {
         #[case] expected: i32,
     ) {
         let quotas = quota_amounts.map(|(hard, used)| quota(hard, used));
-        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas };
-        assert_eq!(replicas(&known, requirements.as_ref(), &[]), expected);
+        let facts = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas };
+        assert_eq!(replicas(&facts, requirements.as_ref(), &[]), expected);
     }
 
     fn components(value: Value) -> Vec<Component> {
         serde_json::from_value(value).expect("components")
     }
 
-    fn parts() -> Vec<Component> {
+    fn component_set() -> Vec<Component> {
         components(json!([
             {"name": "jm", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
             {"name": "tm", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
@@ -142,36 +147,36 @@ mod tests {
 
     #[test]
     fn sets_that_fit() {
-        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        let facts = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
         // The untainted nodes have 3 and 8 free CPUs; a set takes 5.
-        assert_eq!(component_sets(&known, &parts(), "team", &[]), 2);
-        let assumed = [Promise::from_components("team", &parts())];
-        assert_eq!(component_sets(&known, &parts(), "team", &assumed), 1);
+        assert_eq!(component_sets(&facts, &component_set(), "team", &[]), 2);
+        let assumed = [Reservation::from_components("team", &component_set())];
+        assert_eq!(component_sets(&facts, &component_set(), "team", &assumed), 1);
         // Without requests there is no limit.
-        assert_eq!(component_sets(&known, &[], "team", &[]), i32::MAX);
-        let known = CapacityFacts { quotas: Some(quota("6", "0")), ..known };
-        assert_eq!(component_sets(&known, &parts(), "team", &[]), 1);
-        assert_eq!(component_sets(&known, &parts(), "team", &assumed), 0);
-        assert_eq!(component_sets(&known, &parts(), "", &[]), 2);
+        assert_eq!(component_sets(&facts, &[], "team", &[]), i32::MAX);
+        let facts = CapacityFacts { quotas: Some(quota("6", "0")), ..facts };
+        assert_eq!(component_sets(&facts, &component_set(), "team", &[]), 1);
+        assert_eq!(component_sets(&facts, &component_set(), "team", &assumed), 0);
+        assert_eq!(component_sets(&facts, &component_set(), "", &[]), 2);
     }
 
     #[test]
     fn assumed_workloads_reduce_the_estimate() {
-        let known = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
-        let given = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
-        let left = replicas(
-            &known,
+        let facts = CapacityFacts { nodes: Some(Arc::new(karmadas_nodes())), quotas: None };
+        let assumed = components(json!([{"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}]));
+        let fitting = replicas(
+            &facts,
             requirements_with_claim(Value::Null).as_ref(),
-            &[Promise::from_components("other", &given)],
+            &[Reservation::from_components("other", &assumed)],
         );
-        assert_eq!(left, 7, "three pods fill the second node, and one is on the third");
+        assert_eq!(fitting, 7, "three pods fill the second node, and one is on the third");
     }
 
     #[rstest]
     #[case::no_nodes(CapacityFacts { nodes: Some(Arc::default()), quotas: None })]
     #[case::unknown_nodes(CapacityFacts::default())]
-    fn without_nodes_nothing_fits(#[case] known: CapacityFacts) {
-        assert_eq!(replicas(&known, None, &[]), 0);
-        assert_eq!(component_sets(&known, &[], "team", &[]), 0);
+    fn without_nodes_nothing_fits(#[case] facts: CapacityFacts) {
+        assert_eq!(replicas(&facts, None, &[]), 0);
+        assert_eq!(component_sets(&facts, &[], "team", &[]), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::ledger::Promise;
+use super::ledger::Reservation;
 use super::nodes::Nodes;
 use super::quotas::Quotas;
 use super::request::{EstimateKind, EstimateRequest, PodSet};
@@ -42,12 +42,12 @@ pub struct FreeCapacity {
     summary: Option<Arc<Summary>>,
     known: CapacityFacts,
     /// Reservations in namespaces with quotas.
-    promises: Vec<Arc<Promise>>,
+    reservations: Vec<Arc<Reservation>>,
     /// Nodes less reservations. `None` without reservations or without known nodes.
     nodes: Option<Nodes>,
     /// Nodes of the resource models, less reservations.
     models: Option<Nodes>,
-    promised: ReservationTotal,
+    reserved: ReservationTotal,
 }
 
 impl FreeCapacity {
@@ -57,12 +57,16 @@ impl FreeCapacity {
 
     /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
     /// the cost depends on the number of distinct pod shapes.
-    pub(super) fn subtract_promises<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
+    pub(super) fn subtract_reservations<'p>(
+        mut self,
+        id: u64,
+        reservations: impl Iterator<Item = &'p Arc<Reservation>>,
+    ) -> Self {
         self.id = id;
         let mut pod_sets: Vec<(&PodSet, i64)> = Vec::new();
         let mut indexes: HashMap<&Resources, Vec<usize>> = HashMap::new();
-        for promise in promises {
-            for (part, pods) in promise.parts() {
+        for reservation in reservations {
+            for (part, pods) in reservation.parts() {
                 let indexes = indexes.entry(&part.request).or_default();
                 match indexes.iter().find(|index| pod_sets[**index].0.claim == part.claim) {
                     Some(index) => pod_sets[*index].1 += i64::from(pods),
@@ -72,8 +76,8 @@ impl FreeCapacity {
                     }
                 }
             }
-            if self.known.has_quotas(&promise.namespace) {
-                self.promises.push(Arc::clone(promise));
+            if self.known.has_quotas(&reservation.namespace) {
+                self.reservations.push(Arc::clone(reservation));
             }
         }
         if pod_sets.is_empty() {
@@ -86,13 +90,13 @@ impl FreeCapacity {
         for (part, pods) in pod_sets {
             self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
             self.models.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
-            self.promised.add(part, pods);
+            self.reserved.add(part, pods);
         }
         self
     }
 
     /// Free capacity if there were no reservations.
-    pub fn without_promises(&self) -> Self {
+    pub fn without_reservations(&self) -> Self {
         FreeCapacity::new(0, self.summary.clone(), self.known.clone())
     }
 
@@ -118,7 +122,7 @@ impl FreeCapacity {
     /// Number of replicas or sets that fit: the smaller of the numbers by status and by nodes, without quotas.
     pub fn estimate(&self, request: &EstimateRequest) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
-        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(request, &self.promised, models));
+        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(request, &self.reserved, models));
         match self.nodes() {
             None => from_summary,
             Some(nodes) if request.kind == EstimateKind::Sets => nodes.sets(&request.parts, from_summary),
@@ -128,8 +132,8 @@ impl FreeCapacity {
 
     /// Number of replicas or sets that the quotas of a namespace allow. `None` if they set no limit.
     pub fn quota_limit(&self, request: &EstimateRequest, namespace: &str) -> Option<i64> {
-        let promises = self.promises.iter().map(AsRef::as_ref);
-        self.known.quotas.as_ref()?.limit(request, namespace, promises)
+        let reservations = self.reservations.iter().map(AsRef::as_ref);
+        self.known.quotas.as_ref()?.limit(request, namespace, reservations)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ledger of reservations: capacity that was assigned to bindings and is not used yet, so that a burst of decisions
 //! does not assign the same capacity twice.
 //!
-//! A decision immediately reserves the pods that its clusters did not have before ([`Ledger::promise`]). After the
+//! A decision immediately reserves the pods that its clusters did not have before ([`Ledger::reserve`]). After the
 //! write succeeded ([`Ledger::confirm_write`]), a reservation lasts until the pods run: all of them once the cluster
 //! reports Healthy, otherwise as many as it reports ready. It also ends with its binding, with its target cluster, and
 //! after [`RESERVATION_LIFETIME`]. If the write failed ([`Ledger::discard_write`]), the previous reservations are
@@ -32,7 +32,7 @@ pub const RESERVATION_LIFETIME: Duration = Duration::from_secs(300);
 
 /// Reservation: pods of one binding that do not run in one cluster yet.
 #[derive(Debug, PartialEq)]
-pub struct Promise {
+pub struct Reservation {
     /// Namespace of the pods.
     pub namespace: String,
     parts: Arc<[PodSet]>,
@@ -40,12 +40,12 @@ pub struct Promise {
     pods: Vec<i32>,
 }
 
-impl Promise {
+impl Reservation {
     /// Reservation of another scheduler, for pods that it assigned.
     pub fn from_components(namespace: &str, components: &[Component]) -> Self {
         let parts: Arc<[PodSet]> = components.iter().map(PodSet::from_component).collect();
         let pods = components.iter().map(|component| component.replicas).collect();
-        Promise { namespace: namespace.to_owned(), parts, pods }
+        Reservation { namespace: namespace.to_owned(), parts, pods }
     }
 
     /// The reserved parts with the number of pods of each.
@@ -108,7 +108,7 @@ struct Entry {
 /// Reservations in a cluster in the order of their numbers, and its cached free capacity.
 #[derive(Debug, Clone, Default)]
 struct Account {
-    promises: BTreeMap<u64, Arc<Promise>>,
+    reservations: BTreeMap<u64, Arc<Reservation>>,
     cached: Option<CachedCapacity>,
 }
 
@@ -148,7 +148,7 @@ impl Ledger {
 
     /// Reserves the capacity of a decision before it is written. Replicas that the clusters had before count as
     /// running, unless they were reserved and never reported.
-    pub fn promise(
+    pub fn reserve(
         &mut self,
         key: &BindingKey,
         spec: &ResourceBindingSpec,
@@ -270,7 +270,7 @@ impl Ledger {
     pub fn remove_cluster(&mut self, cluster: &str) {
         if let Some(account) = self.clusters.get_mut(cluster) {
             account.cached = None;
-            if account.promises.is_empty() {
+            if account.reservations.is_empty() {
                 self.clusters.remove(cluster);
             }
         }
@@ -284,15 +284,16 @@ impl Ledger {
         let mut freed = false;
         if let Some(Decision { namespace, parts, shares, .. }) = decision {
             for (cluster, share) in shares {
-                let promise = Promise { namespace: namespace.clone(), parts: Arc::clone(parts), pods: share.missing() };
+                let reservation =
+                    Reservation { namespace: namespace.clone(), parts: Arc::clone(parts), pods: share.missing() };
                 let account = self.clusters.entry(cluster.clone()).or_default();
                 let number = match numbers.remove(cluster) {
-                    Some(number) if account.promises.get(&number).is_some_and(|old| **old == promise) => number,
+                    Some(number) if account.reservations.get(&number).is_some_and(|old| **old == reservation) => number,
                     old => {
                         let old = old.and_then(|number| account.remove(number));
-                        freed |= old.is_some_and(|old| old.total() > promise.total());
+                        freed |= old.is_some_and(|old| old.total() > reservation.total());
                         self.number += 1;
-                        account.promises.insert(self.number, Arc::new(promise));
+                        account.reservations.insert(self.number, Arc::new(reservation));
                         self.number
                     }
                 };
@@ -303,7 +304,7 @@ impl Ledger {
             freed = true;
             let Some(account) = self.clusters.get_mut(&cluster) else { continue };
             account.remove(number);
-            if account.promises.is_empty() && account.cached.is_none() {
+            if account.reservations.is_empty() && account.cached.is_none() {
                 self.clusters.remove(&cluster);
             }
         }
@@ -345,17 +346,19 @@ impl Ledger {
         };
         let cached = account.cached.insert(cached);
         if let Some(own) = own {
-            let others = account.promises.iter().filter(|(number, _)| **number != own);
-            return Arc::new(cached.without_reservations(0).subtract_promises(0, others.map(|(_, promise)| promise)));
+            let others = account.reservations.iter().filter(|(number, _)| **number != own);
+            return Arc::new(
+                cached.without_reservations(0).subtract_reservations(0, others.map(|(_, reservation)| reservation)),
+            );
         }
         let (mut free, mut last) = cached.free.take().unwrap_or_else(|| {
             self.number += 1;
             (Arc::new(cached.without_reservations(self.number)), 0)
         });
-        if let Some((newest, _)) = account.promises.range(last + 1..).next_back() {
+        if let Some((newest, _)) = account.reservations.range(last + 1..).next_back() {
             self.number += 1;
-            let new = account.promises.range(last + 1..).map(|(_, promise)| promise);
-            free = Arc::new(Arc::unwrap_or_clone(free).subtract_promises(self.number, new));
+            let new = account.reservations.range(last + 1..).map(|(_, reservation)| reservation);
+            free = Arc::new(Arc::unwrap_or_clone(free).subtract_reservations(self.number, new));
             last = *newest;
         }
         cached.free = Some((Arc::clone(&free), last));
@@ -365,25 +368,25 @@ impl Ledger {
     /// Workloads reserved in a cluster for bindings other than `key`.
     pub fn assumed_workloads(&self, cluster: &str, key: &BindingKey) -> Vec<AssumedWorkload> {
         let own = self.entries.get(key).and_then(|entry| entry.numbers.get(cluster)).copied();
-        let promises = self.clusters.get(cluster).into_iter().flat_map(|account| &account.promises);
-        let others = promises.filter(|(number, _)| Some(**number) != own);
-        let assumed = |(_, promise): (&u64, &Arc<Promise>)| AssumedWorkload {
-            namespace: promise.namespace.clone(),
-            components: promise.parts().map(|(part, pods)| to_component(part, pods)).collect(),
+        let reservations = self.clusters.get(cluster).into_iter().flat_map(|account| &account.reservations);
+        let others = reservations.filter(|(number, _)| Some(**number) != own);
+        let assumed = |(_, reservation): (&u64, &Arc<Reservation>)| AssumedWorkload {
+            namespace: reservation.namespace.clone(),
+            components: reservation.parts().map(|(part, pods)| to_component(part, pods)).collect(),
         };
         others.map(assumed).collect()
     }
 
     /// Number of pods reserved in a cluster.
     pub fn reserved_pods(&self, cluster: &str) -> i64 {
-        let promises = self.clusters.get(cluster).into_iter().flat_map(|account| account.promises.values());
-        promises.map(|promise| promise.total()).sum()
+        let reservations = self.clusters.get(cluster).into_iter().flat_map(|account| account.reservations.values());
+        reservations.map(|reservation| reservation.total()).sum()
     }
 }
 
 impl Account {
-    fn remove(&mut self, number: u64) -> Option<Arc<Promise>> {
-        let removed = self.promises.remove(&number)?;
+    fn remove(&mut self, number: u64) -> Option<Arc<Reservation>> {
+        let removed = self.reservations.remove(&number)?;
         if let Some(cached) = &mut self.cached {
             // Reservations cannot be taken off the nodes one by one, so the free capacity is rebuilt.
             cached.free = cached.free.take().filter(|(_, last)| *last < number);

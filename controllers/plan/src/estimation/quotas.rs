@@ -7,7 +7,7 @@ use crowsnest_apimachinery::unstructured;
 use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::Value;
 
-use super::ledger::Promise;
+use super::ledger::Reservation;
 use super::request::{EstimateKind, EstimateRequest, PodSet, to_units};
 use super::resources::is_extended;
 use crowsnest_apimachinery::quantity::Quantity;
@@ -52,15 +52,15 @@ impl QuotaFacts {
     }
 
     /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
-    fn max_replicas(&self, request: &EstimateRequest, promises: &[&Promise]) -> Option<i64> {
+    fn max_replicas(&self, request: &EstimateRequest, reservations: &[&Reservation]) -> Option<i64> {
         let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
         for part in request.parts.iter().filter(|part| self.applies_to(part)) {
             for amount in part.listed.iter().filter(|amount| self.free.contains_key(&amount.name)) {
                 *wanted.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
             }
         }
-        let promised = |name: &str| -> i64 {
-            let parts = promises.iter().flat_map(|promise| promise.parts());
+        let reserved = |name: &str| -> i64 {
+            let parts = reservations.iter().flat_map(|reservation| reservation.parts());
             let amounts = parts.filter(|(part, _)| self.applies_to(part)).map(|(part, pods)| {
                 let listed = part.listed.iter().find(|amount| amount.name == name);
                 listed.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
@@ -68,7 +68,7 @@ impl QuotaFacts {
             amounts.fold(0, i64::saturating_add)
         };
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted > 0);
-        let allowed = |(name, wanted): (&str, i64)| (self.free.get(name)? - promised(name)).max(0).checked_div(wanted);
+        let allowed = |(name, wanted): (&str, i64)| (self.free.get(name)? - reserved(name)).max(0).checked_div(wanted);
         wanted.filter_map(allowed).min()
     }
 }
@@ -112,13 +112,14 @@ impl Quotas {
         &self,
         request: &EstimateRequest,
         namespace: &str,
-        promises: impl Iterator<Item = &'p Promise>,
+        reservations: impl Iterator<Item = &'p Reservation>,
     ) -> Option<i64> {
         let quotas = self.namespaces.get(namespace).filter(|quotas| !quotas.is_empty())?;
         if request.kind == EstimateKind::Pods {
             return None;
         }
-        let promises: Vec<&Promise> = promises.filter(|promise| promise.namespace == namespace).collect();
-        quotas.values().filter_map(|quota| quota.max_replicas(request, &promises)).min()
+        let reservations: Vec<&Reservation> =
+            reservations.filter(|reservation| reservation.namespace == namespace).collect();
+        quotas.values().filter_map(|quota| quota.max_replicas(request, &reservations)).min()
     }
 }

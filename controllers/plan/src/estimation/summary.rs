@@ -66,8 +66,8 @@ impl Summary {
 
     /// Number of replicas or sets that fit beside the reservations. `models` are the nodes of the resource models less
     /// reservations.
-    pub fn fits(&self, request: &EstimateRequest, promised: &ReservationTotal, models: Option<&Nodes>) -> i64 {
-        let pods = self.pods - promised.pods;
+    pub fn fits(&self, request: &EstimateRequest, reserved: &ReservationTotal, models: Option<&Nodes>) -> i64 {
+        let pods = self.pods - reserved.pods;
         if pods <= 0 {
             return 0;
         }
@@ -77,26 +77,26 @@ impl Summary {
                 request.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods)
             }
             (EstimateKind::Replicas, None) => {
-                request.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods)
+                request.parts.iter().map(|part| self.replicas(part, reserved)).sum::<i64>().min(pods)
             }
             (EstimateKind::Sets, models) => {
-                let sets = self.sets(&request.parts, promised, pods);
+                let sets = self.sets(&request.parts, reserved, pods);
                 models.map_or(sets, |nodes| nodes.sets(&request.parts, sets))
             }
         }
     }
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
-    fn replicas(&self, part: &PodSet, promised: &ReservationTotal) -> i64 {
+    fn replicas(&self, part: &PodSet, reserved: &ReservationTotal) -> i64 {
         let bound = |wanted: &super::request::Amount| match self.free.get(&wanted.name) {
-            Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
+            Some(free) => (free.units - reserved.units.get(&wanted.name)).max(0) / wanted.units,
             None => 0,
         };
         part.listed.iter().filter(|wanted| wanted.units > 0).map(bound).min().unwrap_or(i64::MAX)
     }
 
     /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
-    fn sets(&self, parts: &[PodSet], promised: &ReservationTotal, pods: i64) -> i64 {
+    fn sets(&self, parts: &[PodSet], reserved: &ReservationTotal, pods: i64) -> i64 {
         let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
         if per_set <= 0 {
             return pods;
@@ -109,7 +109,7 @@ impl Summary {
         }
         let bound = |(name, wanted): (&str, i64)| {
             let free = self.free.get(name).map_or(0, |free| free.scaled);
-            (free - promised.scaled.get(name).copied().unwrap_or_default()).max(0) / wanted
+            (free - reserved.scaled.get(name).copied().unwrap_or_default()).max(0) / wanted
         };
         let bounds = wanted.into_iter().filter(|(_, wanted)| *wanted > 0).map(bound);
         bounds.fold(pods / per_set, i64::min)

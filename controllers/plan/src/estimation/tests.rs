@@ -1,6 +1,6 @@
 //! Tests of estimates: tables, and the property that placing sets in bulk equals placing them one by one.
 
-mod promises;
+mod reservations;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -186,7 +186,7 @@ fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[
     // Reservations in the namespace count as used.
     let spec = spec(2, "1", &[]);
     let now = Duration::ZERO;
-    ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("m", 2)]), now);
+    ledger.reserve(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("m", 2)]), now);
     let capacity = ledger.free_capacity(&facts, &capacity_facts, &BindingKey::default());
     let with_reservation =
         if namespace == "team" && requirements.is_some_and(|needs| needs.resource_request.contains_key("cpu")) {

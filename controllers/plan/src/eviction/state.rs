@@ -12,14 +12,15 @@ use serde_json::Value;
 pub enum StateError {
     #[error("the application status has not yet been collected from Cluster({0})")]
     NotCollected(String),
-    #[error("failed to parse jsonpath {path}: {source}")]
+    #[error("failed to parse jsonpath {path} for the status of Cluster({cluster}): {source}")]
     Path {
         path: String,
+        cluster: String,
         #[source]
         source: TemplateError,
     },
-    #[error("failed to execute jsonpath {0}: no value is found")]
-    Missing(String),
+    #[error("failed to execute jsonpath {path} on the status of Cluster({cluster}): no value is found")]
+    Missing { path: String, cluster: String },
 }
 
 /// Labels for the next copy: the value of each rule in the status that the evicted cluster reported.
@@ -34,14 +35,16 @@ pub fn preserved_labels(
     let labels = rules
         .rules
         .iter()
-        .map(|rule| Ok((rule.alias_label_name.clone(), evaluate_template(&rule.json_path, &collected.0)?)));
+        .map(|rule| Ok((rule.alias_label_name.clone(), evaluate_template(&rule.json_path, &collected.0, cluster)?)));
     labels.collect()
 }
 
-/// Evaluates a client-go JSONPath template. A path without a value is an error.
-fn evaluate_template(template: &str, status: &Value) -> Result<String, StateError> {
-    let parsed = Template::parse(template).map_err(|source| StateError::Path { path: template.to_owned(), source })?;
-    parsed.render_required(status).ok_or_else(|| StateError::Missing(template.to_owned()))
+/// Evaluates a client-go JSONPath template on the status that a cluster reported. A path without a value is an error.
+fn evaluate_template(template: &str, status: &Value, cluster: &str) -> Result<String, StateError> {
+    let (path, cluster) = (|| template.to_owned(), || cluster.to_owned());
+    let parsed =
+        Template::parse(template).map_err(|source| StateError::Path { path: path(), cluster: cluster(), source })?;
+    parsed.render_required(status).ok_or_else(|| StateError::Missing { path: path(), cluster: cluster() })
 }
 
 #[cfg(test)]
@@ -59,14 +62,17 @@ mod tests {
     #[case::range("{range .nodes[*]}{.name}{end}", Ok("n1n2"))]
     #[case::brace_in_filter(
         r#"{.nodes[?(@.name=="n}")].name}{.id}"#,
-        Err(r#"failed to execute jsonpath {.nodes[?(@.name=="n}")].name}{.id}: no value is found"#)
+        Err(r#"failed to execute jsonpath {.nodes[?(@.name=="n}")].name}{.id} on the status of Cluster(m1): no value is found"#)
     )]
     #[case::object("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
-    #[case::missing("{.none}", Err("failed to execute jsonpath {.none}: no value is found"))]
-    #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]
+    #[case::missing(
+        "{.none}",
+        Err("failed to execute jsonpath {.none} on the status of Cluster(m1): no value is found")
+    )]
+    #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase for the status of Cluster(m1): unclosed action"))]
     fn templates_are_evaluated_like_client_go(#[case] template: &str, #[case] expected: Result<&str, &str>) {
         let status = json!({"replicas": 3, "phase": "Running", "id": "a1", "nodes": [{"name": "n1"}, {"name": "n2"}]});
-        let result = evaluate_template(template, &status).map_err(|error| error.to_string());
+        let result = evaluate_template(template, &status, "m1").map_err(|error| error.to_string());
         assert_eq!(result.as_deref().map_err(String::as_str), expected);
     }
 

@@ -100,7 +100,7 @@ impl Image {
         let group = |index| parts.get(index).map_or("", |part| part.as_str());
         let name = group(1);
         let (registry, repository) = match name.split_once('/') {
-            Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => (first, rest),
+            Some((first, rest)) if is_registry(first) => (first, rest),
             _ => ("", name),
         };
         let (tag, digest) = (group(2), group(3));
@@ -142,6 +142,14 @@ impl Image {
         [part(&self.registry, "", "/"), self.repository.clone(), part(&self.tag, ":", ""), part(&self.digest, "@", "")]
             .concat()
     }
+}
+
+/// True if the first component of a name is a registry. Repositories are in lowercase (distribution/reference,
+/// `splitDockerDomain`).
+fn is_registry(component: &str) -> bool {
+    component.contains(['.', ':'])
+        || component == "localhost"
+        || component.contains(|character: char| character.is_ascii_uppercase())
 }
 
 const MAX_PATH_LENGTH: usize = 255;
@@ -214,6 +222,9 @@ mod tests {
     #[case::registry_replace("nginx:1.25", "Registry", "replace", "r.io:5000", "r.io:5000/nginx:1.25")]
     #[case::registry_add("r.io/lib/nginx", "Registry", "add", ":80", "r.io:80/lib/nginx")]
     #[case::registry_remove("localhost/nginx:1", "Registry", "remove", "", "nginx:1")]
+    #[case::registry_with_port("localhost:5000/nginx", "Registry", "replace", "r.io", "r.io/nginx")]
+    #[case::registry_by_address("[::1]:5000/a/nginx:1", "Registry", "replace", "r.io", "r.io/a/nginx:1")]
+    #[case::registry_in_uppercase("HARBOR/team/nginx:1", "Registry", "replace", "r.io", "r.io/team/nginx:1")]
     #[case::repository("r.io/lib/nginx:1", "Repository", "replace", "other", "r.io/other:1")]
     #[case::tag_add("nginx:1.25", "Tag", "add", "-alpine", "nginx:1.25-alpine")]
     #[case::tag_to_digest(

@@ -122,8 +122,15 @@ impl ClusterController {
             }
             let condition = async {
                 let works = self.remaining_works(&typed, &namespace).await?;
+                let (what, blockers) = match works.is_empty() {
+                    true => {
+                        let blocker = clusters::namespace_blocker(namespace_object.view());
+                        ("namespaces", vec![(namespace.clone(), blocker)])
+                    }
+                    false => ("Works", works),
+                };
                 let reason = condition::REMOVING_EXECUTION_SPACE;
-                Ok(clusters::removing_condition(reason, "Works", works, context.moment().wall))
+                Ok(clusters::removing_condition(reason, what, blockers, context.moment().wall))
             };
             return self.wait_and_report(name, cluster, condition).await;
         }
@@ -198,13 +205,9 @@ impl ClusterController {
     /// Works of a cluster being removed, with the reasons why they still exist.
     async fn remaining_works(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
         let is_agent_managed = MemberRoute::from_cluster(cluster) == MemberRoute::AgentIfConnected;
-        let mut left = Vec::new();
-        let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
-        while let Some(work) = works.try_next().await? {
-            let work = work.view();
-            left.push((unstructured::name(work).to_owned(), clusters::work_blocker(work, is_agent_managed)));
-        }
-        Ok(left)
+        let blocker_of =
+            |work: &Value| Some((unstructured::name(work).to_owned(), clusters::work_blocker(work, is_agent_managed)));
+        self.context.filter_map(&self.context.kinds.work, Some(namespace), blocker_of).await
     }
 
     /// Bindings with the cluster as target, with the reasons why they still have it.

@@ -6,7 +6,6 @@
 //! fits (`--failover-safety`).
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use crowsnest_api::constants::{event, eviction};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::unstructured;
-use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -100,13 +98,9 @@ impl Controller for ApplicationFailoverController {
 
     /// Periodic resync, so that a missed change does not leave a workload in an unhealthy cluster.
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
-        let kinds = &self.context.kinds;
         let mut keys = Vec::new();
-        for resource in kinds.bindings() {
-            let mut bindings = pin!(self.context.stream(resource, None));
-            while let Some(binding) = bindings.try_next().await? {
-                keys.extend(self.key_if_enabled(binding.view()));
-            }
+        for resource in self.context.kinds.bindings() {
+            keys.extend(self.context.filter_map(resource, None, |binding| self.key_if_enabled(binding)).await?);
         }
         Ok(keys)
     }

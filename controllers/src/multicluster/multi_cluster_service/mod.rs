@@ -103,7 +103,15 @@ impl Controller for MultiClusterServiceController {
         };
         let typed: MultiClusterService = decode(&mcs)?;
         if unstructured::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
-            self.release(&key).await?;
+            self.release(&key).await.inspect_err(|error| {
+                if error.is_reported() {
+                    let message = match unstructured::is_terminating(&mcs) {
+                        true => format!("failed to delete service work :{}", error.message()),
+                        false => error.message(),
+                    };
+                    context.events.record(&mcs, Severity::Warning, event::SYNC_SERVICE_FAILED, message);
+                }
+            })?;
             context.remove_finalizer(resource, &mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER).await?;
             return Ok(Outcome::Done);
         }

@@ -4,6 +4,8 @@
 //! binding's status is written once. While the control plane is under write load, or many statuses change, the write is
 //! deferred.
 
+mod refused;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +28,11 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::{DeferredWrites, Progress};
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::templates::template_of;
+use crowsnest_interpreter::default::job_status;
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::owner::binding_of_work;
 use crowsnest_plan::{conditions, status};
+use refused::{RETRY_AFTER, RefusedStatuses};
 
 /// Consecutive waits for Works that have not reported yet. After them, the status is written without these Works.
 const REPORT_WAITS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
@@ -37,6 +41,7 @@ pub struct BindingStatusController {
     context: Arc<Context>,
     /// Bindings whose status is deferred while the control plane is under write load or their objects are changing.
     deferred: DeferredWrites<BindingKey>,
+    refused: RefusedStatuses,
 }
 
 /// A binding with the aggregated status of its Works.
@@ -118,7 +123,11 @@ impl Controller for BindingStatusController {
     const SWITCH: Switch = Switch::OnByDefault(&["bindingStatus"]);
 
     fn new(setup: &Setup) -> Self {
-        BindingStatusController { context: Arc::clone(&setup.context), deferred: DeferredWrites::default() }
+        BindingStatusController {
+            context: Arc::clone(&setup.context),
+            deferred: DeferredWrites::default(),
+            refused: RefusedStatuses::default(),
+        }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -144,7 +153,10 @@ impl Controller for BindingStatusController {
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let deferral = self.deferred.begin(&key);
-        let Some(aggregated) = self.wait_for_reports(&key).await? else { return Ok(Outcome::Done) };
+        let Some(aggregated) = self.wait_for_reports(&key).await? else {
+            self.refused.remove(&key);
+            return Ok(Outcome::Done);
+        };
         let AggregatedStatus { binding, items, conditions, progress, is_changed, .. } = aggregated;
         let resource = context.kinds.binding(key.scope());
         if is_changed {
@@ -168,8 +180,7 @@ impl Controller for BindingStatusController {
                 context.events.record(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
             }
         }
-        self.write_template_status(&binding, &items).await?;
-        Ok(Outcome::Done)
+        self.write_template_status(&key, &binding, &items).await
     }
 }
 
@@ -208,45 +219,74 @@ impl BindingStatusController {
         with_clusters.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 
-    /// Writes the template's status in the format of its kind.
-    async fn write_template_status(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
-        let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
+    /// Writes the template's status in the format of its kind. A status that the API server refuses is reported, and not
+    /// written again until it, the template's spec or its stored status has changed, or for [`RETRY_AFTER`].
+    async fn write_template_status(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        items: &[AggregatedStatusItem],
+    ) -> Result<Outcome, Error> {
+        let Some((resource, template)) = template_of(&self.context, binding).await? else {
+            return Ok(Outcome::Done);
+        };
         let is_same_object = unstructured::text(binding, &["spec", "resource", "uid"]) == unstructured::uid(&template);
         if !is_same_object || unstructured::is_terminating(&template) {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
-        let new = match self.context.interpreter.aggregate(&template, items, &self.context.now().to_string()).await {
-            Ok(Some(new)) => new,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                let message = error.to_string();
-                self.context.events.record(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
-                return Err(error.into());
-            }
+        let now = self.context.now();
+        let Some(new) = self.changed_template_status(&template, items, &now.to_string()).await? else {
+            return Ok(Outcome::Done);
         };
-        if unstructured::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
-            return Ok(());
+        if let Some(delay) = self.refused.retry_delay(key, &template, &new, now) {
+            return Ok(Outcome::RequeueAfter(delay));
         }
         let mut updated = template.as_ref().clone();
-        unstructured::set(&mut updated, &["status"], new);
+        unstructured::set(&mut updated, &["status"], new.clone());
         let events = &self.context.events;
         match self.context.replace_status(&resource, &updated).await {
             // Kinds without a status subresource keep their status.
-            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
             Err(error) => {
                 if !error.is_conflict() {
                     events.record(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
                 }
-                // A rejected status is written again after members report another one.
-                if error.is_invalid() { Ok(()) } else { Err(error) }
+                if error.is_invalid() {
+                    self.refused.insert(key, &template, &new, now);
+                    return Ok(Outcome::RequeueAfter(RETRY_AFTER));
+                }
+                Err(error)
             }
             Ok(written) => {
+                self.refused.remove(key);
                 if is_written(&template, &written) {
                     let message = "Update Resource with AggregatedStatus successfully.";
                     events.record(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
                 }
-                Ok(())
+                Ok(Outcome::Done)
             }
         }
+    }
+
+    /// The template's status, aggregated from the members. `None` if it is unchanged.
+    async fn changed_template_status(
+        &self,
+        template: &Value,
+        items: &[AggregatedStatusItem],
+        now: &str,
+    ) -> Result<Option<Value>, Error> {
+        let context = &self.context;
+        let aggregated = context.interpreter.aggregate(template, items, now).await.inspect_err(|error| {
+            context.events.record(template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.to_string());
+        })?;
+        let stored = template.get("status").unwrap_or(&Value::Null);
+        let Some(mut status) = aggregated.filter(|status| !unstructured::semantically_equal(stored, status)) else {
+            return Ok(None);
+        };
+        if job_status::depends_on_server_version(template, &status) {
+            let version = context.objects.read("/version").await?;
+            job_status::adapt_to_server(&mut status, unstructured::text(&version, &["minor"]));
+        }
+        Ok(Some(status))
     }
 }

@@ -4,7 +4,6 @@
 mod dependency_index;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::pin::pin;
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, event, finalizer, label};
@@ -86,16 +85,11 @@ impl Controller for DependenciesDistributor {
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
-        let mut keys = Vec::new();
-        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
-        while let Some(binding) = bindings.try_next().await? {
-            let binding = binding.view();
+        let key_if_enabled = |binding: &Value| {
             let propagates = unstructured::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
-            if propagates.unwrap_or_default() {
-                keys.push(BindingKey::from_object(binding));
-            }
-        }
-        Ok(keys)
+            propagates.unwrap_or_default().then(|| BindingKey::from_object(binding))
+        };
+        self.context.filter_map(&self.context.kinds.resource_binding, None, key_if_enabled).await
     }
 
     /// Enqueues bindings that were deleted while changes were missed, so that their dependencies are detached.
@@ -110,7 +104,7 @@ impl Controller for DependenciesDistributor {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
         let Some((binding, typed)) = context.binding(&key).await? else {
-            self.detach_except(&key, &BTreeSet::new()).await?;
+            self.detach_except(&key, &BTreeSet::new(), None).await?;
             return Ok(Outcome::Done);
         };
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
@@ -118,7 +112,7 @@ impl Controller for DependenciesDistributor {
         {
             self.dependencies.lock().remove(&key);
             let has_finalizer = unstructured::has_finalizer(&binding, finalizer);
-            self.detach_except(&key, &BTreeSet::new()).await?;
+            self.detach_except(&key, &BTreeSet::new(), None).await?;
             if has_finalizer {
                 context.remove_finalizer(resource, &binding, finalizer).await?;
             }
@@ -174,6 +168,7 @@ impl DependenciesDistributor {
             permanent_id: permanent_id::binding_id(&binding),
             clusters: &typed.spec.clusters,
             settings: DependencySettings::from_spec(&typed.spec),
+            suspension: typed.spec.suspension.as_ref(),
         };
         let mut attached = BTreeSet::new();
         let mut written = false;
@@ -199,7 +194,7 @@ impl DependenciesDistributor {
             }
         }
         if all_found {
-            self.detach_except(key, &attached).await?;
+            self.detach_except(key, &attached, Some(&parent)).await?;
         }
         last_error.map_or(Ok(written), Err)
     }
@@ -300,20 +295,28 @@ impl DependenciesDistributor {
         Ok(parents)
     }
 
-    /// Detaches the parent from all attached bindings that are not in `keep`.
-    async fn detach_except(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
+    /// Detaches the parent from all attached bindings that are not in `keep`. A `parent` that keeps propagating
+    /// dependencies holds them in clusters to which dispatching is suspended.
+    async fn detach_except(
+        &self,
+        key: &BindingKey,
+        keep: &BTreeSet<String>,
+        parent: Option<&Parent<'_>>,
+    ) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
-        let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.namespace, &parent.name));
+        let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let cache = &self.context.cache;
         let bindings = cache.list_labelled(&self.context.control_plane, &resource.gvr, &label, None).await?;
         let detached = bindings.iter().map(CachedObject::view).filter(|binding| {
-            unstructured::namespace(binding) == parent.namespace && !keep.contains(unstructured::name(binding))
+            unstructured::namespace(binding) == key.namespace && !keep.contains(unstructured::name(binding))
         });
         for binding in detached {
             let parents = self.existing_parents(binding).await?;
-            if let Some(updated) =
-                dependencies::detach(&parent.namespace, &parent.name, binding, parent_lookup(&parents))
-            {
+            let updated = match parent {
+                Some(parent) => dependencies::release(parent, binding, parent_lookup(&parents)),
+                None => dependencies::detach(&key.namespace, &key.name, binding, parent_lookup(&parents)),
+            };
+            if let Some(updated) = updated {
                 self.context.replace(resource, &updated).await?;
             }
         }

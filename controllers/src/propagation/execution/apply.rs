@@ -28,7 +28,8 @@ const UNPROCESSABLE_ENTITY: u16 = 422;
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
 impl ExecutionController {
-    /// Applies all manifests. Returns the errors of those that failed, and records an event on each template.
+    /// Applies all manifests. Returns the errors of those that failed. Writes and reported errors are recorded as
+    /// events on the templates.
     pub(super) async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
         let mut errors = Vec::new();
         let mut has_unserved = false;
@@ -58,11 +59,11 @@ impl ExecutionController {
             }
             errors.push(error);
         }
-        let mut waiting = self.unserved.lock();
+        let mut unserved = self.unserved.lock();
         if has_unserved {
-            waiting.insert(key.clone());
+            unserved.insert(key.clone());
         } else {
-            waiting.remove(key);
+            unserved.remove(key);
         }
         errors
     }
@@ -109,7 +110,7 @@ impl ExecutionController {
             self.count_operation(cluster, manifest, Operation::Update(Update::None), true);
             return Ok(false);
         }
-        let is_applied = applied_state.is_some();
+        let was_applied = applied_state.is_some();
         let difference = applied_state.and_then(|state| state.difference);
         let mut observed = match cached {
             None => None,
@@ -160,10 +161,10 @@ impl ExecutionController {
                     return Ok(true);
                 }
                 // Members can set fields that are immutable afterwards, such as the storage class of a
-                // PersistentVolumeClaim. The rejected update would change only such fields.
+                // PersistentVolumeClaim. The rejected update would only remove such fields.
                 (Err(error), ApplyPlan::Update(sent))
                     if error.code() == Some(UNPROCESSABLE_ENTITY)
-                        && is_applied
+                        && was_applied
                         && observed.as_deref().is_some_and(|live| apply::contains_all_fields(&sent, live)) =>
                 {
                     let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
@@ -207,7 +208,7 @@ impl ExecutionController {
 }
 
 /// True if the member's object is unchanged since the manifest was last applied. An object without the managed label
-/// counts as unmanaged, even if this controller created it.
+/// counts as changed, even if this controller created it.
 fn is_unchanged(applied_state: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(applied_state), Some(observed)) = (applied_state, observed) else { return false };
     managed::is_managed(observed)
@@ -215,7 +216,7 @@ fn is_unchanged(applied_state: Option<&AppliedState>, observed: Option<&Value>) 
         && applied_state.resource_version == unstructured::resource_version(observed)
 }
 
-/// Namespace and name in Go's format of an object reference.
+/// Namespace and name in klog's format of an object reference (`klog.KObj`).
 fn object_name(object: &Value) -> String {
     match (unstructured::namespace(object), unstructured::name(object)) {
         ("", name) => name.to_owned(),

@@ -149,12 +149,10 @@ impl Controller for FederatedResourceQuotaController {
         match self.update_status(&key, &quota, &typed, &works).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
-                let failed = if self.is_enforced() {
-                    event::COLLECT_OVERALL_STATUS_FAILED
-                } else {
-                    event::AGGREGATE_STATUS_FAILED
-                };
-                context.events.record(&quota, Severity::Warning, failed, error.to_string());
+                if error.is_reported() {
+                    let reasons = [event::AGGREGATE_STATUS_FAILED, event::COLLECT_OVERALL_STATUS_FAILED];
+                    self.record_status_event(&quota, Severity::Warning, reasons, &error.to_string());
+                }
                 Err(error)
             }
         }
@@ -236,11 +234,18 @@ impl FederatedResourceQuotaController {
         let mut updated = quota.clone();
         updated["status"] = json!(status);
         context.replace_status(&context.kinds.federated_resource_quota, &updated).await?;
-        let succeeded =
-            if self.is_enforced() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
         let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.namespace, key.name);
-        context.events.record(quota, Severity::Normal, succeeded, text);
+        let reasons = [event::AGGREGATE_STATUS_SUCCEED, event::COLLECT_OVERALL_STATUS_SUCCEED];
+        self.record_status_event(quota, Severity::Normal, reasons, &text);
         Ok(())
+    }
+
+    /// Records an event about the status with the reason of Karmada's status controller and, if limits are enforced,
+    /// another with the reason of its enforcement controller.
+    fn record_status_event(&self, quota: &Value, severity: Severity, reasons: [&'static str; 2], text: &str) {
+        for reason in reasons.into_iter().take(if self.is_enforced() { 2 } else { 1 }) {
+            self.context.events.record(quota, severity, reason, text);
+        }
     }
 
     /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted. A usage that is older

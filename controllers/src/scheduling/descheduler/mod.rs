@@ -3,7 +3,6 @@
 //! default.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::unstructured;
-use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -51,16 +49,12 @@ impl Controller for Descheduler {
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
-        let mut keys = Vec::new();
-        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
-        while let Some(binding) = bindings.try_next().await? {
-            let binding = binding.view();
+        let key_if_affected = |binding: &Value| {
             let resource = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-            if unstructured::kind(resource) == "Deployment" && may_lack_replicas(binding) {
-                keys.push(BindingKey::from_object(binding));
-            }
-        }
-        Ok(keys)
+            let is_affected = unstructured::kind(resource) == "Deployment" && may_lack_replicas(binding);
+            is_affected.then(|| BindingKey::from_object(binding))
+        };
+        self.context.filter_map(&self.context.kinds.resource_binding, None, key_if_affected).await
     }
 
     fn resync_period(config: &Config) -> Option<Duration> {

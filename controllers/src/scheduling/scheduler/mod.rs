@@ -7,7 +7,6 @@ mod results;
 mod simulation;
 
 use std::collections::{BTreeMap, HashSet};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crowsnest_api::keys::BindingKey;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_apimachinery::unstructured;
-use futures::{FutureExt, TryStreamExt};
+use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
@@ -179,18 +178,15 @@ impl Scheduler {
         old: &ClusterFacts,
         new: &ClusterFacts,
     ) -> Result<Vec<Request<BindingKey>>, Error> {
-        let kinds = &self.context.kinds;
+        let request_if_served = |binding: &Value| {
+            let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+            let is_served = new.newly_serves(old, unstructured::api_version(reference), unstructured::kind(reference));
+            let key = || BindingKey::from(unstructured::key(binding));
+            is_served.then(|| self.request_after_cluster_change(key(), self.priority(binding)))
+        };
         let mut requests = Vec::new();
-        for resource in kinds.bindings() {
-            let mut bindings = pin!(self.context.stream(resource, None));
-            while let Some(binding) = bindings.try_next().await? {
-                let binding = binding.view();
-                let reference = unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-                if new.newly_serves(old, unstructured::api_version(reference), unstructured::kind(reference)) {
-                    let key = unstructured::key(binding);
-                    requests.push(self.request_after_cluster_change(key.into(), self.priority(binding)));
-                }
-            }
+        for resource in self.context.kinds.bindings() {
+            requests.extend(self.context.filter_map(resource, None, request_if_served).await?);
         }
         Ok(requests)
     }
@@ -350,7 +346,7 @@ impl Scheduler {
         };
         let (decided, _) = self.evaluate(DecisionInput { key, ledger: ledger.as_deref_mut(), peers, responses }, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, has_template) {
-            ledger.promise(key, binding.spec, binding.status, clusters, now);
+            ledger.reserve(key, binding.spec, binding.status, clusters, now);
         }
         decided
     }
@@ -376,11 +372,11 @@ impl Scheduler {
                     |scheduling_context: &SchedulingContext<'_>, _: &Estimator<'_>| decide(scheduling_context, binding);
                 let input = DecisionInput { key, ledger: Some(&mut ledger), peers, responses: Some(&responses) };
                 let (_, unqueried) = self.evaluate(input, decide);
-                let with_promises = |cluster: String| {
+                let with_reservations = |cluster: String| {
                     let assumed = ledger.assumed_workloads(&cluster, key);
                     (cluster, assumed)
                 };
-                unqueried.into_iter().map(with_promises).collect()
+                unqueried.into_iter().map(with_reservations).collect()
             };
             if unqueried.is_empty() {
                 return Some(responses);
@@ -459,16 +455,15 @@ impl Scheduler {
         }
         let others = assumed_specs.iter().filter(|(other, _)| *other != key && other.namespace == key.namespace);
         let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer_of(spec)).collect();
-        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.namespace)));
-        while let Some(binding) = bindings.try_next().await? {
-            let other = BindingKey::new(&*key.namespace, unstructured::name(binding.view()));
-            if other != *key
-                && !assumed_specs.contains_key(&other)
-                && let Ok(binding) = decode::<ResourceBinding>(binding.view())
-            {
-                peers.extend(peer_of(&binding.spec));
+        let stored_peer = |binding: &Value| {
+            let other = BindingKey::new(&*key.namespace, unstructured::name(binding));
+            if other == *key || assumed_specs.contains_key(&other) {
+                return None;
             }
-        }
+            peer_of(&decode::<ResourceBinding>(binding).ok()?.spec)
+        };
+        let resource = &self.context.kinds.resource_binding;
+        peers.extend(self.context.filter_map(resource, Some(&key.namespace), stored_peer).await?);
         Ok(peers)
     }
 }

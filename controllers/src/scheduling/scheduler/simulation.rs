@@ -37,7 +37,7 @@ impl SimulatedScheduling {
             self.ledger.forget(key);
             return;
         }
-        self.ledger.promise(key, &before.spec, &before.status, clusters, self.now);
+        self.ledger.reserve(key, &before.spec, &before.status, clusters, self.now);
         self.ledger.confirm_write(key, before.metadata.generation.unwrap_or_default());
     }
 

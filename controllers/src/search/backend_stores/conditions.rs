@@ -3,34 +3,10 @@
 use crowsnest_index::export::{ExportFailure, ExportProgress, ExportState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Condition: the engine responds and accepts the credentials.
-pub(in crate::search) const CONNECTED: &str = "Connected";
-/// Condition: the engine contains the selected objects as they are in the cache.
-pub(in crate::search) const SYNCED: &str = "Synced";
-
-/// Maximum lag, in changes, at which an export counts as synchronized.
-const MAX_SYNCED_LAG: u64 = 1_000;
-/// Maximum length of a message from the engine, in characters.
-const MAX_MESSAGE_CHARS: usize = 600;
+use crate::search::conditions::{ConditionState, DestinationState, replace_conditions};
 
 /// State of a registry's export.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ExportStatus {
-    /// The client of the engine cannot be created: a reason of the condition, and a message.
-    Unusable {
-        reason: &'static str,
-        message: String,
-    },
-    Exporting(Box<ExportProgress>),
-}
-
-/// Status, reason and message of a condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::search) struct ConditionState {
-    pub is_true: bool,
-    pub reason: &'static str,
-    pub message: String,
-}
+pub(super) type ExportStatus = DestinationState<ExportProgress>;
 
 /// The new conditions of a registry whose conditions are `known`, or `None` if nothing changed. Other conditions are
 /// kept. `export_status` is `None` if the registry has no backend store.
@@ -40,97 +16,45 @@ pub(super) fn conditions(
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
-    let states = export_status.map(condition_states).into_iter().flatten();
-    replace_conditions(known, &[CONNECTED, SYNCED], states, generation, now)
-}
-
-/// The conditions with those of the `managed` types replaced, or `None` if nothing changed.
-pub(in crate::search) fn replace_conditions(
-    known: &[Condition],
-    managed: &[&str],
-    states: impl IntoIterator<Item = (&'static str, ConditionState)>,
-    generation: Option<i64>,
-    now: &Time,
-) -> Option<Vec<Condition>> {
-    let is_managed = |condition: &Condition| managed.contains(&condition.type_.as_str());
-    let mut next: Vec<Condition> = known.iter().filter(|condition| !is_managed(condition)).cloned().collect();
-    for (kind, state) in states {
-        let status = if state.is_true { "True" } else { "False" };
-        let before = known.iter().find(|condition| condition.type_ == kind);
-        let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
-        next.push(Condition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: state.reason.to_owned(),
-            message: state.message,
-            observed_generation: generation,
-            last_transition_time: since.unwrap_or_else(|| now.clone()),
-        });
-    }
-    next.sort_by(|a, b| a.type_.cmp(&b.type_));
-    let mut sorted = known.to_vec();
-    sorted.sort_by(|a, b| a.type_.cmp(&b.type_));
-    (next != sorted).then_some(next)
-}
-
-fn condition_states(export_status: &ExportStatus) -> [(&'static str, ConditionState); 2] {
-    let [connected, synced] = match export_status {
-        ExportStatus::Unusable { reason, message } => {
-            let state = ConditionState { is_true: false, reason, message: truncate(message) };
-            [state.clone(), state]
-        }
-        ExportStatus::Exporting(progress) => [connected_state(progress), synced_state(progress)],
-    };
-    [(CONNECTED, connected), (SYNCED, synced)]
+    let states = export_status.map(|status| status.conditions(connected_state, synced_state));
+    replace_conditions(known, states.into_iter().flatten(), generation, now)
 }
 
 fn connected_state(progress: &ExportProgress) -> ConditionState {
     match &progress.state {
         ExportState::Waiting { failure, reason } if !progress.is_connected => {
-            ConditionState { is_true: false, reason: reason_of(*failure), message: truncate(reason) }
+            ConditionState::unmet(reason_of(*failure), reason)
         }
-        _ if progress.is_connected => ConditionState {
-            is_true: true,
-            reason: "EngineAnswers",
-            message: format!("the engine is {}", progress.engine),
-        },
-        ExportState::Cleaned => ConditionState {
-            is_true: false,
-            reason: "NothingSelected",
-            message: "no object is selected, so the engine is not used".to_owned(),
-        },
-        _ => ConditionState {
-            is_true: false,
-            reason: "Connecting",
-            message: "the engine has not responded yet".to_owned(),
-        },
+        _ if progress.is_connected => {
+            ConditionState::met("EngineAnswers", &format!("the engine is {}", progress.engine))
+        }
+        ExportState::Cleaned => {
+            ConditionState::unmet("NothingSelected", "no object is selected, so the engine is not used")
+        }
+        _ => ConditionState::unmet("Connecting", "the engine has not responded yet"),
     }
 }
 
 fn synced_state(progress: &ExportProgress) -> ConditionState {
-    let new_state = |is_true, reason, message: &str| ConditionState { is_true, reason, message: truncate(message) };
     match &progress.state {
-        ExportState::Connecting => new_state(false, "Connecting", "the engine has not responded yet"),
-        ExportState::Cleaned => new_state(false, "NothingSelected", "no object is selected"),
+        ExportState::Connecting => ConditionState::unmet("Connecting", "the engine has not responded yet"),
+        ExportState::Cleaned => ConditionState::unmet("NothingSelected", "no object is selected"),
         ExportState::Comparing { index } => {
-            new_state(false, "Comparing", &format!("comparing the documents of {index} with the cache"))
+            ConditionState::unmet("Comparing", &format!("comparing the documents of {index} with the cache"))
         }
-        ExportState::Waiting { failure, reason } => new_state(false, reason_of(*failure), reason),
-        ExportState::Following if progress.lag() > MAX_SYNCED_LAG => {
-            // Rounded, so that the message changes rarely; the metric has the exact number.
-            let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
-            new_state(false, "Lagging", &format!("more than {magnitude} changes are not written yet"))
-        }
-        ExportState::Following => match progress.dead_letters.last() {
-            None => new_state(true, "UpToDate", "the engine contains the selected objects"),
-            Some(letter) => {
-                let count = progress.dead_letters.len();
-                let message =
-                    format!("the engine rejected {count} documents, for example {}: {}", letter.id, letter.reason);
-                new_state(false, "DocumentsRefused", &message)
-            }
-        },
+        ExportState::Waiting { failure, reason } => ConditionState::unmet(reason_of(*failure), reason),
+        ExportState::Following => ConditionState::lagging(progress.lag()).unwrap_or_else(|| written_state(progress)),
     }
+}
+
+/// State of the condition `Synced` when all changes are written: an engine may have rejected documents.
+fn written_state(progress: &ExportProgress) -> ConditionState {
+    let Some(letter) = progress.dead_letters.last() else {
+        return ConditionState::met("UpToDate", "the engine contains the selected objects");
+    };
+    let count = progress.dead_letters.len();
+    let message = format!("the engine rejected {count} documents, for example {}: {}", letter.id, letter.reason);
+    ConditionState::unmet("DocumentsRefused", &message)
 }
 
 pub(super) fn reason_of(failure: ExportFailure) -> &'static str {
@@ -143,14 +67,6 @@ pub(super) fn reason_of(failure: ExportFailure) -> &'static str {
         ExportFailure::Refused => "WritesRefused",
         ExportFailure::Internal => "InternalError",
     }
-}
-
-fn truncate(message: &str) -> String {
-    let mut truncated: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
-    if truncated.len() < message.len() {
-        truncated.push('…');
-    }
-    truncated
 }
 
 #[cfg(test)]
@@ -166,7 +82,7 @@ mod tests {
 
     fn exporting(state: ExportState, connected: bool, lag: u64, dead: usize) -> ExportStatus {
         let letter = || DeadLetter { id: "u".to_owned(), seq: 1, reason: "400 parsing".to_owned() };
-        ExportStatus::Exporting(Box::new(ExportProgress {
+        ExportStatus::Running(Box::new(ExportProgress {
             state,
             is_connected: connected,
             engine: "OpenSearch 2.19.6".to_owned(),

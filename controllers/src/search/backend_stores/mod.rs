@@ -4,7 +4,7 @@
 //! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
 //! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEANUP_TIMEOUT`].
 
-pub(super) mod conditions;
+mod conditions;
 pub(super) mod credentials;
 mod desired;
 
@@ -293,7 +293,7 @@ impl<'b> ActiveExports<'b> {
         let mut progress_by_registry = BTreeMap::new();
         for (name, registry) in &known.registries {
             let status = self.export_status(registry, exports);
-            if let Some(ExportStatus::Exporting(progress)) = &status {
+            if let Some(ExportStatus::Running(progress)) = &status {
                 progress_by_registry.insert(name.clone(), ExportProgress::clone(progress));
             }
             let (before, generation) = (&registry.status.conditions, registry.metadata.generation);
@@ -332,11 +332,11 @@ impl<'b> ActiveExports<'b> {
         let name = engine_name(&destination);
         let (_, export) = exports.get(&name)?;
         match (self.running.get(&name), self.setup_errors.get(&name)) {
-            (Some(running), _) => Some(ExportStatus::Exporting(Box::new(running.exporter.progress()))),
+            (Some(running), _) => Some(ExportStatus::Running(Box::new(running.exporter.progress()))),
             (None, Some(error)) => Some(ExportStatus::Unusable { reason: error.reason(), message: error.to_string() }),
             (None, None) => {
                 let state = if export.selection.is_empty() { ExportState::Cleaned } else { ExportState::Connecting };
-                Some(ExportStatus::Exporting(Box::new(ExportProgress { state, ..ExportProgress::default() })))
+                Some(ExportStatus::Running(Box::new(ExportProgress { state, ..ExportProgress::default() })))
             }
         }
     }

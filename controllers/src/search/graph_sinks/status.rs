@@ -5,23 +5,10 @@ use crowsnest_graph::{SinkProgress, SinkState};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use crate::search::backend_stores::conditions::{CONNECTED, ConditionState, SYNCED, replace_conditions};
-
-/// Maximum lag, in changes, at which a graph counts as synchronized.
-const MAX_SYNCED_LAG: u64 = 1_000;
-/// Maximum length of an error message in the status, in characters.
-const MAX_MESSAGE_CHARS: usize = 600;
+use crate::search::conditions::{ConditionState, DestinationState, replace_conditions, truncate};
 
 /// State of a sink, from which its status is computed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SinkStatus {
-    /// The sink cannot be started. `reason` is that of the conditions.
-    Unusable {
-        reason: &'static str,
-        message: String,
-    },
-    Running(Box<SinkProgress>),
-}
+pub(super) type SinkStatus = DestinationState<SinkProgress>;
 
 /// The new status, or `None` if there is nothing to write. Without a change of the conditions, the status is written only
 /// if `is_heartbeat` is true.
@@ -32,8 +19,8 @@ pub(super) fn next_status(
     now: &Time,
 ) -> Option<GraphSinkStatus> {
     let (before, generation) = (&sink.status, sink.metadata.generation);
-    let states = [(CONNECTED, connected_state(sink_status)), (SYNCED, synced_state(sink_status))];
-    let conditions = replace_conditions(&before.conditions, &[CONNECTED, SYNCED], states, generation, now);
+    let states = sink_status.conditions(connected_state, synced_state);
+    let conditions = replace_conditions(&before.conditions, states, generation, now);
     let is_notable = conditions.is_some() || before.observed_generation != generation.unwrap_or_default();
     let conditions = conditions.unwrap_or_else(|| before.conditions.clone());
     let observed_generation = generation.unwrap_or_default();
@@ -77,63 +64,43 @@ pub(super) fn status_patch(status: &GraphSinkStatus) -> Value {
     json!({"status": fields})
 }
 
-fn connected_state(sink_status: &SinkStatus) -> ConditionState {
-    let progress = match sink_status {
-        SinkStatus::Unusable { reason, message } => return false_state(reason, message),
-        SinkStatus::Running(progress) => progress,
-    };
+fn connected_state(progress: &SinkProgress) -> ConditionState {
     match &progress.state {
-        SinkState::Waiting { failure, message } if !progress.is_connected => false_state(failure.reason(), message),
-        _ if progress.is_connected => {
-            ConditionState { is_true: true, reason: "DatabaseAnswers", message: "the database answers".to_owned() }
+        SinkState::Waiting { failure, message } if !progress.is_connected => {
+            ConditionState::unmet(failure.reason(), message)
         }
-        _ => false_state("Connecting", "the database has not answered yet"),
+        _ if progress.is_connected => ConditionState::met("DatabaseAnswers", "the database answers"),
+        _ => ConditionState::unmet("Connecting", "the database has not answered yet"),
     }
 }
 
-fn synced_state(sink_status: &SinkStatus) -> ConditionState {
-    let progress = match sink_status {
-        SinkStatus::Unusable { reason, message } => return false_state(reason, message),
-        SinkStatus::Running(progress) => progress,
-    };
+fn synced_state(progress: &SinkProgress) -> ConditionState {
     match &progress.state {
-        SinkState::Connecting => false_state("Connecting", "the database has not answered yet"),
-        SinkState::Loading => false_state("Loading", "all objects are being written"),
-        SinkState::Waiting { failure, message } => false_state(failure.reason(), message),
-        SinkState::Following if progress.lag() > MAX_SYNCED_LAG => {
-            // Rounded, so that the message changes rarely; the metric has the exact number.
-            let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
-            false_state("Lagging", &format!("more than {magnitude} changes are not written yet"))
-        }
-        SinkState::Following if !progress.undecided_clusters.is_empty() => {
-            let clusters = progress.undecided_clusters.join(", ");
-            false_state(
-                "PermissionsUnknown",
-                &format!(
-                    "the permissions of the ServiceAccount in {clusters} are unknown: their nodes stay as they are"
-                ),
-            )
-        }
-        // The graph lacks them, so it is not synchronized, like an engine that rejected documents.
-        SinkState::Following if progress.objects_skipped > 0 => false_state(
+        SinkState::Connecting => ConditionState::unmet("Connecting", "the database has not answered yet"),
+        SinkState::Loading => ConditionState::unmet("Loading", "all objects are being written"),
+        SinkState::Waiting { failure, message } => ConditionState::unmet(failure.reason(), message),
+        SinkState::Following => ConditionState::lagging(progress.lag()).unwrap_or_else(|| written_state(progress)),
+    }
+}
+
+/// State of the condition `Synced` when all changes are written: some objects may not be in the graph.
+fn written_state(progress: &SinkProgress) -> ConditionState {
+    if !progress.undecided_clusters.is_empty() {
+        let clusters = progress.undecided_clusters.join(", ");
+        return ConditionState::unmet(
+            "PermissionsUnknown",
+            &format!("the permissions of the ServiceAccount in {clusters} are unknown: their nodes stay as they are"),
+        );
+    }
+    // The graph lacks them, so it is not synchronized, like an engine that rejected documents.
+    if progress.objects_skipped > 0 {
+        return ConditionState::unmet(
             "ObjectsSkipped",
             "objects that cannot be read from the cache were skipped since the sink started; \
              the log of Crowsnest has the errors, and status.objectsSkipped their number",
-        ),
-        SinkState::Following => ConditionState {
-            is_true: true,
-            reason: "UpToDate",
-            message: "the graph has the selected objects".to_owned(),
-        },
+        );
     }
-}
-
-fn false_state(reason: &'static str, message: &str) -> ConditionState {
-    ConditionState { is_true: false, reason, message: truncate(message) }
-}
-
-fn truncate(message: &str) -> String {
-    message.chars().take(MAX_MESSAGE_CHARS).collect()
+    ConditionState::met("UpToDate", "the graph has the selected objects")
 }
 
 fn saturating_i64(count: u64) -> i64 {

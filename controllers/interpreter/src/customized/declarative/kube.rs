@@ -75,7 +75,7 @@ fn quantity_as_number(arguments: Variadic<Value>) -> mlua::Result<f64> {
 
 fn pod_template(lua: &Lua, function: &str, template: &Value) -> mlua::Result<serde_json::Value> {
     match template {
-        Value::Table(_) => CallArguments::new(lua)?.to_json(template, &[]).map_err(mlua::Error::external),
+        Value::Table(_) => CallArguments::new(lua, &[])?.to_json(template, &[]).map_err(mlua::Error::external),
         other => Err(bad_argument(1, function, "table", other)),
     }
 }
@@ -89,7 +89,7 @@ fn requirements(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
     match requirements {
         None => Ok(Value::Nil),
         Some(requirements) => {
-            CallArguments::new(lua)?.push(&serde_json::to_value(requirements).map_err(mlua::Error::external)?)
+            CallArguments::new(lua, &[])?.push(&serde_json::to_value(requirements).map_err(mlua::Error::external)?)
         }
     }
 }
@@ -108,5 +108,5 @@ fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
         other => return Err(bad_argument(2, FUNCTION, "string", other)),
     };
     let dependencies = from_pod_spec(template.get("spec"), &namespace);
-    CallArguments::new(lua)?.push(&serde_json::to_value(dependencies).map_err(mlua::Error::external)?)
+    CallArguments::new(lua, &[])?.push(&serde_json::to_value(dependencies).map_err(mlua::Error::external)?)
 }

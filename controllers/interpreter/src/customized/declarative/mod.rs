@@ -5,6 +5,7 @@ mod budget;
 #[cfg(test)]
 mod hostile_tests;
 mod kube;
+mod numbers;
 mod pattern;
 pub mod pool;
 mod sandbox;
@@ -126,7 +127,7 @@ fn run_in<T>(
     let Value::Function(called) = lua.globals().get::<Value>(function)? else {
         return Err(ScriptError::NoFunction(function));
     };
-    let mut call_arguments = CallArguments::new(lua)?;
+    let mut call_arguments = CallArguments::new(lua, arguments)?;
     let arguments: MultiValue =
         arguments.iter().map(|argument| call_arguments.push(argument)).collect::<mlua::Result<_>>()?;
     let mut results = called.call::<MultiValue>(arguments)?;

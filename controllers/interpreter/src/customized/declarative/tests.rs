@@ -93,14 +93,23 @@ fn values_are_preserved(#[case] change: &str, #[case] expected: Json) {
     assert_eq!(retain(&script, &desired, &observed).expect("an object"), expected);
 }
 
-/// If two numbers have the same double, the result has the number of the same field.
-#[test]
-fn numbers_with_the_same_double_are_distinguished() {
-    let object = json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1});
-    let script = "function Retain(desired, observed) return desired end";
-    assert_eq!(retain(script, &object, &object).expect("an object"), object);
-    let copied = "function Retain(d) return {b = d.b, a = d.a, c = d.c, d = d.d} end";
-    assert_eq!(retain(copied, &object, &object).expect("an object"), object);
+/// Integers with the same nearest double are distinguished in any position of the result.
+#[rstest]
+#[case::kept("return d", json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1}))]
+#[case::copied("return {b = d.b, a = d.a, c = d.c, d = d.d}",
+    json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1}))]
+#[case::exchanged("d.a, d.b = d.b, d.a return d",
+    json!({"a": 9_007_199_254_740_992_i64, "b": 9_007_199_254_740_993_i64, "c": u64::MAX, "d": 0.1}))]
+#[case::from_the_member("d.a = o.a d.c = o.c return d",
+    json!({"a": 9_007_199_254_740_994_i64, "b": 9_007_199_254_740_992_i64, "c": i64::MIN, "d": 0.1}))]
+#[case::in_new_fields("return {list = {d.a, d.b, o.a, o.c}, different = d.a ~= d.b}",
+    json!({"list": [9_007_199_254_740_993_i64, 9_007_199_254_740_992_i64, 9_007_199_254_740_994_i64, i64::MIN],
+           "different": true}))]
+fn numbers_with_the_same_double_are_distinguished(#[case] body: &str, #[case] expected: Json) {
+    let desired = json!({"a": 9_007_199_254_740_993_i64, "b": 9_007_199_254_740_992_i64, "c": u64::MAX, "d": 0.1});
+    let observed = json!({"a": 9_007_199_254_740_994_i64, "c": i64::MIN});
+    let script = format!("function Retain(d, o) {body} end");
+    assert_eq!(retain(&script, &desired, &observed).expect("an object"), expected);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use mlua::{Lua, Table, Value};
 use serde_json::{Map, Number, Value as Json};
 
 use super::ScriptError;
+use super::numbers::LargeIntegers;
 
 /// Maximum nesting of a result. A recursive table exceeds it.
 const MAX_DEPTH: usize = 128;
@@ -20,8 +21,6 @@ const MAX_VALUES: usize = 1_000_000;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Maximum number of positions in the arguments that are searched for the type of an empty table.
 const MAX_POSITIONS: usize = 256;
-/// From this value on, several integers convert to the same double.
-const MIN_INEXACT: f64 = (1_u64 << 53) as f64;
 
 /// The arguments of one call, and the tables created from them.
 pub(super) struct CallArguments<'a> {
@@ -30,13 +29,14 @@ pub(super) struct CallArguments<'a> {
     /// old one.
     identities: Table,
     sources: Vec<&'a Json>,
-    /// Integers that doubles do not represent exactly, by the bits of their double.
-    inexact: HashMap<u64, Vec<&'a Number>>,
+    large_integers: LargeIntegers,
 }
 
 impl<'a> CallArguments<'a> {
-    pub(super) fn new(lua: &'a Lua) -> mlua::Result<Self> {
-        Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), inexact: HashMap::new() })
+    /// `arguments` are all values that will be pushed.
+    pub(super) fn new(lua: &'a Lua, arguments: &[&Json]) -> mlua::Result<Self> {
+        let large_integers = LargeIntegers::collect(arguments);
+        Ok(Self { lua, identities: lua.create_table()?, sources: Vec::new(), large_integers })
     }
 
     /// Converts JSON to a Lua value. Nulls in lists become null pointers, so that the list has no holes; other nulls
@@ -45,7 +45,7 @@ impl<'a> CallArguments<'a> {
         Ok(match json {
             Json::Null => Value::Nil,
             Json::Bool(flag) => Value::Boolean(*flag),
-            Json::Number(number) => Value::Number(self.register_number(number)),
+            Json::Number(number) => Value::Number(self.large_integers.to_double(number)),
             Json::String(text) => Value::String(self.lua.create_string(text)?),
             Json::Array(items) => {
                 let table = self.table(json, items.len(), 0)?;
@@ -70,17 +70,6 @@ impl<'a> CallArguments<'a> {
         self.identities.raw_set(&table, self.sources.len())?;
         self.sources.push(source);
         Ok(table)
-    }
-
-    fn register_number(&mut self, number: &'a Number) -> f64 {
-        let double = number.as_f64().unwrap_or_default();
-        if !number.is_f64() && double.abs() >= MIN_INEXACT {
-            let numbers = self.inexact.entry(double.to_bits()).or_default();
-            if !numbers.contains(&number) {
-                numbers.push(number);
-            }
-        }
-        double
     }
 
     /// Converts a script's result to JSON. An empty table created by the script becomes `{}` or `[]` like the value
@@ -186,16 +175,10 @@ impl ResultReader<'_> {
         }))
     }
 
-    /// The original number with this double: that of the same field, or the only one with this double.
+    /// The original number with this double.
     fn original(&self, double: f64, source: Option<&Json>) -> Option<Json> {
-        let same = |json: &&Json| json.as_number().and_then(Number::as_f64).is_some_and(|number| number == double);
-        if let Some(original) = source.filter(same) {
-            return Some(original.clone());
-        }
-        match self.call_arguments.inexact.get(&double.to_bits())?.as_slice() {
-            [only] => Some(Json::Number((*only).clone())),
-            _ => self.values_at_path().into_iter().find(same).cloned(),
-        }
+        let source = source.and_then(Json::as_number);
+        self.call_arguments.large_integers.to_number(double, source).map(Json::Number)
     }
 
     fn table(&mut self, table: &Table) -> Result<Option<Json>, ScriptError> {

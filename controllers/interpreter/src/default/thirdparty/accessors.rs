@@ -73,7 +73,12 @@ fn is_blank(value: &Value) -> bool {
 
 /// Removes nulls, then maps and lists that were empty. Containers that only held those are kept.
 pub(super) fn remove_blanks(value: Value) -> Value {
-    drop_blanks(drop_nulls(value))
+    drop_blanks(drop_nulls(value), None)
+}
+
+/// Like [`remove_blanks`], but keeps empty maps and lists in fields that are empty in the stored value as well.
+pub(super) fn remove_new_blanks(value: Value, stored: Option<&Value>) -> Value {
+    drop_blanks(drop_nulls(value), stored)
 }
 
 fn drop_nulls(value: Value) -> Value {
@@ -87,14 +92,21 @@ fn drop_nulls(value: Value) -> Value {
     }
 }
 
-fn drop_blanks(value: Value) -> Value {
+fn drop_blanks(value: Value, stored: Option<&Value>) -> Value {
     match value {
         Value::Object(fields) => {
-            let remaining = fields.into_iter().filter(|(_, value)| !is_blank(value));
-            Value::Object(remaining.map(|(key, value)| (key, drop_blanks(value))).collect())
+            let stored = |key: &str| stored.and_then(|stored| stored.get(key));
+            let remaining =
+                fields.into_iter().filter(|(key, value)| !is_blank(value) || stored(key).is_some_and(is_blank));
+            let remaining = remaining.map(|(key, value)| {
+                let value = drop_blanks(value, stored(&key));
+                (key, value)
+            });
+            Value::Object(remaining.collect())
         }
         Value::Array(items) => {
-            Value::Array(items.into_iter().filter(|item| !is_blank(item)).map(drop_blanks).collect())
+            let remaining = items.into_iter().filter(|item| !is_blank(item));
+            Value::Array(remaining.map(|item| drop_blanks(item, None)).collect())
         }
         other => other,
     }

@@ -147,18 +147,13 @@ fn is_healthy(member: &Value) -> bool {
     }
 }
 
-/// The fields of the last member's status, or empty values if no member has reported one.
+/// The fields of the last member's status. Without one they are omitted, since the schema of Flink's operator refuses
+/// empty values of its enumerations, which Karmada writes.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut status = template_status(template);
     let last = member_statuses(members).last();
-    let empty_value = |field| match field {
-        "observedGeneration" => json!(0),
-        "error" | "jobManagerDeploymentStatus" | "lifecycleState" => json!(""),
-        _ => Value::Null,
-    };
     for field in FIELDS {
-        let value = last.map_or_else(|| empty_value(field), |last| last.get(field).cloned().unwrap_or_default());
-        set_or_remove(&mut status, field, Some(value));
+        set_or_remove(&mut status, field, last.and_then(|last| value_at(last, &[field])).cloned());
     }
     status
 }

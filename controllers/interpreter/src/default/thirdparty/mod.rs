@@ -22,6 +22,7 @@ mod volcano;
 use crowsnest_api::config::InterpreterOperation as Operation;
 use crowsnest_api::work::{Component, ReplicaRequirements};
 use crowsnest_apimachinery::quantity::QuantityError;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value};
 
 use super::dependencies;
@@ -71,6 +72,8 @@ pub struct ThirdPartyKind {
     pub retain: Option<fn(&mut Value, &Value)>,
     pub reflect: Option<fn(&Value) -> Value>,
     pub aggregate: Option<Aggregate>,
+    /// Fields that the schema of the status requires, with their empty values.
+    pub required_fields: &'static [(&'static str, fn() -> Value)],
     pub health: Option<fn(&Value) -> Result<bool, RuleError>>,
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
@@ -85,6 +88,7 @@ const NO_RULES: ThirdPartyKind = ThirdPartyKind {
     retain: None,
     reflect: None,
     aggregate: None,
+    required_fields: &[],
     health: None,
     dependencies: None,
 };
@@ -128,7 +132,8 @@ impl ThirdPartyKind {
         self.reflect.map(|reflect| accessors::remove_blanks(reflect(member)))
     }
 
-    /// The template's status, aggregated from the members. `now` is the time of new conditions.
+    /// The template's status, aggregated from the members. `now` is the time of new conditions. Empty values that the
+    /// template has are kept, since its schema may require them.
     pub fn aggregate_status(
         &self,
         template: &Value,
@@ -136,7 +141,15 @@ impl ThirdPartyKind {
         now: &str,
     ) -> Option<Result<Value, RuleError>> {
         let total = self.aggregate?(template, members, now);
-        Some(total.map(|status| accessors::remove_blanks(Value::Object(status))))
+        Some(total.map(|status| {
+            let mut status = accessors::remove_new_blanks(Value::Object(status), template.get("status"));
+            for (field, empty_value) in self.required_fields {
+                if status.get(*field).is_none() {
+                    unstructured::set(&mut status, &[*field], empty_value());
+                }
+            }
+            status
+        }))
     }
 
     /// Dependencies of a template, sorted and without duplicates.

@@ -148,8 +148,28 @@ fn revise_service(manifest: &mut Value, replicas: i32) {
     }
 }
 
-fn all_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
-    member_statuses(members).flat_map(|status| list(status, &["conditions"])).cloned().collect()
+/// Types of conditions that are `True` while a cluster or service is not ready.
+const NEGATIVE_CONDITIONS: [&str; 5] =
+    ["RayClusterReplicaFailure", "RayClusterSuspended", "RayClusterSuspending", "ReplicaFailure", "UpgradeInProgress"];
+
+/// One condition per type, since the schema of KubeRay refuses several: the first that shows a problem, or the first.
+fn worst_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+    let is_problem = |condition: &Value| {
+        let kind = text(condition, &["type"]);
+        (text(condition, &["status"]) == "True") == NEGATIVE_CONDITIONS.contains(&kind)
+    };
+    let mut worst: Vec<Value> = Vec::new();
+    for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
+        match worst.iter_mut().find(|known| text(known, &["type"]) == text(condition, &["type"])) {
+            Some(known) => {
+                if is_problem(condition) && !is_problem(known) {
+                    known.clone_from(condition);
+                }
+            }
+            None => worst.push(condition.clone()),
+        }
+    }
+    worst
 }
 
 fn first_value<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
@@ -162,7 +182,7 @@ fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<M
         return Ok(only);
     }
     let mut status = template_status(template);
-    set_or_remove(&mut status, "conditions", Some(all_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(worst_conditions(members)));
     for kind in ["ready", "available", "max", "min", "desired"] {
         let field = format!("{kind}WorkerReplicas");
         set_or_remove(&mut status, &field, Some(sum(members, &[&field])));
@@ -250,7 +270,7 @@ fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<Stri
         return only;
     }
     let mut status = template_status(template);
-    set_or_remove(&mut status, "conditions", Some(all_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(worst_conditions(members)));
     set_or_remove(&mut status, "numServeEndpoints", Some(sum(members, &["numServeEndpoints"])));
     set_or_remove(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
     let generations = member_statuses(members).map(|status| count(status, &["observedGeneration"]));

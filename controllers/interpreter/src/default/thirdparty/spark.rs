@@ -17,6 +17,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     components: Some(|template, _| components(template)),
     reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
     aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
+    required_fields: &[("driverInfo", || json!({}))],
     health: Some(|member| {
         let state = value_at(member, &["status", "applicationState", "state"]);
         Ok(state.is_some_and(|state| state != "FAILED"))
@@ -95,11 +96,14 @@ struct Memory {
 const MIN_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
 
 impl Memory {
+    /// Parses an amount as Spark does (`JavaUtils.byteStringAs`): the unit is case-insensitive, and an amount without unit
+    /// is in MiB. As in Karmada, the amount may have a fraction.
     fn parse(java: &str) -> Result<Self, RuleError> {
         let refused = || RuleError::Memory(java.to_owned());
-        let lower = java.to_ascii_lowercase();
+        let lower = java.trim().to_ascii_lowercase();
         let end = lower.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(lower.len());
         let (amount, unit) = lower.split_at(end);
+        let unit = if unit.is_empty() { "m" } else { unit };
         let unit = UNITS.iter().position(|(_, names)| names.contains(&unit)).ok_or_else(refused)?;
         let starts_well = amount.starts_with(|letter: char| letter.is_ascii_digit());
         let amount = amount.parse().ok().filter(|_| starts_well).ok_or_else(refused)?;
@@ -138,7 +142,8 @@ const STATES: [&[&str]; 7] = [
     &["FAILING", "FAILED", "SUBMISSION_FAILED"],
 ];
 
-/// The worst application state of any member, with the attempts and executors of all.
+/// The worst application state of any member, with the attempts and executors of all. Times that no member has are
+/// omitted, since the schema of Spark's operator refuses empty ones, which Karmada writes.
 fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if let Some(only) = only_member_status(members) {
         return only;
@@ -151,10 +156,41 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Valu
         set_or_remove(&mut status, field, Some(sum(members, &[field])));
     }
     for field in ["lastSubmissionAttemptTime", "terminationTime"] {
-        set_or_remove(&mut status, field, Some(times(members, field).max().unwrap_or_default()));
+        set_or_remove(&mut status, field, times(members, field).max());
     }
     let executors = member_statuses(members).flat_map(|status| fields(status, &["executorState"]));
     let executors: Map<String, Value> = executors.map(|(name, state)| (name.clone(), state.clone())).collect();
     set_or_remove(&mut status, "executorState", Some(executors));
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::mebibytes("512m", Some("896.000000Mi"))]
+    #[case::upper_case_with_two_letters("8GB", Some("9011.200000Mi"))]
+    #[case::gibibytes("1g", Some("1408.000000Mi"))]
+    #[case::without_unit("1024", Some("1408.000000Mi"))]
+    #[case::with_blanks(" 1g ", Some("1408.000000Mi"))]
+    #[case::kibibytes("1024k", Some("394240.000000Ki"))]
+    #[case::bytes("1048576b", Some("403701760.000000"))]
+    #[case::fraction("0.5g", Some("896.000000Mi"))]
+    #[case::blank_before_the_unit("1 g", None)]
+    #[case::kubernetes_unit("1Gi", None)]
+    #[case::no_number("g", None)]
+    #[case::empty("", None)]
+    fn memory_with_overhead(#[case] requested: &str, #[case] expected: Option<&str>) {
+        assert_eq!(memory(&json!({"memory": requested}), 0.1).ok().as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case::without_unit("512", "1536.000000Mi")]
+    #[case::smaller_unit("1k", "1048577.000000Ki")]
+    fn memory_with_requested_overhead(#[case] overhead: &str, #[case] expected: &str) {
+        let role = json!({"memory": "1g", "memoryOverhead": overhead});
+        assert_eq!(memory(&role, 0.1).expect("an amount"), expected);
+    }
 }

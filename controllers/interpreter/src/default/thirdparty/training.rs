@@ -16,12 +16,16 @@ use crowsnest_plan::gates::Gates;
 
 const V1: &str = "kubeflow.org/v1";
 
+/// Fields that the schemas of PyTorchJobs and TFJobs require.
+const REQUIRED_FIELDS: [(&str, fn() -> Value); 2] = [("conditions", || json!([])), ("replicaStatuses", || json!({}))];
+
 pub(super) static KINDS: [ThirdPartyKind; 3] = [
     ThirdPartyKind {
         api_version: V1,
         kind: "PyTorchJob",
         components: Some(|template, gates| PY_TORCH.components(template, gates)),
         aggregate: Some(|template, members, _| Ok(aggregate_py_torch(template, members))),
+        required_fields: &REQUIRED_FIELDS,
         health: Some(|member| Ok(value_at(member, &["status", "conditions"]).is_some() && !has_failed(member))),
         dependencies: Some(|template| PY_TORCH.dependencies(template)),
         ..NO_RULES
@@ -31,6 +35,7 @@ pub(super) static KINDS: [ThirdPartyKind; 3] = [
         kind: "TFJob",
         components: Some(|template, gates| TENSOR_FLOW.components(template, gates)),
         aggregate: Some(|template, members, now| Ok(aggregate_tensor_flow(template, members, now))),
+        required_fields: &REQUIRED_FIELDS,
         health: Some(|member| Ok(value_at(member, &["status", "conditions"]).is_some() && !has_failed(member))),
         dependencies: Some(|template| TENSOR_FLOW.dependencies(template)),
         ..NO_RULES
@@ -50,21 +55,23 @@ fn has_failed(member: &Value) -> bool {
     list(member, &["status", "conditions"]).any(|condition| is_true(condition, "Failed"))
 }
 
-/// A job with several roles, each with its own pod template.
-struct Roles {
+/// Replica specs of a kind of job: its roles, each with its own pod template.
+struct ReplicaSpecs {
+    /// Field of `spec` that contains them.
     field: &'static str,
-    /// The roles, and their component names.
+    /// Names of the roles, and of their components.
     roles: &'static [(&'static str, &'static str)],
 }
 
-const PY_TORCH: Roles = Roles { field: "pytorchReplicaSpecs", roles: &[("Master", "master"), ("Worker", "worker")] };
+const PY_TORCH: ReplicaSpecs =
+    ReplicaSpecs { field: "pytorchReplicaSpecs", roles: &[("Master", "master"), ("Worker", "worker")] };
 
-const TENSOR_FLOW: Roles = Roles {
+const TENSOR_FLOW: ReplicaSpecs = ReplicaSpecs {
     field: "tfReplicaSpecs",
     roles: &[("PS", "ps"), ("Worker", "worker"), ("Chief", "chief"), ("Master", "master"), ("Evaluator", "evaluator")],
 };
 
-impl Roles {
+impl ReplicaSpecs {
     fn specs<'a>(&self, template: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
         let spec =
             move |(role, name): &(&str, &'static str)| Some((*name, value_at(template, &["spec", self.field, role])?));
@@ -84,24 +91,25 @@ impl Roles {
     }
 
     /// Counts of pods of all members by role and state.
-    fn pods(&self, members: &[MemberStatus<'_>]) -> Value {
-        let of = |role: &str| -> Value {
+    fn replica_statuses(&self, members: &[MemberStatus<'_>]) -> Value {
+        let counts_of_role = |role: &str| -> Value {
             let sum_state = |state: &str| (state.to_owned(), json!(sum(members, &["replicaStatuses", role, state])));
             ["active", "failed", "succeeded"].into_iter().map(sum_state).collect()
         };
-        self.roles.iter().map(|(role, _)| ((*role).to_owned(), of(role))).collect()
+        self.roles.iter().map(|(role, _)| ((*role).to_owned(), counts_of_role(role))).collect()
     }
 
-    /// The template's status with the counters common to both kinds.
-    fn aggregate_counters(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    /// The template's status with the times and counts that PyTorchJobs and TFJobs have in common.
+    fn aggregate_common_fields(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
         let mut status = template_status(template);
         set_or_remove(&mut status, "startTime", times(members, "startTime").min());
         set_or_remove(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
-        set_or_remove(&mut status, "replicaStatuses", Some(self.pods(members)));
+        set_or_remove(&mut status, "replicaStatuses", Some(self.replica_statuses(members)));
         status
     }
 }
 
+/// Removes empty fields as [`without_empty_values`] does.
 fn without_empty_fields(status: Map<String, Value>, zeros: bool) -> Map<String, Value> {
     match without_empty_values(Value::Object(status), zeros) {
         Some(Value::Object(status)) => status,
@@ -113,7 +121,8 @@ fn conditions<'a>(member: &MemberStatus<'a>) -> impl Iterator<Item = &'a Value> 
     member.status.into_iter().flat_map(|status| list(status, &["conditions"]))
 }
 
-/// Conditions in the order created, running and finished, because kubectl shows the last one.
+/// Aggregated status of a PyTorchJob. The conditions are in the order created, running and finished, because kubectl
+/// shows the last one.
 fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
         let mut status = template_status(template);
@@ -126,58 +135,65 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
     let failed: Vec<&str> =
         members.iter().filter(|member| has(member, "Failed")).map(|member| member.cluster).collect();
     let succeeded = members.iter().filter(|member| !has(member, "Failed") && has(member, "Succeeded")).count();
-    let mut status = PY_TORCH.aggregate_counters(template, members);
+    let mut status = PY_TORCH.aggregate_common_fields(template, members);
     let started = status.get("startTime").cloned();
     let completed = times(members, "completionTime").max().map(Value::from);
-    let condition = |kind: &str, state: &str, updated: &Option<Value>, changed: &Option<Value>, message: String| {
-        json!({"type": kind, "status": state, "reason": format!("PyTorchJob{kind}"), "message": message,
-               "lastUpdateTime": updated, "lastTransitionTime": changed})
-    };
-    let mut shown = Vec::new();
+    let condition =
+        |condition_type: &str, state: &str, updated: &Option<Value>, changed: &Option<Value>, message: String| {
+            json!({"type": condition_type, "status": state, "reason": format!("PyTorchJob{condition_type}"),
+               "message": message, "lastUpdateTime": updated, "lastTransitionTime": changed})
+        };
+    let mut aggregated = Vec::new();
     if members.iter().any(|member| has(member, "Created")) {
-        shown.push(condition("Created", "True", &started, &started, "PyTorchJob is created.".to_owned()));
+        aggregated.push(condition("Created", "True", &started, &started, "PyTorchJob is created.".to_owned()));
     }
     if let Some(running) = members.iter().flat_map(conditions).filter(|one| text(one, &["type"]) == "Running").last() {
         let has_ended = !failed.is_empty() || succeeded == members.len();
         let at = |field| value_at(running, &[field]).cloned();
         let state = if has_ended { "False" } else { "True" };
         let message = "PyTorchJob is running.".to_owned();
-        shown.push(condition("Running", state, &at("lastUpdateTime"), &at("lastTransitionTime"), message));
+        aggregated.push(condition("Running", state, &at("lastUpdateTime"), &at("lastTransitionTime"), message));
     }
     if !failed.is_empty() {
         let message = format!("PyTorchJob executed failed in member clusters: {}", failed.join(", "));
-        shown.push(condition("Failed", "True", &completed, &completed, message));
+        aggregated.push(condition("Failed", "True", &completed, &completed, message));
     } else if succeeded == members.len() {
         let message = "PyTorchJob is successfully completed.".to_owned();
-        shown.push(condition("Succeeded", "True", &completed, &completed, message));
+        aggregated.push(condition("Succeeded", "True", &completed, &completed, message));
         set_or_remove(&mut status, "completionTime", completed);
     }
-    set_or_remove(&mut status, "conditions", Some(shown));
+    set_or_remove(&mut status, "conditions", Some(aggregated));
     without_empty_fields(status, true)
 }
 
-/// Failed if it failed in any member, succeeded if it did in all. Other conditions of members are ignored.
+/// Aggregated status of a TFJob. The job has failed if it failed in any member, and succeeded if it did in all. Other
+/// conditions of members are ignored.
 fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
-    let ends = |condition: &&Value| is_true(condition, "Succeeded") || is_true(condition, "Failed");
-    let end = |member: &MemberStatus<'_>| {
-        conditions(member).filter(ends).last().map_or("", |condition| text(condition, &["type"])).to_owned()
+    let is_final = |condition: &&Value| is_true(condition, "Succeeded") || is_true(condition, "Failed");
+    let final_condition = |member: &MemberStatus<'_>| {
+        conditions(member).filter(is_final).last().map_or("", |condition| text(condition, &["type"])).to_owned()
     };
-    let failed: Vec<&str> = members.iter().filter(|member| end(member) == "Failed").map(|one| one.cluster).collect();
-    let succeeded = members.iter().filter(|member| end(member) == "Succeeded").count();
-    let mut status = TENSOR_FLOW.aggregate_counters(template, members);
-    let condition = |kind: &str, reason: &str, message: String| {
-        with_times(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
+    let failed: Vec<&str> =
+        members.iter().filter(|member| final_condition(member) == "Failed").map(|one| one.cluster).collect();
+    let succeeded = members.iter().filter(|member| final_condition(member) == "Succeeded").count();
+    let mut status = TENSOR_FLOW.aggregate_common_fields(template, members);
+    let condition = |condition_type: &str, reason: &str, message: String| {
+        with_times(
+            template,
+            json!({"type": condition_type, "status": "True", "reason": reason, "message": message}),
+            now,
+        )
     };
-    let mut shown = Vec::new();
+    let mut aggregated = Vec::new();
     if !failed.is_empty() {
         let message = format!("TFJob executed failed in member clusters: {}", failed.join(", "));
-        shown.push(condition("Failed", "TFJobFailed", message));
+        aggregated.push(condition("Failed", "TFJobFailed", message));
     }
     if succeeded > 0 && succeeded == members.len() {
-        shown.push(condition("Succeeded", "Completed", "TFJob completed successfully".to_owned()));
+        aggregated.push(condition("Succeeded", "Completed", "TFJob completed successfully".to_owned()));
         set_or_remove(&mut status, "completionTime", times(members, "completionTime").max());
     }
-    set_or_remove(&mut status, "conditions", Some(shown));
+    set_or_remove(&mut status, "conditions", Some(aggregated));
     without_empty_fields(status, true)
 }
 
@@ -185,8 +201,8 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
 fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, RuleError> {
     let component = |(role, spec): (&String, &Value)| {
         let pod = value_at(spec, &["template"])?;
-        let otherwise = if role.eq_ignore_ascii_case("worker") { 0 } else { 1 };
-        let replicas = replicas_or(spec, &["replicas"], otherwise);
+        let default_replicas = if role.eq_ignore_ascii_case("worker") { 0 } else { 1 };
+        let replicas = replicas_or(spec, &["replicas"], default_replicas);
         Some(replicas.map(|replicas| pods::component(role, replicas, Some(pod), gates)))
     };
     fields(template, &["spec", "mpiReplicaSpecs"]).filter_map(component).collect()
@@ -208,7 +224,7 @@ fn reflect_mpi(member: &Value) -> Value {
     Value::Object(status)
 }
 
-/// The newest condition of each type.
+/// Aggregated status of an MPIJob: counts are summed, and the newest condition of each type is kept.
 fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if members.is_empty() {
         return template_status(template);

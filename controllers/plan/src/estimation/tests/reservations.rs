@@ -31,10 +31,10 @@ fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
 }
 
 /// A ledger where binding 1 has 4 replicas in `a` and 2 in `b`, written as generation 2.
-fn promised(now: Moment) -> Ledger {
+fn reserved(now: Moment) -> Ledger {
     let mut ledger = Ledger::new(Gates::all());
     let given = targets(&[("a", 4), ("b", 2)]);
-    ledger.promise(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &given, now);
+    ledger.reserve(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &given, now);
     ledger.confirm_write(&key(1), 2);
     ledger
 }
@@ -52,7 +52,7 @@ fn status_releases_reservations(
     #[case] items: &[(&str, &str, Option<i32>)],
     #[case] expected: (i64, i64),
 ) {
-    let mut ledger = promised(Duration::ZERO);
+    let mut ledger = reserved(Duration::ZERO);
     let freed = ledger.observe_status(&key(1), generation, &spec(6, "1", clusters), &status(items));
     assert_eq!((ledger.reserved_pods("a"), ledger.reserved_pods("b")), expected);
     assert_eq!(freed, expected != (4, 2));
@@ -63,7 +63,7 @@ fn scaling_up_reserves_only_additional_replicas() {
     let now = Duration::ZERO;
     let mut ledger = Ledger::new(Gates::all());
     let (previous, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
-    ledger.promise(&key(1), &spec(7, "1", &previous), &healthy, &targets(&[("a", 7)]), now);
+    ledger.reserve(&key(1), &spec(7, "1", &previous), &healthy, &targets(&[("a", 7)]), now);
     ledger.confirm_write(&key(1), 3);
     assert_eq!(ledger.reserved_pods("a"), 3);
     // The status does not report the new replicas yet.
@@ -79,26 +79,26 @@ fn scaling_up_reserves_only_additional_replicas() {
 #[test]
 fn unfulfilled_reservations_survive_a_new_decision() {
     let now = Duration::ZERO;
-    let mut ledger = promised(now);
+    let mut ledger = reserved(now);
     // One more replica in a, which reports none yet; b is removed, c is added.
     let spec = spec(8, "1", &[("a", 4), ("b", 2)]);
-    ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("a", 5), ("c", 3)]), now);
-    let promised = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.reserved_pods(cluster));
-    assert_eq!(promised(&ledger), [5, 0, 3]);
+    ledger.reserve(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("a", 5), ("c", 3)]), now);
+    let reserved = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.reserved_pods(cluster));
+    assert_eq!(reserved(&ledger), [5, 0, 3]);
     assert!(ledger.discard_write(&key(1)), "c's capacity is released");
-    assert_eq!(promised(&ledger), [4, 2, 0]);
+    assert_eq!(reserved(&ledger), [4, 2, 0]);
 }
 
 #[test]
 fn reservations_end_with_their_binding_and_expire() {
     let now = Duration::ZERO;
-    let mut ledger = promised(now);
+    let mut ledger = reserved(now);
     assert!(ledger.forget(&key(1)));
     // The response to a write in progress arrives too late.
     ledger.confirm_write(&key(1), 3);
     assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 
-    let mut ledger = promised(now);
+    let mut ledger = reserved(now);
     assert!(!ledger.expire(now + RESERVATION_LIFETIME - Duration::from_secs(1)));
     assert!(ledger.expire(now + RESERVATION_LIFETIME));
     assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
@@ -116,11 +116,11 @@ components:
     );
     let (now, none) = (Duration::ZERO, ResourceBindingStatus::default());
     let mut ledger = Ledger::new(Gates::all());
-    ledger.promise(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
+    ledger.reserve(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
     assert_eq!(ledger.reserved_pods("a"), 4);
     let capacity = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(2));
     assert_eq!(capacity.estimate(&EstimateRequest::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
-    assert_eq!(capacity.without_promises().estimate(&EstimateRequest::sets(&spec.components)), 1);
+    assert_eq!(capacity.without_reservations().estimate(&EstimateRequest::sets(&spec.components)), 1);
     let own = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(1));
     assert_eq!(own.estimate(&EstimateRequest::sets(&spec.components)), 1, "its own reservation is not subtracted");
 }
@@ -130,7 +130,7 @@ fn feature_gate_disables_reservations() {
     let gates = Gates { scheduling_overcommit_protection: false, ..Gates::all() };
     let mut ledger = Ledger::new(gates);
     let given = targets(&[("a", 4)]);
-    ledger.promise(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+    ledger.reserve(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
     assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 }
 
@@ -148,7 +148,7 @@ fn burst_of_decisions_does_not_overcommit() {
         if fits >= 3 {
             given += 3;
             let none = ResourceBindingStatus::default();
-            ledger.promise(&key(number), &spec, &none, &targets(&[("a", 3)]), Duration::ZERO);
+            ledger.reserve(&key(number), &spec, &none, &targets(&[("a", 3)]), Duration::ZERO);
             ledger.confirm_write(&key(number), 1);
         }
     }
@@ -199,8 +199,8 @@ struct Model {
 }
 
 impl Model {
-    fn promised(&self) -> [i32; 3] {
-        self.pending.map_or(self.reserved, |(_, promised, _)| promised)
+    fn reserved(&self) -> [i32; 3] {
+        self.pending.map_or(self.reserved, |(_, reserved, _)| reserved)
     }
 
     fn targets(clusters: [i32; 3]) -> Vec<(&'static str, i32)> {
@@ -227,18 +227,18 @@ proptest! {
                     let given = replicas.map(i32::from);
                     let spec = spec(total(given), "1", &Model::targets(model.clusters));
                     let none = ResourceBindingStatus::default();
-                    ledger.promise(&id, &spec, &none, &targets(&Model::targets(given)), now);
+                    ledger.reserve(&id, &spec, &none, &targets(&Model::targets(given)), now);
                     // Reserved is what was missing before, plus what is assigned beyond the previous replicas.
-                    let promised: [i32; 3] = std::array::from_fn(|nth| {
+                    let reserved: [i32; 3] = std::array::from_fn(|nth| {
                         let reported = model.clusters[nth] - model.reserved[nth];
                         (given[nth] - reported).max(0)
                     });
-                    let grew = (0..3).any(|nth| promised[nth] > 0 && promised[nth] != model.reserved[nth]);
+                    let grew = (0..3).any(|nth| reserved[nth] > 0 && reserved[nth] != model.reserved[nth]);
                     let until = if grew || total(model.reserved) == 0 { Some(now + RESERVATION_LIFETIME) } else { model.until };
-                    model.pending = Some((given, promised, until));
+                    model.pending = Some((given, reserved, until));
                 }
-                Step::WriteSucceeded => if let Some((clusters, promised, until)) = model.pending.take() {
-                    (model.clusters, model.reserved, model.until) = (clusters, promised, until);
+                Step::WriteSucceeded => if let Some((clusters, reserved, until)) = model.pending.take() {
+                    (model.clusters, model.reserved, model.until) = (clusters, reserved, until);
                     model.generation += 1;
                     ledger.confirm_write(&id, model.generation);
                 },
@@ -275,12 +275,12 @@ proptest! {
                 Step::Decide(_) => {}
             }
             for (nth, name) in CLUSTERS.into_iter().enumerate() {
-                let expected: i64 = models.values().map(|model| i64::from(model.promised()[nth])).sum();
+                let expected: i64 = models.values().map(|model| i64::from(model.reserved()[nth])).sum();
                 prop_assert_eq!(ledger.reserved_pods(name), expected, "in {} after {:?} of {}", name, &step, number);
                 let capacity = ledger.free_capacity(&facts[nth], &known, &key(99));
                 let fits = |capacity: &FreeCapacity| capacity.estimate(&EstimateRequest::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
                 prop_assert_eq!(fits(&capacity), 40 - expected.min(40));
-                prop_assert_eq!(fits(&capacity.without_promises()), 40);
+                prop_assert_eq!(fits(&capacity.without_reservations()), 40);
             }
         }
         for number in models.keys() {
@@ -297,7 +297,7 @@ proptest! {
         let known = capacity_facts(&["4", "4", "4"]);
         for (nth, number, replicas) in steps {
             let given = targets(&[(CLUSTERS[nth], replicas)]);
-            ledger.promise(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+            ledger.reserve(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
             ledger.confirm_write(&key(number), 1);
             let free_capacities: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.free_capacity(facts, &known, &key(9))).collect();
             let estimator = Estimator { free_capacities: free_capacities.clone(), cache: &cache };
