@@ -1,6 +1,6 @@
 //! Rows of one transaction. Pure: no I/O.
 
-use crate::model::{EdgeRow, Label, NodeRow, collection_node_key};
+use crate::model::{EdgeRow, Label, NodeRow, collection_node_key, is_pod_kind};
 use crowsnest_index::export::ObjectChange;
 use crowsnest_query::path::EdgeType;
 use crowsnest_store::{CollectionKey, RecordKey};
@@ -38,6 +38,12 @@ pub fn is_full_batch(changes: &[ObjectChange], max_changes: usize) -> bool {
 
 fn body_sizes(changes: &[ObjectChange]) -> impl Iterator<Item = usize> {
     changes.iter().map(|change| change.object.as_ref().map_or(0, |object| object.body.len()))
+}
+
+/// Places Pods behind all other objects, whose order stays. The edges of a Pod then follow from the selectors that the batch
+/// writes, also if they changed after the Pod.
+pub fn place_pods_last(changes: &mut [ObjectChange]) {
+    changes.sort_by_key(|change| is_pod_kind(&change.key.resource().group, &change.kind));
 }
 
 /// A change of a node.
@@ -164,7 +170,14 @@ impl Batch {
     /// Rows of the SELECTS edges to Pods among the nodes with these keys.
     pub fn selects_rows(&self, keys: &BTreeSet<String>) -> Vec<Value> {
         let pods = self.puts.iter().filter(|row| keys.contains(&row.key));
-        pods.flat_map(|row| row.selected_by.iter().map(|(from, via)| selects_row(from, &row.key, via))).collect()
+        pods.flat_map(|row| row.selected_by.iter().map(|(from, via)| selects_row(from, &row.key, row.seq, via)))
+            .collect()
+    }
+
+    /// Those of these keys whose nodes are of a kind that selects Pods.
+    pub fn selecting_keys(&self, keys: &BTreeSet<String>) -> BTreeSet<String> {
+        let selecting = self.puts.iter().filter(|row| row.is_selecting && keys.contains(&row.key));
+        selecting.map(|row| row.key.clone()).collect()
     }
 
     /// Keys of the Pods.
@@ -177,7 +190,7 @@ fn edge_row(own: &str, edge: &EdgeRow) -> Value {
     json!({"own": own, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.required_uid})
 }
 
-/// Row of a SELECTS edge from a node to a Pod.
-pub fn selects_row(from: &str, pod: &str, via: &str) -> Value {
-    json!({"from": from, "to": pod, "via": [via]})
+/// Row of a SELECTS edge from a node to a Pod with the labels that it has since `seq`.
+pub fn selects_row(from: &str, pod: &str, seq: u64, via: &str) -> Value {
+    json!({"from": from, "to": pod, "seq": seq, "via": [via]})
 }

@@ -65,22 +65,36 @@ pub const READ_STALE_NODES: &str = "MATCH (n:Resource {cluster: $cluster, kind: 
     WHERE n.apiGroup = $group AND n.exists = true AND n.generation < $generation \
     RETURN n.key AS key, n.seq AS seq ORDER BY key LIMIT $limit";
 
-/// Deletes the edges that nodes state; returns missing nodes at their other ends, which may have lost the last edge.
+/// Deletes the edges that nodes state, except those of selectors; returns missing nodes at their other ends, which may have
+/// lost the last edge.
 pub const DELETE_STATED_EDGES: &str = "UNWIND $keys AS key MATCH (n:Resource {key: key})-[e]-(o:Resource) WHERE e.by = key \
-    DELETE e WITH DISTINCT o WHERE o.exists = false RETURN o.key AS key";
+    AND type(e) <> 'SELECTS' DELETE e WITH DISTINCT o WHERE o.exists = false RETURN o.key AS key";
 
 /// Deletes the edges of selectors to Pods.
 pub const DELETE_SELECTS_EDGES: &str =
     "UNWIND $keys AS key MATCH (:Resource)-[e:SELECTS]->(:Resource {key: key}) DELETE e";
 
+/// Marks the edges of selecting objects until [`PUT_SELECTS_EDGES`] adds them again or [`DELETE_STALE_SELECTS_EDGES`] deletes
+/// them, in the same transaction.
+pub const MARK_SELECTS_EDGES: &str =
+    "UNWIND $keys AS key MATCH (:Resource {key: key})-[e:SELECTS]->(:Resource) SET e.stale = true";
+
+/// Deletes the marked edges of selecting objects. The next write of their Pods replaces the edges of the Pods, see
+/// [`PUT_SELECTS_EDGES`].
+pub const DELETE_STALE_SELECTS_EDGES: &str = "UNWIND $keys AS key MATCH (:Resource {key: key})-[e:SELECTS]->(p:Resource) WHERE e.stale = true \
+    SET p.links = '' DELETE e";
+
 /// Deletes edges of other nodes that refer to an earlier object of the same name by its uid.
 pub const DELETE_EDGES_TO_EARLIER_UID: &str =
     "UNWIND $rows AS row MATCH (n:Resource {key: row.key})-[e]-() WHERE e.uid = row.uid AND e.by <> row.key DELETE e";
 
-/// Adds edges from selecting objects to Pods, where both exist.
+/// Adds edges from selecting objects to Pods, where both exist. `row.seq` is the change in which the Pod had the labels. If the
+/// graph has the Pod in another state, the edge may not match the labels that the graph gets next, even if they are those that
+/// it has now: the next write of the Pod replaces its edges.
 pub const PUT_SELECTS_EDGES: &str = "UNWIND $rows AS row MATCH (a:Resource {key: row.from}) WHERE a.exists = true \
     MATCH (b:Resource {key: row.to}) WHERE b.exists = true \
-    MERGE (a)-[e:SELECTS {by: row.from}]->(b) SET e.via = row.via";
+    MERGE (a)-[e:SELECTS {by: row.from}]->(b) SET e.via = row.via, e.stale = null \
+    WITH b, row WHERE b.seq <> row.seq SET b.links = ''";
 
 /// Reads which of the nodes to be removed exist and are not newer than the removal.
 pub const READ_REMOVABLE_NODES: &str = "UNWIND $rows AS row MATCH (n:Resource {key: row.key}) WHERE n.exists = true \
@@ -159,6 +173,8 @@ mod tests {
             READ_STALE_NODES.to_owned(),
             DELETE_STATED_EDGES.to_owned(),
             DELETE_SELECTS_EDGES.to_owned(),
+            MARK_SELECTS_EDGES.to_owned(),
+            DELETE_STALE_SELECTS_EDGES.to_owned(),
             DELETE_EDGES_TO_EARLIER_UID.to_owned(),
             PUT_SELECTS_EDGES.to_owned(),
             READ_REMOVABLE_NODES.to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::selectors::PodSelectors;
 use crowsnest_apimachinery::names::{Gvr, ObjectKey};
-use crowsnest_apimachinery::references::{CustomRule, is_namespaced};
+use crowsnest_apimachinery::references::{CustomRule, SELECTING_KINDS, is_namespaced};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_query::path::EdgeType;
 use crowsnest_search::paths::{Link, Links, Target};
@@ -41,6 +41,11 @@ impl Label {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// True if objects of a kind with this name select Pods.
+    pub(crate) fn is_selecting(&self) -> bool {
+        SELECTING_KINDS.iter().any(|(_, kind)| *kind == self.0)
     }
 }
 
@@ -125,6 +130,8 @@ pub struct NodeRow {
     pub is_pod: bool,
     /// Keys of the nodes whose selectors match this Pod, each with the field of the selector. Empty for other kinds.
     pub selected_by: Vec<(String, String)>,
+    /// True for kinds that select Pods, also without a selector.
+    pub is_selecting: bool,
     /// The object's Pod selector, and the field that states it.
     pub selects: Option<(Selector, String)>,
     /// Digest of the edges, and of the labels of a Pod: all edges are replaced if it changes.
@@ -216,6 +223,7 @@ impl RowBuilder<'_> {
             edges,
             is_pod,
             selected_by,
+            is_selecting: SELECTING_KINDS.contains(&(&*record.key.resource().group, &*record.kind)),
             selects,
             edges_digest: format!("{edges_digest:016x}"),
         })
@@ -228,7 +236,11 @@ impl RowBuilder<'_> {
 }
 
 pub(crate) fn is_pod(record: &Record) -> bool {
-    (&*record.key.resource().group, &*record.kind) == ("", "Pod")
+    is_pod_kind(&record.key.resource().group, &record.kind)
+}
+
+pub(crate) fn is_pod_kind(group: &str, kind: &str) -> bool {
+    (group, kind) == ("", "Pod")
 }
 
 /// The resource of Pods.

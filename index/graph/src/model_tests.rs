@@ -1,6 +1,7 @@
 use super::*;
-use crate::batch::{Batch, NodeChange, Removal, batch_length};
+use crate::batch::{Batch, NodeChange, Removal, batch_length, place_pods_last};
 use crowsnest_apimachinery::names::CONTROL_PLANE;
+use crowsnest_index::export::ObjectChange;
 use crowsnest_store::fixtures::{cluster, resource_of, stored};
 use proptest::prelude::*;
 use rstest::rstest;
@@ -165,6 +166,43 @@ fn a_removal_has_the_label_of_a_kind_that_is_no_longer_served() {
     assert_eq!((removal.key.as_str(), removal.seq), ("m1/example.com/Widget/b/a", 8));
     assert_eq!(removal.label, Label::from_kind("Widget"));
     assert!(removal.label.is_some());
+}
+
+/// A Pod of another group is no Pod.
+#[test]
+fn pods_follow_the_objects_that_select_them() {
+    let change = |api_version: &str, kind: &str, name: &str| {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "shop"}});
+        let record = stored("m1", 1, &object).record;
+        let (seq, key, kind) = (record.seq.0, record.key.clone(), Arc::clone(&record.kind));
+        ObjectChange { seq, key, kind, uid: record.uid.clone(), object: None }
+    };
+    let mut changes = [
+        ("v1", "Pod", "a"),
+        ("v1", "Service", "b"),
+        ("v1", "Pod", "c"),
+        ("example.com/v1", "Pod", "d"),
+        ("v1", "Service", "e"),
+    ]
+    .map(|(api_version, kind, name)| change(api_version, kind, name));
+    place_pods_last(&mut changes);
+    let names: Vec<&str> = changes.iter().map(|change| &*change.key.name).collect();
+    assert_eq!(names, ["b", "d", "e", "a", "c"]);
+}
+
+#[test]
+fn kinds_that_select_pods_are_recognized() {
+    let object = |api_version: &str, kind: &str| {
+        row(&json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "shop"}}))
+    };
+    let kinds = [("v1", "Service"), ("v1", "Pod"), ("policy/v1", "PodDisruptionBudget"), ("example.com/v1", "Service")];
+    let puts: Vec<NodeRow> = kinds.into_iter().map(|(api_version, kind)| object(api_version, kind)).collect();
+    let keys: BTreeSet<String> = puts.iter().map(|row| row.key.clone()).collect();
+    let batch = Batch { puts, ..Batch::default() };
+    // Without a selector as well: the graph may have an earlier one.
+    let expected = ["m1//Service/shop/a", "m1/policy/PodDisruptionBudget/shop/a"].map(str::to_owned);
+    assert_eq!(batch.selecting_keys(&keys), BTreeSet::from(expected));
+    assert_eq!(batch.selecting_keys(&BTreeSet::new()), BTreeSet::new());
 }
 
 const MIB: usize = 1 << 20;

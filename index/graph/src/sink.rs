@@ -2,7 +2,7 @@
 
 mod load;
 
-use crate::batch::{Batch, NodeChange, is_full_batch, take_batch};
+use crate::batch::{Batch, NodeChange, is_full_batch, place_pods_last, take_batch};
 use crate::bolt::Bolt;
 use crate::config::{SinkConfig, SinkSource};
 use crate::continuation::{Continuation, Load, SessionBasis};
@@ -357,12 +357,13 @@ impl GraphSink {
         Ok(())
     }
 
-    /// Converts changes of objects to changes of nodes, in order.
+    /// Converts changes of objects to changes of nodes, those of Pods last.
     async fn to_node_changes(
         &self,
         session: &mut Session,
-        changes: Vec<ObjectChange>,
+        mut changes: Vec<ObjectChange>,
     ) -> Result<Vec<NodeChange>, SinkError> {
+        place_pods_last(&mut changes);
         let as_of = changes.iter().map(|change| change.seq).max().unwrap_or_default();
         let ids = changes.iter().filter_map(|change| Some(change.object.as_ref()?.record.id));
         let ids: BTreeSet<u64> = ids.collect();
@@ -401,9 +402,10 @@ impl GraphSink {
         let object = self.source.changes.redact(object)?;
         let builder = RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
         let mut row = builder.build(&object)?;
-        if row.selects.is_some() {
-            // Pods may have been written in this generation before their selector was known.
-            row.edges_digest = format!("{}-{}", row.edges_digest, session.generation);
+        if row.is_selecting {
+            // Until the first write of the object in a session, the selector in memory may be another one than that in the
+            // graph: Pods may have been written with a later one, which the object has no longer.
+            row.edges_digest = format!("{}-{}", row.edges_digest, session.token);
         }
         session.selectors.set(&object.record, row.selects.clone());
         Ok(row)

@@ -82,7 +82,10 @@ impl Writer<'_> {
         let removed = self.remove(&mut transaction, &batch.removal_rows(), &mut orphans).await?;
         let relinked = self.put_nodes(&mut transaction, batch).await?;
         self.unlink(&mut transaction, &relinked.previously_linked, &mut orphans).await?;
+        let selecting = batch.selecting_keys(&relinked.previously_linked);
+        self.run_keys(&mut transaction, cypher::MARK_SELECTS_EDGES, &selecting).await?;
         self.link(&mut transaction, batch, &relinked.keys).await?;
+        self.run_keys(&mut transaction, cypher::DELETE_STALE_SELECTS_EDGES, &selecting).await?;
         self.delete_orphans(&mut transaction, &orphans).await?;
         let rows = batch.collections.iter().map(|(key, seq)| collection_position_row(key, self.kinds, Some(*seq)));
         self.run_rows(&mut transaction, cypher::SET_COLLECTION_POSITIONS, rows.collect()).await?;
@@ -144,6 +147,19 @@ impl Writer<'_> {
         }
     }
 
+    /// Runs a statement for the nodes with these keys, if there are any.
+    async fn run_keys(
+        &self,
+        transaction: &mut Transaction,
+        text: &str,
+        keys: &BTreeSet<String>,
+    ) -> Result<(), SinkError> {
+        match keys.is_empty() {
+            true => Ok(()),
+            false => transaction.run(WRITE, text, vec![("keys", json!(keys))]).await,
+        }
+    }
+
     fn parameters_for(&self, rows: Vec<Value>) -> Parameters {
         vec![("rows", Value::Array(rows)), ("generation", json!(self.generation))]
     }
@@ -171,8 +187,8 @@ impl Writer<'_> {
         Ok(relinked)
     }
 
-    /// Deletes the edges that nodes state, and the SELECTS edges to them. Adds missing nodes at their other ends to
-    /// `orphans`.
+    /// Deletes the edges that nodes state, except SELECTS edges, and the SELECTS edges to them. Adds missing nodes at their
+    /// other ends to `orphans`.
     async fn unlink(
         &self,
         transaction: &mut Transaction,
@@ -228,7 +244,7 @@ impl Writer<'_> {
             let row_for_pod = |record: crowsnest_store::Record| {
                 let key =
                     collection_node_key(&record.key.collection, &record.kind, &record.key.namespace, &record.key.name);
-                selects_row(&row.key, &key, via)
+                selects_row(&row.key, &key, record.seq.0, via)
             };
             selects_rows.extend(records.into_iter().map(row_for_pod));
             if selects_rows.len() >= MAX_STATEMENT_ROWS {
@@ -259,6 +275,10 @@ impl Writer<'_> {
                 continue;
             }
             self.unlink(transaction, &keys, orphans).await?;
+            if label.is_some_and(Label::is_selecting) {
+                self.run_keys(transaction, cypher::MARK_SELECTS_EDGES, &keys).await?;
+                self.run_keys(transaction, cypher::DELETE_STALE_SELECTS_EDGES, &keys).await?;
+            }
             let is_removable = |row: &&Value| row["key"].as_str().is_some_and(|key| keys.contains(key));
             let missing = rows.iter().filter(is_removable).cloned().collect();
             self.run_rows(transaction, &cypher::mark_nodes_missing(*label), missing).await?;

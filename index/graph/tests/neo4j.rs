@@ -16,6 +16,8 @@ mod graph;
 mod recovery;
 #[path = "neo4j/running_sink.rs"]
 mod running_sink;
+#[path = "neo4j/selectors.rs"]
+mod selectors;
 
 use cache::{Cache, deployment, node, pod, pods, replica_set, secret, service, workload};
 use crowsnest_graph::{SinkFailure, SinkState};

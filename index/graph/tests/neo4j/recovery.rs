@@ -6,7 +6,7 @@ use crate::running_sink::{Rules, RunningSink};
 use crowsnest_graph::{SinkFailure, SinkProgress, SinkState};
 use rstest::rstest;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn is_following(progress: &SinkProgress, loads: u64) -> bool {
     progress.state == SinkState::Following && progress.loads == loads
@@ -318,15 +318,12 @@ async fn everything_is_written_again_if_deletions_are_no_longer_kept() {
 
 #[tokio::test]
 #[ignore = "starts a graph database: run .ci/graph test"]
-async fn loads_thirty_thousand_pods_in_a_minute() {
+async fn thirty_thousand_pods_are_loaded() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 30_000)).await;
-    let start = Instant::now();
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
-    let duration = start.elapsed();
-    eprintln!("loaded 30,000 Pods in {duration:.1?}");
-    assert!(duration <= Duration::from_secs(60), "{duration:?}");
+    sink.wait_until_equal(&cache, &database).await;
     sink.stop().await;
 }

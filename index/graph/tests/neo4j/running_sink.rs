@@ -158,7 +158,18 @@ impl RunningSink {
 
     /// Lets all decisions succeed. The permissions do not change.
     pub fn repair_decisions(&self) {
-        self.visibility.rules.lock().decidable_until = None;
+        self.set_decidable_until(None);
+    }
+
+    /// Sets [`Rules::decidable_until`].
+    pub fn set_decidable_until(&self, seq: Option<u64>) {
+        self.visibility.rules.lock().decidable_until = seq;
+    }
+
+    /// Waits until two more sessions failed, so that the second one began after the call.
+    pub async fn wait_for_failures(&self) {
+        let expected = self.progress().failures + 2;
+        self.wait_until("two errors", |progress| progress.failures >= expected).await;
     }
 
     pub async fn wait_until(&self, what: &str, condition: impl Fn(&SinkProgress) -> bool) {

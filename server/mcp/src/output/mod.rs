@@ -43,7 +43,7 @@ pub(crate) struct ToolOutput {
     pub notes: Vec<Row>,
     /// True if the request was invalid.
     pub is_error: bool,
-    /// Sections of the structured content; `None` if the tool has none.
+    /// Sections of the structured content; `None` if the tool has none. Set for each tool when its output is rendered.
     pub layout: Option<&'static Layout>,
 }
 

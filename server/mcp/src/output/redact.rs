@@ -50,7 +50,7 @@ fn compile(pattern: &str) -> Regex {
 static SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // PEM blocks, also cut ones.
-        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
+        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
         // JSON web tokens.
         r"\beyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
         // Keys of AWS, Google, GitHub, GitLab, Slack, Stripe, OpenAI and Anthropic.
@@ -309,6 +309,16 @@ mod tests {
     #[case::slack("xoxb-123456789012-abcdef", "[redacted]", 1)]
     #[case::pem("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [redacted] b", 1)]
     #[case::cut_pem("-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]", 1)]
+    #[case::pem_in_json(
+        r#"{"key":"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n","n":1}"#,
+        r#"{"key":"[redacted]\n","n":1}"#,
+        1
+    )]
+    #[case::pgp(
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK----- b",
+        "[redacted] b",
+        1
+    )]
     #[case::password("login password=hunter22 ok", "login password=[redacted] ok", 1)]
     #[case::quoted(r#"{"db_password": "a b", "x": 1}"#, r#"{"db_password": [redacted], "x": 1}"#, 1)]
     #[case::variable("DB_TOKEN=abcdefg", "DB_TOKEN=[redacted]", 1)]

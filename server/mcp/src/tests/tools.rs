@@ -392,6 +392,30 @@ async fn pages_continue_behind_the_last_hit(
     assert_eq!(pod_numbers(&text).first(), Some(&(last + 1)), "{text}");
 }
 
+/// A hit with another sort value than before moves. It can be repeated or left out, as in the search API; no other one is.
+#[rstest]
+#[case::last_to_the_front(0, true, 1)]
+#[case::last_to_the_end(0, false, 1)]
+#[case::next_to_the_front(1, true, 2)]
+#[case::next_to_the_end(1, false, 2)]
+#[tokio::test]
+async fn a_hit_that_moves_does_not_move_the_position(
+    #[case] after_last: usize,
+    #[case] is_to_front: bool,
+    #[case] first_after_last: usize,
+) {
+    let first = PreparedApi::new(&[("/query", large_page(0..300))]);
+    let (text, _) = call_tool(&first, "search", json!({"limit": 300})).await.unwrap();
+    let last = *pod_numbers(&text).last().unwrap();
+    let moved = last + after_last;
+    let others = (0..300).filter(|number| *number != moved);
+    let numbers: Vec<usize> =
+        if is_to_front { std::iter::once(moved).chain(others).collect() } else { others.chain([moved]).collect() };
+    let then = PreparedApi::new(&[("/query", large_page(numbers.into_iter()))]);
+    let (text, _) = call_tool(&then, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
+    assert_eq!(pod_numbers(&text).first(), Some(&(last + first_after_last)), "{text}");
+}
+
 #[rstest]
 #[case::only_pods(json!({"query": "web"}), "Pod", 1)]
 #[case::a_work(json!({"query": "web"}), "Work", 2)]

@@ -22,18 +22,21 @@ pub(crate) enum Position {
     Within(PagePosition),
 }
 
-/// A row of an API's page.
+/// A place in an API's page, between two rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PagePosition {
     /// Continuation token of the page; empty for the first one.
     #[serde(rename = "t")]
     pub token: String,
-    /// Number of rows until the row, including it.
+    /// Number of rows that were shown.
     #[serde(rename = "r")]
     pub rows: usize,
-    /// Hash of the row's object, by which it is found if rows before it were added or removed.
-    #[serde(rename = "h")]
-    pub hash: u64,
+    /// Hash of the object of the last shown row, by which it is found if rows before it were added or removed.
+    #[serde(rename = "l")]
+    pub last: u64,
+    /// Hash of the object of the first row that was not shown, by which the place is found if the last shown row has moved.
+    #[serde(rename = "n")]
+    pub next: u64,
 }
 
 /// A position, with the tool and a hash of the arguments that it belongs to.

@@ -83,10 +83,10 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 
 async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
-    let view = call.arguments.choice("view", &VIEWS)?;
+    let view = call.arguments.choice("view")?;
     let (at, within) = (argument("at")?, argument("within")?);
     let object = object::find_in(call, CONTROL_PLANE).await?;
-    let mut output = ToolOutput { facts: vec![object.identity_row()], layout: Some(&LAYOUT), ..ToolOutput::default() };
+    let mut output = ToolOutput { facts: vec![object.identity_row()], ..ToolOutput::default() };
     if view != "journal" && object.text("kind") != "Cluster" {
         push_placement(&mut output, object.text("kind"), &get_explanation(call, &object).await?);
     }

@@ -55,8 +55,8 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 }
 
 async fn read(call: &Call<'_>) -> Result<Page, ToolError> {
-    let view = call.arguments.choice("view", &VIEWS)?;
-    let paths = call.arguments.texts("paths", MAX_PATHS)?;
+    let view = call.arguments.choice("view")?;
+    let paths = call.arguments.texts("paths")?;
     let object = object::find(call).await?;
     let manifest = manifest(call, &object).await?;
     let mut all = Vec::new();

@@ -43,7 +43,7 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 }
 
 async fn history(call: &Call<'_>) -> Result<Page, ToolError> {
-    let max_revisions = call.arguments.number("revisions", 1, MAX_REVISIONS)?.unwrap_or(DEFAULT_REVISIONS);
+    let max_revisions = call.arguments.number("revisions")?;
     let other = call.arguments.text_or_empty("compare_with")?;
     let object = object::find(call).await?;
     let output = match other.is_empty() {

@@ -1,5 +1,7 @@
 //! `logs`: lines of containers' logs, merged by time over all clusters.
 
+mod private_keys;
+
 use std::collections::HashMap;
 
 use futures::future::BoxFuture;
@@ -16,8 +18,6 @@ const DEFAULT_TAIL_LINES: usize = 50;
 const MAX_TAIL_LINES: usize = 5_000;
 /// Start of lines that are messages of the API.
 const API_MESSAGE_PREFIX: &str = "crowsnest: ";
-/// Maximum number of lines of a private key.
-const MAX_KEY_LINES: usize = 128;
 
 pub(super) const TOOL: Tool = Tool {
     name: "logs",
@@ -51,7 +51,7 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 
 async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
-    let tail = call.arguments.number("tail", 1, MAX_TAIL_LINES)?.unwrap_or(DEFAULT_TAIL_LINES).to_string();
+    let tail = call.arguments.number("tail")?.to_string();
     let previous = if call.arguments.flag("previous")? { "true" } else { "" };
     let (query, pod) = (argument("query")?, argument("pod")?);
     if query.is_empty() && pod.is_empty() && argument("namespace")?.is_empty() {
@@ -111,43 +111,17 @@ fn source(row: &[String]) -> Row {
     row.iter().take(3).cloned().collect()
 }
 
-/// True if a text has the first (`BEGIN`) or the last line (`END`) of a private key in PEM form.
-fn has_key_marker(text: &str, marker: &str) -> bool {
-    text.split("-----").any(|part| part.starts_with(marker) && part.ends_with("PRIVATE KEY"))
-}
-
-/// Replaces the lines of private keys. Each line is a cell of its own, so that no pattern can match a whole key. The
-/// rows are in order of time; lines of other containers may be between those of a key.
+/// Replaces the lines of private keys. The rows are in order of time; lines of other containers may be between those of a key.
 fn redact_private_keys(rows: &mut [Row]) {
-    let mut open_keys: HashMap<Row, usize> = HashMap::new();
-    for row in rows.iter_mut() {
-        let key = source(row);
-        let Some(text) = row.last_mut() else { continue };
-        let ends = has_key_marker(text, "END");
-        if has_key_marker(text, "BEGIN") && !ends {
-            open_keys.insert(key, MAX_KEY_LINES);
-        } else if let Some(left) = open_keys.get_mut(&key) {
-            REDACTED.clone_into(text);
-            *left -= 1;
-            if ends || *left == 0 {
-                open_keys.remove(&key);
-            }
-        }
+    let mut containers: HashMap<Row, Vec<usize>> = HashMap::new();
+    for (nth, row) in rows.iter().enumerate() {
+        containers.entry(source(row)).or_default().push(nth);
     }
-    // Keys whose first lines are older than the requested ones.
-    open_keys.clear();
-    for row in rows.iter_mut().rev() {
-        let key = source(row);
-        let Some(text) = row.last_mut() else { continue };
-        if has_key_marker(text, "END") && !has_key_marker(text, "BEGIN") {
-            open_keys.insert(key, MAX_KEY_LINES);
-            REDACTED.clone_into(text);
-        } else if let Some(left) = open_keys.get_mut(&key) {
-            let is_part = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/= \r".contains(&byte));
-            *left -= 1;
-            if !is_part || *left == 0 {
-                open_keys.remove(&key);
-            } else {
+    for numbers in containers.into_values() {
+        let lines: Vec<&str> = numbers.iter().map(|nth| rows[*nth].last().map_or("", String::as_str)).collect();
+        let is_key_line = private_keys::find(&lines);
+        for (nth, is_key) in numbers.into_iter().zip(is_key_line) {
+            if let Some(text) = rows[nth].last_mut().filter(|_| is_key) {
                 REDACTED.clone_into(text);
             }
         }
@@ -173,19 +147,22 @@ mod tests {
         assert_eq!(output.notes, [row(["notice", "cannot read m2 a/b c: no"])]);
     }
 
-    #[rstest::rstest]
-    #[case::whole(&["a start", "a -----BEGIN RSA PRIVATE KEY-----", "b other", "a MIIE", "a x9", "a -----END RSA PRIVATE KEY-----", "a end"],
-        &["start", "-----BEGIN RSA PRIVATE KEY-----", "other", REDACTED, REDACTED, REDACTED, "end"])]
-    #[case::without_start(&["a it starts.", "a MIIE", "b other", "a x9==", "a -----END PRIVATE KEY-----", "a end"],
-        &["it starts.", REDACTED, "other", REDACTED, REDACTED, "end"])]
-    #[case::without_end(&["a -----BEGIN PRIVATE KEY-----", "a MIIE", "b MIIE"], &["-----BEGIN PRIVATE KEY-----", REDACTED, "MIIE"])]
-    #[case::certificates(&["a -----BEGIN CERTIFICATE-----", "a MIIE", "a -----END CERTIFICATE-----"],
-        &["-----BEGIN CERTIFICATE-----", "MIIE", "-----END CERTIFICATE-----"])]
-    fn lines_of_private_keys_are_redacted(#[case] lines: &[&str], #[case] expected: &[&str]) {
-        let parts = lines.iter().map(|line| line.split_once(' ').unwrap());
-        let mut rows: Vec<Row> =
-            parts.map(|(container, text)| row(["m1", "shop/web-0", container, "", text])).collect();
+    /// Lines of other containers are between those of a key.
+    #[test]
+    fn lines_of_private_keys_are_redacted_by_container() {
+        let lines = [
+            ("a", "-----BEGIN RSA PRIVATE KEY-----"),
+            ("b", "other"),
+            ("a", "MIIE"),
+            ("b", "MIIE"),
+            ("a", "x9=="),
+            ("a", "-----END RSA PRIVATE KEY-----"),
+            ("a", "end"),
+        ];
+        let mut rows: Vec<Row> = lines.map(|(container, text)| row(["m1", "shop/web-0", container, "", text])).to_vec();
         redact_private_keys(&mut rows);
-        assert_eq!(rows.iter().map(|row| row[4].as_str()).collect::<Vec<_>>(), expected);
+        let texts: Vec<&str> = rows.iter().map(|row| row[4].as_str()).collect();
+        let begin = "-----BEGIN RSA PRIVATE KEY-----";
+        assert_eq!(texts, [begin, "other", REDACTED, "MIIE", REDACTED, REDACTED, "end"]);
     }
 }

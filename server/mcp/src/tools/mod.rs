@@ -72,6 +72,8 @@ pub(crate) enum Next {
     Offset,
     /// All rows of the page fit; the next call continues at this position, if any are left.
     Position(Option<Position>),
+    /// The next call continues after the rows that fit. The function returns its position for their number, if any are left.
+    AfterRows(Box<dyn FnOnce(usize) -> Option<Position> + Send>),
 }
 
 /// Reason why a tool has no output.
@@ -175,13 +177,14 @@ impl Tool {
     async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(Rendered, bool), ToolError> {
         let schema = self.schema();
         let arguments = Arguments::new(arguments, &schema)?;
-        let budget = arguments.number("max_bytes", MIN_BUDGET_BYTES, MAX_BUDGET_BYTES)?.unwrap_or(DEFAULT_BUDGET_BYTES);
+        let budget = arguments.number("max_bytes")?;
         let position = match arguments.text("cursor")? {
             Some(text) => Some(Cursor::parse(text, self.name, &arguments)?),
             None => None,
         };
         let call = Call { api, arguments, position, budget };
-        let Page { output, next } = (self.run)(&call).await?;
+        let Page { mut output, next } = (self.run)(&call).await?;
+        output.layout = self.layout;
         let offset = call.offset();
         let cursor = |position| Cursor::encode(self.name, &call.arguments, position);
         let rendered = match next {
@@ -190,6 +193,7 @@ impl Tool {
                 more.then(|| cursor(Position::Offset(offset + shown)))
             }),
             Next::Position(position) => output.render(0, budget, |_| position.map(cursor)),
+            Next::AfterRows(position_after) => output.render(0, budget, |shown| position_after(shown).map(cursor)),
         };
         Ok((rendered, output.is_error))
     }

@@ -38,8 +38,7 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 }
 
 async fn plan(call: &Call<'_>) -> Result<Page, ToolError> {
-    let (apply, delete) =
-        (call.arguments.objects("apply", MAX_OBJECTS)?, call.arguments.objects("delete", MAX_OBJECTS)?);
+    let (apply, delete) = (call.arguments.objects("apply")?, call.arguments.objects("delete")?);
     if apply.is_empty() && delete.is_empty() {
         return Err(ToolError::Input("set apply or delete to a list of manifests".to_owned()));
     }

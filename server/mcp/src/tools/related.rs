@@ -39,7 +39,7 @@ async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
     let (pattern, kind, name) = (argument("path")?, argument("kind")?, argument("name")?);
     let has_object = [kind, name, argument("cluster")?, argument("namespace")?].iter().any(|text| !text.is_empty())
-        || call.arguments.number("depth", 1, MAX_DEPTH)?.is_some();
+        || call.arguments.has("depth");
     match pattern.is_empty() {
         true if !kind.is_empty() && !name.is_empty() => related_objects(call).await,
         false if !has_object => paths(call, pattern).await,
@@ -48,7 +48,7 @@ async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
 }
 
 async fn related_objects(call: &Call<'_>) -> Result<Page, ToolError> {
-    let depth = call.arguments.number("depth", 1, MAX_DEPTH)?.unwrap_or(2).to_string();
+    let depth = call.arguments.number("depth")?.to_string();
     let object = object::find(call).await?;
     let graph = get(call.api, object.uri("graph", &[("depth", &depth)])).await?;
     let nodes = list(&graph, "nodes");

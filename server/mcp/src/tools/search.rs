@@ -61,8 +61,8 @@ fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
 async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     let arguments = &call.arguments;
     let mut query = arguments.text_or_empty("query")?.to_owned();
-    let columns = requested_columns(&query, arguments.texts("columns", MAX_COLUMNS)?);
-    let limit = arguments.number("limit", 1, MAX_HITS)?.unwrap_or(DEFAULT_HITS);
+    let columns = requested_columns(&query, arguments.texts("columns")?);
+    let limit = arguments.number("limit")?;
     let group = arguments.text_or_empty("group")?;
     if !group.is_empty() {
         query.push_str(&format!(" group:{group}"));
@@ -75,29 +75,49 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     let hits = list(&response, "hits");
     let shown_before = shown_before(call.position.as_ref(), hits);
     let hits = hits.get(shown_before..).unwrap_or_default();
-    let output = hits_output(&response, hits, &columns);
-    // Hits that do not fit are requested again by the next call, so that each call searches once.
-    let shown = output.render(0, call.budget, |_| None).shown_rows;
-    let cursor = Some(text(&response, "cursor")).filter(|cursor| !cursor.is_empty());
-    let next = match hits.get(shown.wrapping_sub(1)) {
-        Some(last) if shown < hits.len() => Some(Position::Within(PagePosition {
-            token: call.token().to_owned(),
-            rows: shown_before + shown,
-            hash: hit_hash(last),
-        })),
-        // Not one row fits, so that continuing would not advance.
-        None if !hits.is_empty() => None,
-        _ => cursor.map(|cursor| Position::Token(cursor.to_owned())),
+    let rest = PageRest {
+        token: call.token().to_owned(),
+        shown_before,
+        hashes: hits.iter().map(hit_hash).collect(),
+        next_token: text(&response, "cursor").to_owned(),
     };
-    Ok(Page { output, next: Next::Position(next) })
+    let output = hits_output(&response, hits, &columns);
+    Ok(Page { output, next: Next::AfterRows(Box::new(move |shown| rest.position_after(shown))) })
 }
 
-/// Number of hits of the API's page that earlier calls have shown. If the last shown hit is no longer in the page, the hits
-/// after it have moved up by one. If its position has changed, some hits are repeated or left out.
+/// Hits of a page of the API that no earlier call has shown.
+struct PageRest {
+    /// Continuation token of the page; empty for the first one.
+    token: String,
+    /// Number of hits of the page before these.
+    shown_before: usize,
+    /// Hashes of these hits.
+    hashes: Vec<u64>,
+    /// Continuation token of the next page; empty for the last one.
+    next_token: String,
+}
+
+impl PageRest {
+    /// Position of the next call, if `shown` of these hits fit. It requests the page again, so that each call searches once.
+    fn position_after(self, shown: usize) -> Option<Position> {
+        let Some(next) = self.hashes.get(shown).copied() else {
+            return Some(self.next_token).filter(|token| !token.is_empty()).map(Position::Token);
+        };
+        // Without a row, continuing would not advance.
+        let last = self.hashes.get(shown.checked_sub(1)?).copied()?;
+        Some(Position::Within(PagePosition { token: self.token, rows: self.shown_before + shown, last, next }))
+    }
+}
+
+/// Number of hits of the API's page that earlier calls have shown: up to the last shown hit, or before the one that followed
+/// it. If one of both has another sort value now, the other one has hardly moved. If both were removed, the hits after them
+/// have moved up.
 fn shown_before(position: Option<&Position>, hits: &[Value]) -> usize {
-    let Some(Position::Within(last)) = position else { return 0 };
-    let found = hits.iter().position(|hit| hit_hash(hit) == last.hash);
-    found.map_or(last.rows.saturating_sub(1), |at| at + 1).min(hits.len())
+    let Some(Position::Within(page)) = position else { return 0 };
+    let index_of = |hash: u64| hits.iter().position(|hit| hit_hash(hit) == hash);
+    let counts = [index_of(page.last).map(|at| at + 1), index_of(page.next)];
+    let nearest = counts.into_iter().flatten().min_by_key(|count| (count.abs_diff(page.rows), *count));
+    nearest.unwrap_or(page.rows.saturating_sub(1)).min(hits.len())
 }
 
 /// Hash of what identifies a hit: its object, and the end of its version.
