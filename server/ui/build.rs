@@ -1,15 +1,16 @@
-//! Builds the UI (`web/`) and embeds it, so that `cargo run` is the only command to run. Without Node a plain page with
-//! instructions is embedded instead; `CROWSNEST_WEB=skip` forces it, for builds that do not test the UI.
+//! Builds the UI (`web/`) and embeds it, so that `cargo run` is the only command to run. If the build fails, for
+//! example without Node, a plain page with instructions is embedded instead. `CROWSNEST_WEB=skip` embeds that page
+//! without building, for builds that do not test the UI.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const UNBUILT_PAGE: &str = include_str!("src/unbuilt.html");
+const FALLBACK_PAGE: &str = include_str!("src/unbuilt.html");
 
 fn main() {
-    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
-    let web = manifest.join("../../web");
+    let manifest_dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let web = manifest_dir.join("../../web");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("web");
     for path in ["src", "public", "index.html", "package.json", "package-lock.json", "vite.config.ts", "tsconfig.json"]
     {
@@ -29,7 +30,7 @@ fn main() {
         println!(
             "cargo::warning=the web UI is not built: {reason}. The binary serves a plain page instead; install Node 20.19 or newer and build again."
         );
-        let page = UNBUILT_PAGE.replace("{{why}}", &reason.replace('<', "&lt;"));
+        let page = FALLBACK_PAGE.replace("{{why}}", &reason.replace('<', "&lt;"));
         if let Err(error) = fs::write(out.join("index.html"), page) {
             panic!("{}: {error}", out.display());
         }
@@ -44,10 +45,11 @@ fn build(web: &Path, out: &Path) -> Result<(), String> {
         return Err(format!("node {version} is too old"));
     }
     let lock = fs::read(web.join("package-lock.json")).map_err(|e| format!("package-lock.json: {e}"))?;
-    let stamp = web.join("node_modules/.crowsnest-lock");
-    if fs::read(&stamp).ok().as_deref() != Some(&lock[..]) {
+    // Copy of the lock file that `npm ci` last installed.
+    let installed_lock = web.join("node_modules/.crowsnest-lock");
+    if fs::read(&installed_lock).ok().as_deref() != Some(&lock[..]) {
         run(Command::new("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(web))?;
-        fs::write(&stamp, &lock).map_err(|e| format!("{}: {e}", stamp.display()))?;
+        fs::write(&installed_lock, &lock).map_err(|e| format!("{}: {e}", installed_lock.display()))?;
     }
     run(Command::new("npx")
         .args(["--no-install", "vite", "build", "--emptyOutDir", "--outDir"])
@@ -55,11 +57,13 @@ fn build(web: &Path, out: &Path) -> Result<(), String> {
         .current_dir(web))
 }
 
+/// True for Node 20.19 or newer.
 fn is_supported(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.').map(|p| p.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (20, 19)
 }
 
+/// Runs a command; an error contains the last lines of its error output.
 fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if output.status.success() {

@@ -58,6 +58,7 @@ mod shapes;
 mod signin;
 mod sim;
 mod taints;
+mod tasks;
 mod tenants;
 mod traces;
 mod ui;

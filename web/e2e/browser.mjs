@@ -156,6 +156,15 @@ export async function api(page, method, path, body, fine = [200, 201, 202]) {
   return JSON.parse(response.text)
 }
 
+/** Waits for a condition that the page does not show. */
+export async function waitUntil(description, holds) {
+  const end = Date.now() + 60_000
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`${description} did not occur`)
+    await new Promise((done) => setTimeout(done, 250))
+  }
+}
+
 /** The browser logs each error response; those that a check expects are removed. */
 export function removeExpected(problems, pattern) {
   const others = problems.filter((problem) => !pattern.test(problem))

@@ -100,7 +100,7 @@ async function typing(page, origin) {
     durations.push(await page.evaluate(waitForResults))
   }
   reportDurations('ui/typing-to-results', durations.map(({ fromKey }) => fromKey))
-  // Without the pause after which the search box sends a query.
+  // Without the time until the query is sent.
   reportDurations('ui/request-to-results', durations.map(({ fromRequest }) => fromRequest))
 }
 

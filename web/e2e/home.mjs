@@ -9,7 +9,7 @@ import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser
 /** Limit of compressed bytes that the home page requests until its search box is shown; the parts below it are loaded at the same time. */
 const FIRST_PAINT = 150_000
 /** Limit of these files, each of which is a request. */
-const FIRST_PAINT_FILES = 45
+const FIRST_PAINT_FILES = 10
 /** Limit of elements of the home page of a fleet with three clusters. */
 const HOME_ELEMENTS = 600
 

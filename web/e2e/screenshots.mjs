@@ -1,4 +1,4 @@
-// Comparison of a screenshot with the expected one.
+// Comparison of a screenshot with the expected one, and pictures of the documentation.
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { encode } from 'fast-png'
@@ -9,7 +9,7 @@ import { PNG } from 'pngjs'
 const THRESHOLD = 0.03
 /** Largest share of pixels that may differ. */
 const TOLERANCE = 0.00005
-const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
+export const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
 /**
  * Time for which a view is compared, because data can arrive after it came to rest. Shorter for an update, in which all views may differ.
  */
@@ -68,6 +68,11 @@ function comparePixels(expected, actual) {
   const count = pixelmatch(expected.data, actual.data, difference.data, width, height, { threshold: THRESHOLD })
   const limit = Math.floor(width * height * TOLERANCE)
   return { isEqual: count <= limit, message: `${count} pixels differ, at most ${limit} may`, difference }
+}
+
+/** Replaces a picture of the documentation by a screenshot, with a palette. */
+export async function writePicture(file, screenshot) {
+  await writeFile(file, encodePng(PNG.sync.read(screenshot)))
 }
 
 /** A file with a palette, which is a quarter as large as one with colours; the colours of antialiased edges are merged with similar ones. */

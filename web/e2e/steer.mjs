@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { checkUnresponsiveMember, checkOneNamespace } from './bounds.mjs'
-import { assertAccessible, api, removeExpected, isMain, paste, setPreference, walkSignedIn } from './browser.mjs'
+import { assertAccessible, api, removeExpected, isMain, paste, setPreference, waitUntil, walkSignedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
@@ -45,15 +45,6 @@ export async function propagationViews(page, origin, pictures, problems) {
 
 const heading = (page, name) => page.getByRole('heading', { level: 1, name })
 const table = (page, name) => page.getByRole('table', { name })
-
-/** Waits for a condition that the page does not show. */
-async function waitUntil(description, holds) {
-  const end = Date.now() + 60_000
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`${description} did not occur`)
-    await new Promise((done) => setTimeout(done, 250))
-  }
-}
 
 async function overview(page, origin, shot) {
   await heading(page, 'Fleet').waitFor()
@@ -99,7 +90,7 @@ async function cluster(page, origin, problems) {
   await page.goto(`${origin}/cluster/member3`)
   await heading(page, 'member3').waitFor()
   await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
-  await table(page, 'Capacity').getByRole('meter', { name: 'cpu' }).waitFor()
+  await table(page, 'Capacity').getByRole('meter', { name: 'cpu', exact: true }).waitFor()
   await table(page, 'Nodes').locator('tr[data-node]').first().waitFor()
   await page.getByRole('list', { name: /^Pods of nodes/ }).getByRole('link', { name: /: \d+ of \d+ pods \(\d+ %\)$/ }).first().waitFor()
   await page.getByRole('link', { name: 'Bindings with this cluster' }).waitFor()
@@ -294,7 +285,7 @@ async function topology(page, origin) {
   // The tree is one tab stop; arrow keys navigate, Enter opens.
   assert.equal(await tree.locator('[tabindex="0"]').count(), 1)
   await items.first().focus()
-  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key)
+  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight', 'ArrowRight']) await page.keyboard.press(key)
   assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /Deployment 2\/2 .*web$/)
   await page.keyboard.press('Enter')
   await page.waitForURL(/\/object\?cluster=member2.*deployments/)

@@ -45,7 +45,12 @@ const VIEWS = {
     // The number of objects includes Events.
     masks: (page) => [tableOf(page, 'Clusters').locator('tr[data-cluster] td:nth-last-child(3)')],
   },
-  cluster: { path: '/cluster/east', ready: (page) => page.locator('tr[data-condition=Ready]') },
+  cluster: {
+    path: '/cluster/east',
+    ready: (page) => tableOf(page, 'Capacity').getByRole('meter', { name: 'cpu used' }),
+    // Simulated usage depends on the time and on UIDs.
+    masks: (page) => [tableOf(page, 'Capacity').locator('td:nth-child(3)')],
+  },
   policies: { path: '/steer', ready: (page) => tableOf(page, 'Policies').locator('tr[data-policy="shop/west"]') },
   // In one cluster, because the order of those of several depends on UIDs.
   paths: {

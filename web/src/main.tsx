@@ -2,7 +2,7 @@ import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { startConnection } from './api/useConnection'
 import { startPrefs } from './prefs'
-import { Views } from './router'
+import { preloadView, Views } from './router'
 import './tokens.css'
 import './style.css'
 import './shell.css'
@@ -14,6 +14,7 @@ const root = document.getElementById('root')
 if (!root) throw new Error('the page has no #root')
 startPrefs()
 startConnection()
+preloadView(window.location.pathname)
 await loadText()
 createRoot(root).render(
   <StrictMode>

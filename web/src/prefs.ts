@@ -18,13 +18,15 @@ export interface Prefs {
   columns?: string[] | undefined
   /** Columns of results of one kind, by kind. */
   columnsOf: Record<string, string[]>
+  /** Shortcut keys that the user has chosen, by the default key. */
+  keys: Record<string, string>
   /** Recent queries by user, newest first. */
   asked: Record<string, string[]>
 }
 
 const STORAGE_KEY = 'crowsnest'
 const MAX_RECENT_QUERIES = 50
-const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, asked: {} }
+const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, keys: {}, asked: {} }
 
 function load(): Prefs {
   try {

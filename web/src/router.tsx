@@ -2,15 +2,36 @@
 // views are loaded when they are opened.
 import { lazy, Suspense, useEffect } from 'react'
 import { Link, useLocation } from 'wouter'
-import { sectionOf } from './sections'
+import { sectionOf, type Section } from './sections'
 import { useText } from './text'
-import { Search } from './views/Search'
+import { loadHome, Search } from './views/Search'
 
-const Resource = lazy(() => import('./views/Resource').then((view) => ({ default: view.Resource })))
-const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews })))
-const PropagationViews = lazy(() => import('./views/propagation/PropagationViews').then((view) => ({ default: view.PropagationViews })))
-const AnalysisViews = lazy(() => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews })))
-const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
+const loadResource = () => import('./views/Resource').then((view) => ({ default: view.Resource }))
+const loadFleet = () => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews }))
+const loadPropagation = () => import('./views/propagation/PropagationViews').then((view) => ({ default: view.PropagationViews }))
+const loadAnalysis = () => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews }))
+const loadSaved = () => import('./views/Saved').then((view) => ({ default: view.Saved }))
+
+const Resource = lazy(loadResource)
+const FleetViews = lazy(loadFleet)
+const PropagationViews = lazy(loadPropagation)
+const AnalysisViews = lazy(loadAnalysis)
+const Saved = lazy(loadSaved)
+
+const LOADERS: Partial<Record<Section, () => Promise<unknown>>> = {
+  home: loadHome,
+  object: loadResource,
+  fleet: loadFleet,
+  propagation: loadPropagation,
+  analysis: loadAnalysis,
+  saved: loadSaved,
+}
+
+/** Starts to load the view of a path, in parallel with the request for the session. If loading fails, showing the view loads it again. */
+export function preloadView(path: string): void {
+  const section = sectionOf(path)
+  void (section && LOADERS[section]?.())?.catch(() => undefined)
+}
 
 export function Views() {
   const t = useText()

@@ -47,7 +47,7 @@ pub use identities::Identities;
 pub use seal::Seal;
 pub use session::MAX_CONCURRENT_SIGN_INS;
 pub use tokens::Tokens;
-pub use tunnel::Tunnels;
+pub use tunnel::UpgradedConnections;
 pub use upstream::Upstream;
 
 /// A request header that forms and images of other sites cannot send; it protects the cookie against cross-site
@@ -72,7 +72,7 @@ pub struct Ui {
     pub tokens: Tokens,
     /// Sessions of users who signed in with a kubeconfig.
     pub identities: Identities,
-    pub tunnels: Tunnels,
+    pub connections: UpgradedConnections,
     /// Host names under which browsers reach the UI.
     pub hosts: Arc<Hosts>,
     /// Limits concurrent sign-ins.
@@ -87,7 +87,7 @@ impl Ui {
         seal: Seal,
         is_secure: bool,
         names: &[String],
-        tunnels: Tunnels,
+        connections: UpgradedConnections,
     ) -> kube::Result<Self> {
         let hosts = if is_secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
         Ok(Self {
@@ -95,7 +95,7 @@ impl Ui {
             oidc: None,
             tokens: Tokens::new(seal, is_secure),
             identities: Identities::new(is_secure),
-            tunnels,
+            connections,
             hosts: Arc::new(hosts),
             sign_in_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SIGN_INS)),
         })
@@ -211,7 +211,7 @@ async fn forward_inner(ui: &Ui, request: Request) -> Result<Response, ApiError> 
 
 /// Sends a request to the control plane as this user.
 async fn send(ui: &Ui, actor: &upstream::Actor, mut request: Request) -> Result<Response, ApiError> {
-    let browser = tunnel::upgrade(&mut request);
+    let browser = tunnel::take_upgrade(&mut request);
     let (parts, body) = request.into_parts();
     let body = crowsnest_process::reply::collect(body).await?;
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
@@ -226,7 +226,7 @@ async fn send(ui: &Ui, actor: &upstream::Actor, mut request: Request) -> Result<
     let mut upstream_response = actor.send(forwarded).await.map_err(api_error)?;
     let is_upgraded = upstream_response.status() == StatusCode::SWITCHING_PROTOCOLS;
     match browser {
-        Some(browser) if is_upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut upstream_response)),
+        Some(browser) if is_upgraded => ui.connections.relay(browser, hyper::upgrade::on(&mut upstream_response)),
         _ if is_upgraded => {
             return Err(ApiError::from_parts(
                 StatusCode::BAD_GATEWAY.as_u16(),

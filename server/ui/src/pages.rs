@@ -1,5 +1,5 @@
-//! Serves the embedded files of the UI with compression. Paths without a dot get the main page, because the browser
-//! routes views.
+//! Serves the embedded files of the UI with compression: the Brotli copies that the build writes, otherwise compressed
+//! per response. Paths without a dot get the main page, because the browser routes views.
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
@@ -15,6 +15,9 @@ use crowsnest_process::reply::Body;
 #[folder = "$CROWSNEST_WEB_DIR"]
 struct Files;
 
+/// Suffix of the copy of a file that the build compresses with Brotli (`web/vite.config.ts`).
+const BROTLI_SUFFIX: &str = ".br";
+
 /// Serves GET requests of pages and files.
 pub fn service<S: Clone + Send + Sync + 'static>() -> MethodRouter<S> {
     get(page).layer(CompressionLayer::new())
@@ -24,13 +27,24 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     let is_asset = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
     let file_path = if is_asset { path } else { "index.html" };
-    let Some(file) = Files::get(file_path) else { return StatusCode::NOT_FOUND.into_response() };
+    let file = if file_path.ends_with(BROTLI_SUFFIX) { None } else { Files::get(file_path) };
+    let Some(file) = file else { return StatusCode::NOT_FOUND.into_response() };
     let Ok(tag) = HeaderValue::try_from(weak_etag(&file)) else {
         return ApiError::internal("invalid ETag").into_response();
     };
     let is_unchanged = is_known(&headers, tag.as_bytes());
-    let mut response = Response::new(if is_unchanged { Body::empty() } else { Body::from(file.data.into_owned()) });
+    let brotli_copy = if !is_unchanged && accepts_brotli(&headers) {
+        Files::get(&format!("{file_path}{BROTLI_SUFFIX}"))
+    } else {
+        None
+    };
+    let is_brotli = brotli_copy.is_some();
+    let data = brotli_copy.unwrap_or(file).data;
+    let mut response = Response::new(if is_unchanged { Body::empty() } else { Body::from(data) });
     let response_headers = response.headers_mut();
+    if is_brotli {
+        response_headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("br"));
+    }
     let content_type = match file_path.rsplit('.').next().unwrap_or_default() {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript",
@@ -50,6 +64,20 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     response
+}
+
+/// True if the client accepts Brotli (RFC 9110, section 12.5.3). A weight of 0 means that a coding is not acceptable.
+fn accepts_brotli(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let is_brotli = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("br"));
+        let is_refused = |parameter: &str| {
+            let weight = parameter.strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
+            weight.is_some_and(|weight| weight <= 0.0)
+        };
+        is_brotli && !parts.any(is_refused)
+    })
 }
 
 /// A weak ETag, which is the same for all encodings.
@@ -76,6 +104,7 @@ mod tests {
     use super::*;
     use http::Request;
     use http_body_util::BodyExt;
+    use rstest::rstest;
     use tower::ServiceExt;
 
     async fn send_get(path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
@@ -92,14 +121,19 @@ mod tests {
 
     #[tokio::test]
     async fn pages_are_compressed_and_revalidated() {
-        for path in Files::iter().filter(|path| !path.ends_with(".woff2")) {
+        for path in Files::iter().filter(|path| !path.ends_with(".woff2") && !path.ends_with(BROTLI_SUFFIX)) {
             let address = format!("/{path}");
             let plain = send_get(&address, &[]).await;
             assert!(!plain.headers().contains_key(header::CONTENT_ENCODING), "{path}");
             let compressed = send_get(&address, &[(header::ACCEPT_ENCODING, "gzip")]).await;
             assert_eq!(compressed.headers()[header::CONTENT_ENCODING], "gzip", "{path}");
+            let smallest = send_get(&address, &[(header::ACCEPT_ENCODING, "gzip, deflate, br, zstd")]).await;
+            let has_brotli_copy = Files::get(&format!("{path}{BROTLI_SUFFIX}")).is_some();
+            let expected = if has_brotli_copy { "br" } else { "zstd" };
+            assert_eq!(smallest.headers()[header::CONTENT_ENCODING], expected, "{path}");
             assert_eq!(plain.headers()[header::ETAG], compressed.headers()[header::ETAG], "{path}");
-            for response in [&plain, &compressed] {
+            assert_eq!(plain.headers()[header::ETAG], smallest.headers()[header::ETAG], "{path}");
+            for response in [&plain, &compressed, &smallest] {
                 let vary: Vec<_> = response.headers().get_all(header::VARY).iter().collect();
                 assert_eq!(vary, ["accept-encoding"], "{path}");
                 let cache = response.headers()[header::CACHE_CONTROL].to_str().unwrap();
@@ -107,8 +141,9 @@ mod tests {
                 assert_eq!(cache, if path.starts_with("assets/") { immutable } else { "no-cache" }, "{path}");
             }
             let tag = plain.headers()[header::ETAG].to_str().unwrap().to_owned();
-            let (plain, compressed) = (size(plain).await, size(compressed).await);
+            let (plain, compressed, smallest) = (size(plain).await, size(compressed).await, size(smallest).await);
             assert!(compressed < plain || plain < 200, "{path}: {compressed} of {plain} bytes");
+            assert!(smallest < plain || plain < 200, "{path}: {smallest} of {plain} bytes");
 
             let tags = format!("\"other\", {tag}");
             let known = send_get(&address, &[(header::IF_NONE_MATCH, tags.as_str())]).await;
@@ -124,6 +159,20 @@ mod tests {
     async fn paths_of_views_return_the_page() {
         let (page, view) = (send_get("/", &[]).await, send_get("/object?cluster=a", &[]).await);
         assert_eq!(page.headers()[header::ETAG], view.headers()[header::ETAG]);
-        assert_eq!(send_get("/assets/none.js", &[]).await.status(), StatusCode::NOT_FOUND);
+        for missing in ["/assets/none.js", "/index.html.br"] {
+            assert_eq!(send_get(missing, &[]).await.status(), StatusCode::NOT_FOUND, "{missing}");
+        }
+    }
+
+    #[rstest]
+    #[case::browser("gzip, deflate, br, zstd", true)]
+    #[case::weighted("gzip;q=0.5, BR; q=0.8", true)]
+    #[case::refused("gzip, br;q=0", false)]
+    #[case::refused_with_digits("br;q=0.000", false)]
+    #[case::other("gzip", false)]
+    #[case::none("", false)]
+    fn brotli_is_sent_to_clients_that_accept_it(#[case] accepted: &str, #[case] expected: bool) {
+        let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, accepted.parse().unwrap())]);
+        assert_eq!(accepts_brotli(&headers), expected);
     }
 }

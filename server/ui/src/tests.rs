@@ -75,8 +75,8 @@ impl TestUi {
         let routes = Router::new().fallback(control_plane).with_state(Arc::clone(&received));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        let tunnels = Tunnels { tasks: TaskTracker::new(), stopping: CancellationToken::new() };
-        let ui = Ui::new(config, Seal::new(KEY).unwrap(), false, &["fleet.example".to_owned()], tunnels).unwrap();
+        let connections = UpgradedConnections { tasks: TaskTracker::new(), stopping: CancellationToken::new() };
+        let ui = Ui::new(config, Seal::new(KEY).unwrap(), false, &["fleet.example".to_owned()], connections).unwrap();
         let tokens = ui.tokens.clone();
         Self { router: router(ui), received, tokens }
     }

@@ -1,5 +1,5 @@
-//! Upgraded connections: a WebSocket of a terminal is opened at the control plane as the session's user, and copied
-//! byte by byte until one side closes or the server stops.
+//! Upgraded connections: a terminal's WebSocket is opened to the control plane as the session's user. Its bytes are
+//! copied in both directions until one side closes or the server stops.
 
 use axum::extract::Request;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -8,24 +8,24 @@ use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Owner of upgraded connections.
+/// Tracks the tasks that copy the bytes of upgraded connections, and stops them with the server.
 #[derive(Clone)]
-pub struct Tunnels {
+pub struct UpgradedConnections {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
 }
 
 /// True if the request asks for a WebSocket upgrade.
 pub(super) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
-    let contains = |name: HeaderName, word: &str| {
+    let contains = |name: HeaderName, token: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+        values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
     };
     contains(header::CONNECTION, "upgrade") && contains(header::UPGRADE, "websocket")
 }
 
-/// Returns the browser's side of the upgraded connection, if the request asks for a WebSocket.
-pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
+/// Returns the future of the browser's upgraded connection, if the request asks for a WebSocket.
+pub(super) fn take_upgrade(request: &mut Request) -> Option<OnUpgrade> {
     is_websocket_upgrade(request.headers()).then(|| hyper::upgrade::on(request))
 }
 
@@ -35,9 +35,9 @@ pub(super) fn add_upgrade_headers(headers: &mut HeaderMap) {
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-impl Tunnels {
-    /// Connects both sides.
-    pub(super) fn join(&self, browser: OnUpgrade, upstream: OnUpgrade) {
+impl UpgradedConnections {
+    /// Spawns a task that copies bytes in both directions.
+    pub(super) fn relay(&self, browser: OnUpgrade, upstream: OnUpgrade) {
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             let copying = async {
@@ -76,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_upgraded() {
+    fn other_protocols_are_not_upgraded() {
         let request_upgrade_to = |upgrade: &str| {
             http::Request::builder()
                 .header("connection", "Upgrade")
                 .header("upgrade", upgrade)
                 .body(axum::body::Body::empty())
         };
-        assert!(upgrade(&mut request_upgrade_to("h2c").unwrap()).is_none());
-        assert!(upgrade(&mut request_upgrade_to("websocket").unwrap()).is_some());
+        assert!(take_upgrade(&mut request_upgrade_to("h2c").unwrap()).is_none());
+        assert!(take_upgrade(&mut request_upgrade_to("websocket").unwrap()).is_some());
     }
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
-import { POLICY_KINDS } from './karmada'
-import { fromFragment, SKELETONS, toFragment, withRemovals } from './draft'
+import { POLICY_KINDS, type Policy } from './karmada'
+import { fromFragment, SKELETONS, toFragment, withoutCluster, withRemovals } from './draft'
 
 test('a draft is restored from its fragment', async () => {
   const text = 'kind: ConfigMap\n# größer ✓\n'
@@ -21,6 +21,22 @@ test('removed fields are deleted, absent server fields are not', () => {
   const stored = { metadata: { name: 'a', uid: 'u', annotations: { x: '1', y: '2' } }, spec: { a: 1, list: [1, 2] }, status: {} }
   const edited = { metadata: { name: 'a', annotations: { x: '1' } }, spec: { list: [1] } }
   expect(withRemovals(stored, edited)).toEqual({ metadata: { name: 'a', annotations: { x: '1', y: null } }, spec: { list: [1], a: null } })
+})
+
+type Placement = NonNullable<Policy['spec']['placement']>
+
+test.each<[string, Placement | undefined, Placement]>([
+  ['without a placement', undefined, { clusterAffinity: { exclude: ['east'] } }],
+  ['by names', { clusterAffinity: { clusterNames: ['east', 'west'] } }, { clusterAffinity: { clusterNames: ['east', 'west'], exclude: ['east'] } }],
+  ['that excludes it already', { clusterAffinity: { exclude: ['north', 'east'] } }, { clusterAffinity: { exclude: ['north', 'east'] } }],
+  [
+    'with affinity terms',
+    { clusterAffinities: [{ affinityName: 'a', clusterNames: ['east'] }, { affinityName: 'b', exclude: ['north'] }], replicaScheduling: { replicaSchedulingType: 'Divided' } },
+    { clusterAffinities: [{ affinityName: 'a', clusterNames: ['east'], exclude: ['east'] }, { affinityName: 'b', exclude: ['north', 'east'] }], replicaScheduling: { replicaSchedulingType: 'Divided' } },
+  ],
+])('a policy %s leaves a cluster', (_, placement, expected) => {
+  const policy: Policy = { apiVersion: 'policy.karmada.io/v1alpha1', kind: 'PropagationPolicy', metadata: { name: 'web' }, spec: { ...(placement && { placement }), priority: 3 } }
+  expect(withoutCluster(policy, 'east')).toEqual({ ...policy, spec: { priority: 3, placement: expected } })
 })
 
 test('each kind has a skeleton', () => {

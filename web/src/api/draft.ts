@@ -1,4 +1,5 @@
 // Drafts of objects: initial content, and encoding in the fragment of an address, which is not sent to a server.
+import type { Policy } from './karmada'
 import type { KubeObject } from './types'
 
 /** Maximum length of a draft's fragment in characters: mail and chat programs truncate longer addresses. */
@@ -165,6 +166,14 @@ export function withRemovals(stored: unknown, edited: unknown): unknown {
   const merged = Object.entries(edited).map(([key, value]): [string, unknown] => [key, key in stored ? withRemovals(stored[key], value) : value])
   const removed = Object.keys(stored).filter((key) => !(key in edited) && !SERVER_FIELDS.has(key))
   return Object.fromEntries([...merged, ...removed.map((key): [string, unknown] => [key, null])])
+}
+
+/** A propagation policy that excludes a cluster in each of its affinity terms. */
+export function withoutCluster<P extends Policy>(policy: P, cluster: string): P {
+  const placement = policy.spec.placement ?? {}
+  const exclude = <T extends { exclude?: string[] }>(term: T): T => ({ ...term, exclude: [...new Set([...(term.exclude ?? []), cluster])] })
+  const affinity = placement.clusterAffinities ? { clusterAffinities: placement.clusterAffinities.map(exclude) } : { clusterAffinity: exclude(placement.clusterAffinity ?? {}) }
+  return { ...policy, spec: { ...policy.spec, placement: { ...placement, ...affinity } } }
 }
 
 const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)

@@ -91,7 +91,7 @@ export interface Policy extends KubeObject {
     resourceSelectors?: Selector[]
     placement?: {
       clusterAffinity?: { clusterNames?: string[]; exclude?: string[]; labelSelector?: unknown; fieldSelector?: unknown }
-      clusterAffinities?: { affinityName: string; clusterNames?: string[] }[]
+      clusterAffinities?: { affinityName: string; clusterNames?: string[]; exclude?: string[] }[]
       replicaScheduling?: { replicaSchedulingType?: string; replicaDivisionPreference?: string }
       spreadConstraints?: { spreadByField?: string; spreadByLabel?: string; minGroups?: number; maxGroups?: number }[]
     }

@@ -106,11 +106,19 @@ function isOutput({ field }: Term): boolean {
   return field !== undefined && RESULT_FIELDS.has(field)
 }
 
+/** The query that was parsed last. Views call functions of this module for each facet value, of the same query. */
+let lastParsed: { query: string; terms: readonly Term[] } = { query: '', terms: [] }
+
+function parseTerms(query: string): readonly Term[] {
+  if (lastParsed.query !== query) lastParsed = { query, terms: parseQuery(query) }
+  return lastParsed.terms
+}
+
 /**
  * The top-level terms in order, without AND operators. In a query with a top-level OR a term does not apply to all hits, so terms are
  * returned as text only, except for those that control the result.
  */
-function parseTerms(query: string): Term[] {
+function parseQuery(query: string): Term[] {
   const texts = splitTerms(query)
   const joined = texts.flatMap((text, nth) => (text === 'NOT' && nth + 1 < texts.length ? [] : texts[nth - 1] === 'NOT' ? [`NOT ${text}`] : [text]))
   const terms = joined.map(parseTerm)

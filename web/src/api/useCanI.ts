@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, request } from './client'
+import { useClusterNotes } from './clusterNotes'
 import { withTimeout } from './kube'
 
 export interface ResourceAttributes {
@@ -14,8 +15,14 @@ export interface ResourceAttributes {
   name?: string | undefined
 }
 
-/** True if a SelfSubjectAccessReview in a cluster allows the user an action, until the cluster responds, and if the request fails. */
+const READ_VERBS = new Set(['get', 'list', 'watch'])
+
+/**
+ * True if a SelfSubjectAccessReview in a cluster allows the user an action, until the cluster responds, and if the request fails. Always false
+ * for changes in a cluster that is marked as read-only.
+ */
 export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean {
+  const notes = useClusterNotes(cluster)
   const review = useQuery({
     queryKey: ['can-i', cluster, attributes],
     // Short timeout: a member that hangs must not occupy the browser's few connections.
@@ -32,5 +39,6 @@ export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean
     staleTime: 60_000,
     retry: false,
   })
+  if (notes?.isReadOnly && !READ_VERBS.has(attributes.verb)) return false
   return review.data?.status?.allowed ?? true
 }

@@ -1,33 +1,33 @@
-import { useEffect, useState } from 'react'
-import { getJson } from './client'
 import { quote } from './query'
 import { characterOffset, byteOffset } from './tokens'
 import type { Suggestion, Suggestions } from './types'
 import { API } from './useSearch'
+import { useTypedRequest } from './useTypeAhead'
 
-/** Debounce interval of key presses, in milliseconds. */
-const DEBOUNCE_MS = 60
-
-/** Completions at the cursor. Counts respect the rest of the query and the user's permissions. Previous suggestions stay until new ones arrive. */
+/**
+ * Completions at the cursor. Counts respect the rest of the query and the user's permissions. Previous suggestions stay until new ones arrive, as
+ * long as the same term is typed.
+ */
 export function useSuggestions(query: string, at: number, enabled: boolean): Suggestions | undefined {
-  const [suggestions, setSuggestions] = useState<Suggestions>()
-  useEffect(() => {
-    if (!enabled) return setSuggestions(undefined)
-    const abort = new AbortController()
-    const timer = setTimeout(() => {
-      getJson<Suggestions>(`${API}/suggest?limit=12&q=${encodeURIComponent(query)}&cursor=${byteOffset(query, at)}`, abort.signal).then(
-        setSuggestions,
-        // Without suggestions the query can still be sent.
-        () => !abort.signal.aborted && setSuggestions(undefined),
-      )
-    }, DEBOUNCE_MS)
-    return () => {
-      clearTimeout(timer)
-      abort.abort()
-    }
-  }, [query, at, enabled])
-  return suggestions
+  // On an error there are no suggestions; the query can still be sent.
+  const response = useTypedRequest<Suggestions>(enabled ? `${API}/suggest?${new URLSearchParams({ limit: '12', q: query, cursor: `${byteOffset(query, at)}` })}` : undefined)
+  const requested = response && new URLSearchParams(response.path.split('?')[1]).get('q')
+  return response && reposition(response.body, requested ?? '', query)
 }
+
+/** Suggestions that were requested for another query, if `query` differs from it only within their term, or `undefined`. */
+export function reposition(suggestions: Suggestions, requested: string, query: string): Suggestions | undefined {
+  const { start, end } = suggestions
+  const [from, to] = [characterOffset(requested, start), characterOffset(requested, end)]
+  const [before, after] = [requested.slice(0, from), requested.slice(to)]
+  const until = query.length - after.length
+  if (until < from || !query.startsWith(before) || !query.endsWith(after)) return undefined
+  if (separators(query.slice(from, until)) !== separators(requested.slice(from, to))) return undefined
+  return { ...suggestions, end: byteOffset(query, until) }
+}
+
+/** The characters of a term at which another term or value may begin. */
+const separators = (term: string) => term.replace(/[^\s:=()",]/g, '')
 
 /** The query with an inserted suggestion, and the new cursor position. */
 export function insertSuggestion(query: string, { start, end, field }: Suggestions, { text, count }: Suggestion): { query: string; at: number } {

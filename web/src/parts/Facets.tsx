@@ -1,4 +1,4 @@
-import { useState } from 'react'
+import { memo, useState } from 'react'
 import { excludedValues } from '../api/facets'
 import { selectionOf, toggleTerm } from '../api/query'
 import type { Facets, FacetValue } from '../api/types'
@@ -19,7 +19,7 @@ interface FacetsProps {
 }
 
 /** Facets of a result. A click edits the query. */
-export function FacetRail({ facets, q, onQuery }: FacetsProps) {
+export const FacetRail = memo(function FacetRail({ facets, q, onQuery }: FacetsProps) {
   const t = useText()
   return (
     <aside aria-label={t.facets}>
@@ -31,7 +31,7 @@ export function FacetRail({ facets, q, onQuery }: FacetsProps) {
         ))}
     </aside>
   )
-}
+})
 
 function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[]; q: string; onAsk: (query: string) => void }) {
   const t = useText()

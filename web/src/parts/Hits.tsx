@@ -57,9 +57,12 @@ export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed,
 
   // A new query starts at the top; Back and Forward restore the position of their history entry.
   const restoredPosition = useRef<ListPosition>(undefined)
+  /** False if the list is at its top. Reading its position instead would force a layout for each key in the search box. */
+  const isScrolled = useRef(false)
   useLayoutEffect(() => {
     setActive(-1)
-    scroller.current?.scrollTo(0, 0)
+    if (isScrolled.current) scroller.current?.scrollTo(0, 0)
+    isScrolled.current = false
     restoredPosition.current = positionFromState(window.history.state)
   }, [q])
   useLayoutEffect(() => {
@@ -69,6 +72,7 @@ export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed,
     if ('load' in to) return onVisibleRows(to.load, to.load)
     restoredPosition.current = undefined
     box.scrollTop = to.top
+    isScrolled.current = true
     setActive(to.row)
     // The search box takes the focus of a new page.
     if (to.row >= 0) box.focus({ preventScroll: true })
@@ -128,6 +132,7 @@ export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed,
     event.preventDefault()
     box.focus({ preventScroll: true })
     setActive(to)
+    isScrolled.current = true
     box.scrollTop = scrollTopToReveal(to, box.scrollTop, box.clientHeight, rowHeight, rowHeight)
   })
 
@@ -148,7 +153,10 @@ export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed,
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
-      onScroll={rowWindow.onScroll}
+      onScroll={() => {
+        isScrolled.current = true
+        rowWindow.onScroll()
+      }}
       onClick={(event) => {
         const mark = (event.target as Element).closest('.mark')
         const hit = mark && hitAt(pages, rowOf(mark))

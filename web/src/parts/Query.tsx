@@ -1,4 +1,4 @@
-import { useMemo } from 'react'
+import { memo, useMemo } from 'react'
 import { characterOffset, tokenize } from '../api/tokens'
 import type { Notice } from '../api/types'
 
@@ -23,8 +23,10 @@ function splitPieces(query: string, notices: Notice[]): Piece[] {
   })
 }
 
+const NO_NOTICES: Notice[] = []
+
 /** A query with syntax highlighting; notices of the server are underlined. */
-export function Query({ text, notices = [] }: { text: string; notices?: Notice[] }) {
+export const Query = memo(function Query({ text, notices = NO_NOTICES }: { text: string; notices?: Notice[] | undefined }) {
   const pieces = useMemo(() => splitPieces(text, notices), [text, notices])
   return (
     <code className="query">
@@ -35,4 +37,4 @@ export function Query({ text, notices = [] }: { text: string; notices?: Notice[]
       ))}
     </code>
   )
-}
+})

@@ -1,12 +1,10 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState, type KeyboardEvent } from 'react'
-import type { Notice, Suggestion } from '../api/types'
+import type { Notice, SearchDone, Suggestion } from '../api/types'
 import { insertSuggestion, useSuggestions } from '../api/useSuggestions'
+import { useTypeAhead } from '../api/useTypeAhead'
 import { useText } from '../text'
 import { isTyping, useKeys } from './keys'
 import { Query } from './Query'
-
-/** Debounce interval before typing starts a search, in milliseconds. */
-const SEARCH_DEBOUNCE_MS = 40
 
 interface SearchBoxProps {
   value: string
@@ -14,12 +12,14 @@ interface SearchBoxProps {
   notices: Notice[]
   /** Previous queries, newest first. */
   recentQueries: string[]
+  /** The end of the last search: a new object or message for each; undefined while a search is running. */
+  outcome: SearchDone | string | undefined
   /** `typing`: the user is still typing. */
   onQuery: (query: string, typing: boolean) => void
 }
 
 /** The search box: text with syntax highlighting and suggestions. `/` focuses it from any view. */
-export function SearchBox({ value, notices, recentQueries, onQuery }: SearchBoxProps) {
+export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: SearchBoxProps) {
   const t = useText()
   const list = useId()
   const [text, setText] = useState(value)
@@ -39,21 +39,24 @@ export function SearchBox({ value, notices, recentQueries, onQuery }: SearchBoxP
     sentQuery.current = value
   }, [value])
 
+  const typeAhead = useTypeAhead<string>((query) => {
+    sentQuery.current = query
+    onQuery(query, true)
+  })
   useEffect(() => {
-    if (text === sentQuery.current) return
-    const timer = setTimeout(() => {
-      // Enter was pressed before the timer fired.
-      if (text === sentQuery.current) return
-      sentQuery.current = text
-      onQuery(text, true)
-    }, SEARCH_DEBOUNCE_MS)
-    return () => clearTimeout(timer)
-  }, [text, onQuery])
+    if (text === sentQuery.current) typeAhead.cancel()
+    else typeAhead.offer(text)
+  }, [text, typeAhead])
+  useEffect(() => {
+    if (outcome !== undefined) typeAhead.settle()
+  }, [outcome, typeAhead])
 
   useLayoutEffect(() => {
     if (cursorAfterInsert.current !== undefined) box.current?.setSelectionRange(cursorAfterInsert.current, cursorAfterInsert.current)
     cursorAfterInsert.current = undefined
-    syncScroll()
+    // In the frame that paints the text, so that no additional layout is forced.
+    const frame = requestAnimationFrame(syncScroll)
+    return () => cancelAnimationFrame(frame)
   }, [text])
 
   useKeys((event) => {
@@ -87,6 +90,7 @@ export function SearchBox({ value, notices, recentQueries, onQuery }: SearchBoxP
   }
 
   const submit = (query: string) => {
+    typeAhead.cancel()
     sentQuery.current = query
     setIsOpen(false)
     setActive(-1)
@@ -128,7 +132,7 @@ export function SearchBox({ value, notices, recentQueries, onQuery }: SearchBoxP
       }}
     >
       <div className="paint" ref={highlight} aria-hidden="true">
-        <Query text={text} notices={text === value ? notices : []} />
+        <Query text={text} notices={text === value ? notices : undefined} />
       </div>
       <input
         ref={box}

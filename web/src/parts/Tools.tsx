@@ -22,9 +22,15 @@ interface ToolsProps {
   /** Changes the query. */
   onQuery: (query: string) => void
   onSaved: () => void
+  /** Selects all results for an action on several. */
+  onSelectAll: () => void
+  /** Maximum number of results that can be selected. */
+  maxSelected: number
 }
 
-export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, onSaved }: ToolsProps) {
+export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, onSaved, onSelectAll, maxSelected }: ToolsProps) {
+  const t = useText()
+  const total = result.done?.total ?? 0
   return (
     <div className="tools">
       <TimeControl q={q} onQuery={onQuery} />
@@ -33,6 +39,11 @@ export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, on
       <SaveSearch q={q} onSaved={onSaved} />
       <Export q={q} result={result} columns={columns} />
       <CopyCommand q={q} />
+      {total > 0 && (
+        <ActionButton disabledReason={total > maxSelected ? t.tooManyToSelect(maxSelected) : undefined} onClick={onSelectAll}>
+          {t.selectAll}
+        </ActionButton>
+      )}
     </div>
   )
 }

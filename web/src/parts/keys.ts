@@ -1,5 +1,27 @@
 // Shortcut keys of the whole page.
-import { useEffect, useRef } from 'react'
+import { useEffect, useLayoutEffect, useRef } from 'react'
+import { currentPrefs } from '../prefs'
+
+/** Shortcut keys that the user can change, by their defaults. */
+export const CHANGEABLE_KEYS = ['/', '?', ':', 'j', 'k', 'g', 'G', 'x', 'l', 'y', 'e', 's', 'L', 'p'] as const
+export type ChangeableKey = (typeof CHANGEABLE_KEYS)[number]
+
+/** The default key of the action that a pressed key has; undefined if its default action has another key. `chosen` has the user's keys by default key. */
+export function defaultKeyOf(pressed: string, chosen: Record<string, string>): string | undefined {
+  const chosenFor = Object.keys(chosen).find((key) => chosen[key] === pressed)
+  if (chosenFor !== undefined) return chosenFor
+  return chosen[pressed] === undefined ? pressed : undefined
+}
+
+/** The event with another key. */
+function withKey(event: KeyboardEvent, key: string): KeyboardEvent {
+  const get = (target: KeyboardEvent, name: string | symbol): unknown => {
+    if (name === 'key') return key
+    const value: unknown = Reflect.get(target, name, target)
+    return typeof value === 'function' ? (value as () => unknown).bind(target) : value
+  }
+  return new Proxy(event, { get })
+}
 
 /** True if an event's target is a text field, also inside the editor's shadow tree. */
 export function isTyping(on: EventTarget | null): boolean {
@@ -7,15 +29,19 @@ export function isTyping(on: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
-/** Calls `on` for each key press in the page, unless a dialog is open. */
+/** Calls `on` for each key press in the page, unless a dialog is open. The user's keys arrive as the default keys of their actions. */
 export function useKeys(on: (event: KeyboardEvent) => void): void {
   const latest = useRef(on)
-  useEffect(() => {
+  // Before the next event: a key that is pressed shortly after another one must not act on the state before it.
+  useLayoutEffect(() => {
     latest.current = on
   })
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
-      if (!document.querySelector('dialog[open]')) latest.current(event)
+      if (document.querySelector('dialog[open]')) return
+      const hasModifier = event.ctrlKey || event.metaKey || event.altKey
+      const key = hasModifier || isTyping(event.target) ? event.key : defaultKeyOf(event.key, currentPrefs().keys)
+      if (key !== undefined) latest.current(key === event.key ? event : withKey(event, key))
     }
     window.addEventListener('keydown', pressed)
     return () => window.removeEventListener('keydown', pressed)

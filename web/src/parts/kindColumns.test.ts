@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../api/types'
-import { onlyKindOf, namesForNarrowScreen, numericColumns, shownColumns } from './kindColumns'
+import { onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns } from './kindColumns'
 
 it.each([
   ['kind:pod', 'Pod'],
@@ -29,6 +29,14 @@ it('a kind that is not in the table has its printed columns', () => {
   const hits = [hit({ columns: { 'print:Name': 'web', 'print:Issuer': 'acme', 'print:Age': '3d' } })]
   expect(shownColumns(undefined, 'certificate', hits, false)).toEqual(['cluster', 'namespace', 'name', 'print:Issuer'])
 })
+
+it.each([
+  { chosen: undefined, kind: 'Pod', requested: [] },
+  { chosen: undefined, kind: 'Service', requested: ['print:*'] },
+  { chosen: undefined, kind: 'certificate', requested: ['print:*'] },
+  { chosen: undefined, kind: undefined, requested: [] },
+  { chosen: ['name', 'print:IP', 'label:app'], kind: 'Pod', requested: ['label:app', 'print:IP'] },
+])('columns requested for $kind with $chosen', ({ chosen, kind, requested }) => expect(requestedColumnNames(chosen, kind)).toEqual(requested))
 
 it('name and status are the first columns on a narrow screen', () => {
   expect(namesForNarrowScreen(['cluster', 'namespace', 'name', 'status'])).toEqual(['name', 'status', 'cluster', 'namespace'])

@@ -48,6 +48,16 @@ export function defaultColumnNames(kind: string | undefined, hits: readonly Hit[
   return [...NAME_COLUMNS, 'status', 'ready', ...printed.slice(0, MAX_PRINTED_COLUMNS), 'created', 'matched']
 }
 
+/**
+ * Columns that are requested with a query's hits. For a kind without chosen columns, the server computes all printed columns if some of them
+ * may be shown: of a kind that is not in the table, which ones depends on their values.
+ */
+export function requestedColumnNames(chosenNames: readonly string[] | undefined, kind: string | undefined): string[] {
+  if (chosenNames) return findColumns(chosenNames).map(({ name }) => name).filter(isRequestedColumn).sort()
+  if (kind === undefined) return []
+  return COLUMNS_BY_KIND[kind]?.some(isRequestedColumn) === false ? [] : ['print:*']
+}
+
 /** Column names for a narrow screen: name, status and readiness first. */
 export function namesForNarrowScreen(names: readonly string[]): string[] {
   const first = ['name', 'status', 'ready'].filter((name) => names.includes(name))

@@ -1,5 +1,7 @@
 // All texts of the UI; `zh-CN.ts` has them in Chinese. Terms of Kubernetes and of the query language are not translated.
 
+import type { ChangeableKey } from '../parts/keys'
+
 export const en = {
   locale: 'en',
   skip: 'Skip to content',
@@ -29,6 +31,7 @@ export const en = {
   close: 'Close',
   cancel: 'Cancel',
   controlPlane: 'control plane',
+  readOnlyCluster: 'It is marked as read-only: the UI offers no changes in it.',
 
   searchAll: 'Search all clusters',
   suggestions: 'Suggestions',
@@ -117,6 +120,8 @@ export const en = {
   exportCsv: 'These columns (CSV)',
   exportFailed: (why: string) => `The export failed: ${why}`,
   nothingToExport: 'No results to export.',
+  selectAll: 'Select all',
+  tooManyToSelect: (most: number) => `At most ${most} results can be selected.`,
   copyCommand: 'Copy as command',
   copied: 'Copied',
   noClipboard: 'The clipboard is available only over HTTPS.',
@@ -183,6 +188,23 @@ export const en = {
     ['Alt-click', 'on a facet excludes its value'],
     ['?', 'this list'],
   ] as [string, string][],
+  changeKeys: 'Change keys',
+  keyNames: {
+    '/': 'search box',
+    '?': 'this list',
+    ':': 'commands',
+    j: 'next result',
+    k: 'previous result',
+    g: 'first result',
+    G: 'last result',
+    x: 'select the result',
+    l: 'logs',
+    y: 'YAML',
+    e: 'edit',
+    s: 'scale',
+    L: 'live',
+    p: 'pause',
+  } satisfies Record<ChangeableKey, string>,
   languageTable: [
     ['nginx web-0', 'both words'],
     ['kind:pod,deploy', 'either value'],
@@ -198,7 +220,6 @@ export const en = {
     ['sort:-restarts', 'order'],
   ] as [string, string][],
 
-  signingIn: 'Signing in…',
   signedOut: 'You are signed out.',
   signOutOf: (provider: string) => `Sign out of ${provider}, too`,
   identityProvider: 'the identity provider',

@@ -1,9 +1,10 @@
 // Actions on several hits: a dry run of each in its cluster, then, after a confirmation, the action itself.
 import { useEffect, useRef, useState } from 'react'
-import { CONTROL_PLANE, type ObjectRef } from '../api/client'
+import type { ObjectRef } from '../api/client'
+import { readClusterNotes, type ClusterNotes } from '../api/clusterNotes'
 import { mapConcurrently } from '../api/concurrency'
 import { keyOf } from '../api/pages'
-import type { Hit } from '../api/types'
+import type { Hit, KubeObject } from '../api/types'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { ActionButton } from '../parts/ActionButton'
@@ -11,15 +12,17 @@ import { Modal } from '../parts/Modal'
 import { Pill } from '../parts/Pill'
 import type { Tone } from '../parts/status'
 import { Table } from '../parts/Table'
+import { parseYaml } from '../parts/yaml'
 import { useTextOf } from '../text'
 import { bulkText, type BulkAction } from '../text/bulk'
 import { objectText as texts } from '../text/object'
+import { copiesOfTemplates, MAX_OBJECTS } from './bulkSelection'
 import { describeError } from './object/explain'
 import { canRestart } from './object/facts'
 import { deleteObject, restartObject, type WriteMode } from './object/objects'
+import { isManaged } from './object/Overview'
 
-/** Maximum number of objects per action, and of concurrent requests. */
-const MAX_OBJECTS = 100
+/** Maximum number of concurrent requests. */
 const MAX_CONCURRENT_REQUESTS = 4
 
 export type MarkedHits = ReadonlyMap<string, Hit>
@@ -61,8 +64,8 @@ export function Bulk({ marked, onClear }: BulkProps) {
   )
 }
 
-type State = { status: 'checking' | 'accepted' | 'waiting' | 'running' | 'done' | 'notStarted' } | { status: 'refused'; reason: string }
-const TONES: Record<State['status'], Tone> = { checking: 'busy', accepted: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
+type State = { status: 'checking' | 'accepted' | 'covered' | 'waiting' | 'running' | 'done' | 'notStarted' } | { status: 'refused'; reason: string }
+const TONES: Record<State['status'], Tone> = { checking: 'busy', accepted: 'idle', covered: 'idle', waiting: 'idle', running: 'busy', done: 'good', notStarted: 'warn', refused: 'bad' }
 type Phase = 'checking' | 'checked' | 'running' | 'stopping' | 'stopped' | 'done'
 
 const run = (action: BulkAction, ref: ObjectRef, uid: string | undefined, mode: WriteMode) =>
@@ -76,6 +79,9 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
   const [phase, setPhase] = useState<Phase>('checking')
   /** True after stopping or closing: no further request is sent. Requests in progress are not cancelled, because their effect would be unknown. */
   const stopped = useRef(false)
+  /** Keys of hits that the dry run accepted, and of the propagated copies among them. */
+  const acceptedKeys = useRef(new Set<string>())
+  const copies = useRef(new Set<string>())
   const stateOf = (hit: Hit): State => states.get(keyOf(hit)) ?? { status: 'checking' }
   const setStateOf = (hit: Hit, state: State) => setStates((before) => new Map(before).set(keyOf(hit), state))
   /** Sends a request for each hit. The results are true for requests that were sent, false for those after the action was stopped. */
@@ -87,7 +93,9 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
       }
       setStateOf(hit, { status: mode === 'real' ? 'running' : 'checking' })
       try {
-        await run(action, hit, hit.uid, mode)
+        const { text } = await run(action, hit, hit.uid, mode)
+        acceptedKeys.current.add(keyOf(hit))
+        if (action === 'restart' && isManaged(hit, parseYaml(text).value as KubeObject)) copies.current.add(keyOf(hit))
         setStateOf(hit, { status: mode === 'real' ? 'done' : 'accepted' })
       } catch (error) {
         setStateOf(hit, { status: 'refused', reason: describeError(error, hit.cluster, object) })
@@ -97,7 +105,19 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
 
   useEffect(() => {
     stopped.current = false
-    void send(hits, 'dry-run').then(() => !stopped.current && setPhase('checked'))
+    const check = async () => {
+      // Without an answer, the clusters' own permissions decide.
+      const notes = await readClusterNotes().catch(() => new Map<string, ClusterNotes>())
+      const isReadOnly = ({ cluster }: Hit) => notes.get(cluster)?.isReadOnly === true
+      for (const hit of hits.filter(isReadOnly)) setStateOf(hit, { status: 'refused', reason: t.readOnly })
+      await send(hits.filter((hit) => !isReadOnly(hit)), 'dry-run')
+      if (stopped.current) return
+      // The rollout of a template replaces the pods of its copies, whose own changes would be reverted.
+      const acceptedHits = hits.filter((hit) => acceptedKeys.current.has(keyOf(hit)))
+      for (const copy of copiesOfTemplates(acceptedHits, (key) => copies.current.has(key))) setStateOf(copy, { status: 'covered' })
+      setPhase('checked')
+    }
+    void check()
     return () => {
       stopped.current = true
     }
@@ -122,7 +142,7 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
     // Escape stops a running action; the dialog stays open and shows the results.
     <Modal label={label} className="wide" onClose={() => (isStarted ? stop() : onClose(phase === 'done'))}>
       <h2>{label}</h2>
-      {action === 'restart' && hits.some(({ cluster }) => cluster !== CONTROL_PLANE) && <p className="notice">{t.copies}</p>}
+      {accepted.some((hit) => copies.current.has(keyOf(hit))) && <p className="notice">{t.copies}</p>}
       <Table label={label} headers={t.heads}>
         {hits.map((hit) => {
           const state = stateOf(hit)
@@ -153,19 +173,25 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
           {t.stop}
         </ActionButton>
       ) : (
-        <p className="tools">
+        <form
+          className="tools"
+          onSubmit={(event) => {
+            event.preventDefault()
+            if (why === undefined) start()
+          }}
+        >
           {accepted.length > 1 && (
             <label>
               {t.typeCount(accepted.length)} <input type="text" inputMode="numeric" size={6} autoComplete="off" value={typedCount} onChange={(event) => setTypedCount(event.target.value)} />
             </label>
           )}
-          <ActionButton disabledReason={why} className={action === 'delete' ? 'danger' : 'primary'} onClick={start}>
+          <ActionButton type="submit" disabledReason={why} className={action === 'delete' ? 'danger' : 'primary'}>
             {t.run[action]}
           </ActionButton>
           <button type="button" onClick={() => onClose(false)}>
             {t.cancel}
           </button>
-        </p>
+        </form>
       )}
     </Modal>
   )

@@ -1,14 +1,15 @@
 // Command palette (⌘K): short commands as in k9s, queries, saved searches, views, clusters and objects.
-import { useEffect, useId, useState, type KeyboardEvent } from 'react'
+import { useId, useState, type KeyboardEvent } from 'react'
 import { useLocation } from 'wouter'
 import { clusterAddress, objectAddress, readSearch, searchAddress } from '../api/address'
-import { CONTROL_PLANE, getJson } from '../api/client'
+import { CONTROL_PLANE } from '../api/client'
 import { keyOf } from '../api/pages'
 import { useSavedSearches } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
 import type { Hit } from '../api/types'
 import { API } from '../api/useSearch'
 import { useSuggestions } from '../api/useSuggestions'
+import { useTypedRequest } from '../api/useTypeAhead'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { Modal } from '../parts/Modal'
@@ -133,29 +134,16 @@ function ObjectName({ entry: { text, kind } }: { entry: Entry }) {
   )
 }
 
-/** Maximum number of objects that are offered, and the debounce interval of their search. */
+/** Maximum number of objects that are offered. */
 const MAX_OBJECTS = 6
-const SEARCH_DEBOUNCE_MS = 150
+const NO_HITS: Hit[] = []
 
-/** The first hits of a query while it is typed; empty on an error, since the other entries are still offered. */
+/** The first hits of a query while it is typed; empty until they arrive, and on an error, since the other entries are still offered. */
 function useMatchingObjects(q: string, enabled: boolean): Hit[] {
-  const [hits, setHits] = useState<Hit[]>([])
-  useEffect(() => {
-    setHits([])
-    if (!enabled) return
-    const abort = new AbortController()
-    const timer = setTimeout(() => {
-      getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_OBJECTS}&facets=&q=${encodeURIComponent(q)}`, abort.signal).then(
-        ({ hits }) => setHits(hits),
-        () => undefined,
-      )
-    }, SEARCH_DEBOUNCE_MS)
-    return () => {
-      clearTimeout(timer)
-      abort.abort()
-    }
-  }, [q, enabled])
-  return hits
+  const path = enabled ? `${API}/query?limit=${MAX_OBJECTS}&facets=&q=${encodeURIComponent(q)}` : undefined
+  const response = useTypedRequest<{ hits: Hit[] }>(path)
+  // Enter must not open a hit of the previous text.
+  return response && response.path === path ? response.body.hits : NO_HITS
 }
 
 function useEntries(text: string, onKeys: () => void): Entry[] {

@@ -9,6 +9,7 @@ import type { KubeObject } from '../api/types'
 import { useOnConnectionRestored } from '../api/useConnection'
 import { useCanI } from '../api/useCanI'
 import { ActionButton } from '../parts/ActionButton'
+import { ClusterNotice } from '../parts/ClusterNotice'
 import { useCopied } from '../parts/flash'
 import { Popover } from '../parts/Popover'
 import { Skeleton } from '../parts/Skeleton'
@@ -34,6 +35,7 @@ import { shownTab, tabsOf } from './object/tabs'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
+const PlacementSummary = lazy(() => import('./propagation/PlacementSummary').then((part) => ({ default: part.PlacementSummary })))
 const Why = lazy(() => import('./propagation/Why').then((part) => ({ default: part.Why })))
 const Topology = lazy(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
 const Drift = lazy(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
@@ -92,6 +94,7 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
   const hasHistory = isDeleted || object.error instanceof TimeoutError || (object.error instanceof ApiError && object.error.code >= 500)
   return (
     <article className="resource">
+      <ClusterNotice cluster={cluster} />
       <header>
         <div className="what">
           <Header objectRef={ref} object={object.data} kind={kind} isPropagated={placement.length > 0} tab={tab} />
@@ -100,7 +103,7 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
           {object.data && !isDeleted && <Actions objectRef={ref} object={object.data} />}
           {object.data && !isDeleted && <AccessLink objectRef={ref} />}
           {object.data && placement.length > 0 && <PreviewLinks objectRef={ref} kind={kind} />}
-          <Commands list={commandsFor(ref, tab, commandContext)} />
+          <Commands name={name} list={commandsFor(ref, tab, commandContext)} />
         </div>
       </header>
       <nav className="tabs" aria-label={t.objectViews}>
@@ -162,6 +165,9 @@ interface TabContentProps {
   onReveal: (revealed: boolean) => void
 }
 
+/** The template of a propagated object: it has the same name in the control plane. */
+const templateOf = ({ apiVersion, resource, namespace, name }: ObjectRef) => ({ apiVersion, resource, namespace, name })
+
 /** Tabs that need the object itself. */
 function TabContent({ tab, objectRef, object, q, isPod, isAllowed, revealed, onReveal }: TabContentProps) {
   const t = useTextOf(texts)
@@ -169,6 +175,11 @@ function TabContent({ tab, objectRef, object, q, isPod, isAllowed, revealed, onR
     return (
       <>
         <Failures objectRef={objectRef} object={object} />
+        {placementTabs(objectRef, object).includes('topology') && (
+          <Suspense fallback={null}>
+            <PlacementSummary template={templateOf(objectRef)} />
+          </Suspense>
+        )}
         <Overview objectRef={objectRef} object={object} />
       </>
     )
@@ -201,18 +212,18 @@ function PreviewLinks({ objectRef: { apiVersion, namespace, name }, kind }: { ob
   )
 }
 
-/** Terminal commands for the shown tab. */
-function Commands({ list }: { list: Command[] }) {
+/** Terminal commands for the shown tab, and the name of the object. */
+function Commands({ name, list }: { name: string; list: Command[] }) {
   const t = useTextOf(texts)
   const [copied, copy] = useCopied()
   return (
     <Popover label={t.asCommand}>
       {() =>
-        list.map(({ tool, text }) => (
-          <div key={text} className="command">
+        [...list.map(({ tool, text }) => ({ text, label: t.copyAs(tool) })), { text: name, label: t.copyName }].map(({ text, label }) => (
+          <div key={`${label} ${text}`} className="command">
             <code>{text}</code>
-            <ActionButton aria-label={t.copyAs(tool)} disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
-              {copied === text ? t.copied : t.copyAs(tool)}
+            <ActionButton aria-label={label} disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(text)}>
+              {copied === text ? t.copied : label}
             </ActionButton>
           </div>
         ))

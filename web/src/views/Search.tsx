@@ -7,8 +7,8 @@ import { useSavedSearches } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
-import { findColumns, isRequestedColumn, isKindSpecific, type Column } from '../parts/columns'
-import { onlyKindOf, numericColumns, shownColumns } from '../parts/kindColumns'
+import { findColumns, isKindSpecific, type Column } from '../parts/columns'
+import { onlyKindOf, numericColumns, requestedColumnNames, shownColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
@@ -20,13 +20,16 @@ import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
 import { currentPrefs, addRecentQuery, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
 import type { MarkedHits } from './Bulk'
+import { loadedHits, MAX_OBJECTS } from './bulkSelection'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
 const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
 const Preview = lazy(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
 const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
-const Home = lazy(() => import('./home/Home').then((view) => ({ default: view.Home })))
+/** Loads the content of the start page. */
+export const loadHome = () => import('./home/Home').then((view) => ({ default: view.Home }))
+const Home = lazy(loadHome)
 
 /** The search page: the box, and below it the start page or the results. */
 export function Search() {
@@ -44,9 +47,7 @@ export function Search() {
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
   const kind = onlyKindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  // All printed columns of a kind are requested, because which of them are shown depends on their values.
-  const requestedColumns = chosen ? findColumns(chosen).map(({ name }) => name).filter(isRequestedColumn) : kind === undefined ? [] : ['print:*']
-  const result = useSearch(isHome ? undefined : q, following, requestedColumns.sort().join())
+  const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind).join())
   const visibleColumns = useColumns(chosen, kind, result)
 
   // Rounded to ten seconds, so that rows are not rendered again with each result.
@@ -87,7 +88,7 @@ export function Search() {
           {t.skipToResults}
         </a>
       )}
-      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={prefs.asked[user] ?? []} onQuery={runQuery} />
+      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={prefs.asked[user] ?? []} outcome={result.done ?? result.error} onQuery={runQuery} />
       {isHome ? (
         <>
           <Suspense fallback={<Skeleton />}>
@@ -115,6 +116,8 @@ export function Search() {
               }}
               onQuery={setQuery}
               onSaved={saved.reload}
+              onSelectAll={() => setMarked(loadedHits(result.pages))}
+              maxSelected={MAX_OBJECTS}
             />
           </div>
           <GroupCounts result={result} q={q} />
@@ -162,6 +165,7 @@ export function Search() {
 }
 
 const NO_HITS: MarkedHits = new Map()
+const NO_PAGE: Hit[] = []
 
 /** Marks or unmarks a hit. */
 function toggleMark(before: MarkedHits, hit: Hit): MarkedHits {
@@ -172,9 +176,13 @@ function toggleMark(before: MarkedHits, hit: Hit): MarkedHits {
 
 /** The columns of the result. The array keeps its identity while the columns do not change. */
 function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
-  const hits = pages.pages[0]?.hits ?? []
-  const names = shownColumns(chosen, kind, hits, useIsNarrowScreen())
-  const numeric = numericColumns(names, hits)
+  const hits = pages.pages[0]?.hits ?? NO_PAGE
+  const isNarrow = useIsNarrowScreen()
+  // Checks up to 200 hits, and the page is rendered for each key.
+  const [names, numeric] = useMemo(() => {
+    const shown = shownColumns(chosen, kind, hits, isNarrow)
+    return [shown, numericColumns(shown, hits)] as const
+  }, [chosen?.join(), kind, hits, isNarrow])
   return useMemo(() => findColumns(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
 }
 

@@ -107,7 +107,8 @@ export function SessionGate({ children }: { children: ReactNode }) {
       />
     )
   }
-  if (!isFormShown) return <p className="empty">{t.signingIn}</p>
+  // The page shows the outline of its HTML until the session is known.
+  if (!isFormShown) return null
   return (
     <main className="signin">
       <h1>Crowsnest</h1>

@@ -1,5 +1,5 @@
 // Histogram of a query's hits over time. Dragging, or arrow keys with Shift, select a range.
-import { useEffect, useId, useState, type KeyboardEvent, type PointerEvent } from 'react'
+import { memo, useEffect, useId, useState, type KeyboardEvent, type PointerEvent } from 'react'
 import { mapConcurrently } from '../../api/concurrency'
 import { countObjects } from '../../api/kube'
 import { QueryProvider, usePolledQuery } from '../polledQuery'
@@ -22,7 +22,7 @@ interface HistogramProps {
   onQuery: (query: string) => void
 }
 
-export function Histogram(props: HistogramProps) {
+export const Histogram = memo(function Histogram(props: HistogramProps) {
   const [debouncedQuery, setDebouncedQuery] = useState<string>()
   useEffect(() => {
     const timer = setTimeout(() => setDebouncedQuery(props.q), DEBOUNCE_MS)
@@ -37,7 +37,7 @@ export function Histogram(props: HistogramProps) {
       )}
     </div>
   )
-}
+})
 
 interface Bar extends Range {
   count: number
@@ -47,11 +47,11 @@ function readCounts(q: string, buckets: readonly Range[], signal: AbortSignal): 
   return mapConcurrently(buckets, MAX_CONCURRENT_REQUESTS, async (bucket) => ({ ...bucket, count: (await countObjects(queryForBucket(q, bucket), [], signal)).total }))
 }
 
-function QueryBars({ q, onQuery }: HistogramProps) {
+const QueryBars = memo(function QueryBars({ q, onQuery }: HistogramProps) {
   const range = histogramRange(q, Date.now() / 1000)
   const bars = usePolledQuery(['over time', q, range.from], (signal) => readCounts(q, splitRange(range), signal), COUNT_INTERVAL_MS)
   return bars.data ? <Bars bars={bars.data} onChoose={(chosen) => onQuery(queryForRange(q, chosen))} /> : null
-}
+})
 
 interface Brush {
   anchor: number

@@ -109,7 +109,7 @@ function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 }
         ))}
       {grants.length === 0 && <p className="empty">{t.noGrants}</p>}
       {grants.length > 0 && (
-        <Table label={t.grants} headers={t.grantHeads}>
+        <Table label={t.grants} headers={t.grantHeaders}>
           {grants.map(({ cluster, subject, namespace, binding, role }, nth) => (
             <tr key={nth}>
               <td>

@@ -1,16 +1,19 @@
 // Page of one cluster: health, capacity, pending objects, and actions.
+import { useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { TAINT_EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
 import { countObjects, getObject, patchObject } from '../../api/kube'
+import { totalUsage } from '../../api/nodeMetrics'
 import type { ClusterStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { useCanI } from '../../api/useCanI'
 import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
+import { ClusterNotice } from '../../parts/ClusterNotice'
 import { ActionButton } from '../../parts/ActionButton'
 import { FormDialog } from '../../parts/FormDialog'
 import { formatNumber, formatAgeSince } from '../../parts/format'
@@ -24,6 +27,7 @@ import { fleetText, type FleetText } from '../../text/fleet'
 import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeHeatmap } from './NodeHeatmap'
+import { useNodeMetrics } from './useNodeMetrics'
 import { NodeTable } from './Nodes'
 import { DataAge } from './DataAge'
 
@@ -55,6 +59,7 @@ export function ClusterPage({ name }: { name: string }) {
       <h1>
         <ClusterName name={name} />
       </h1>
+      <ClusterNotice cluster={name} />
       {fleet && !status && !cluster.data && <p role="alert">{t.unknownCluster(name)}</p>}
       {isHidden && <ErrorMessage error={cluster.error} />}
       <StatusSummary status={status} cluster={cluster.data} />
@@ -62,7 +67,7 @@ export function ClusterPage({ name }: { name: string }) {
       {cluster.data && <ClusterDetails cluster={cluster.data} />}
       <PendingCounts name={name} />
       <h2>{t.nodes}</h2>
-      <NodeHeatmap cluster={name} />
+      <NodeHeatmap name={name} cluster={cluster.data} />
       <NodeTable q={`cluster:${name}`} />
       <h2>{t.recentEvents}</h2>
       <p>
@@ -97,6 +102,7 @@ function StatusSummary({ status, cluster }: { status: ClusterStatus | undefined;
 function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | undefined; onDone: () => void }) {
   const t = useTextOf(fleetText)
   const [, navigate] = useLocation()
+  const client = useQueryClient()
   const [openDialog, setOpenDialog] = useState<'cordon' | 'taints'>()
   const [failure, setFailure] = useState<{ error?: unknown; text?: string }>({})
   const attributes = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
@@ -128,6 +134,9 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
       )}
       {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <ActionButton disabledReason={t.mayNotDelete(name)}>{t.unjoin}</ActionButton>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
+      <button type="button" onClick={() => void client.invalidateQueries()}>
+        {t.refresh}
+      </button>
       <ErrorMessage error={failure.error} />
       {failure.text !== undefined && <p role="alert">{failure.text}</p>}
       {openDialog === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setOpenDialog(undefined)} />}
@@ -231,7 +240,7 @@ function ClusterDetails({ cluster }: { cluster: Cluster }) {
   return (
     <>
       <h2>{t.conditions}</h2>
-      <Table label={t.conditions} headers={t.conditionHeads}>
+      <Table label={t.conditions} headers={t.conditionHeaders}>
         {(status?.conditions ?? []).map((condition) => (
           <tr key={condition.type} data-condition={condition.type}>
             <th scope="row">{condition.type}</th>
@@ -248,7 +257,7 @@ function ClusterDetails({ cluster }: { cluster: Cluster }) {
       {(spec.taints ?? []).length === 0 ? (
         <p className="empty">{t.noTaints}</p>
       ) : (
-        <Table label={t.taints} headers={t.taintHeads}>
+        <Table label={t.taints} headers={t.taintHeaders}>
           {(spec.taints ?? []).map(({ key, value, effect, timeAdded }) => (
             <tr key={`${key}:${effect}`}>
               <th scope="row">
@@ -273,19 +282,22 @@ function Capacity({ cluster }: { cluster: Cluster }) {
   const t = useTextOf(fleetText)
   const { allocatable = {}, allocated = {}, allocating = {} } = cluster.status?.resourceSummary ?? {}
   const resources = Object.keys(allocatable).filter((resource) => parseQuantity(allocatable[resource]) > 0)
+  const metrics = useNodeMetrics(cluster)
+  const { capacityHeaders: heads } = t
   if (resources.length === 0) return null
   return (
     <>
       <h2>{t.capacity}</h2>
-      <Table label={t.capacity} headers={t.capacityHeads}>
+      <Table label={t.capacity} headers={[heads.resource, heads.requested, ...(metrics ? [heads.used] : []), heads.pending]}>
         {resources.map((resource) => {
           const [used, total, pending] = [allocated, allocatable, allocating].map((quantities) => parseQuantity(quantities[resource])) as [number, number, number]
+          const measured = metrics && totalUsage(metrics, resource)
+          const bar = (label: string, amount: number) => <Bar label={label} used={amount} total={total} text={t.usedOf(formatQuantity(resource, amount), formatQuantity(resource, total))} />
           return (
             <tr key={resource}>
               <th scope="row">{resource}</th>
-              <td>
-                <Bar label={resource} used={used} total={total} text={t.usedOf(formatQuantity(resource, used), formatQuantity(resource, total))} />
-              </td>
+              <td>{bar(resource, used)}</td>
+              {metrics && <td>{measured !== undefined && bar(t.usedResource(resource), measured)}</td>}
               <td>{pending > 0 ? formatQuantity(resource, pending) : ''}</td>
             </tr>
           )
@@ -305,7 +317,7 @@ function Models({ cluster }: { cluster: Cluster }) {
       {models.length === 0 ? (
         <p className="empty">{t.noModels}</p>
       ) : (
-        <Table label={t.models} headers={t.modelHeads}>
+        <Table label={t.models} headers={t.modelHeaders}>
           {models.map(({ grade, ranges }) => (
             <tr key={grade}>
               <th scope="row">{grade}</th>

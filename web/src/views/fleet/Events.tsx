@@ -166,7 +166,7 @@ function Histogram({ query, span, live, onChoose, selectedFrom }: { query: strin
             </p>
             <details>
               <summary>{commonText.asTable}</summary>
-              <Table label={t.histogram(sum('warnings'), sum('others'))} headers={t.histogramHeads}>
+              <Table label={t.histogram(sum('warnings'), sum('others'))} headers={t.histogramHeaders}>
                 {bars.map((bar) => (
                   <tr key={bar.from}>
                     <th scope="row">
@@ -239,7 +239,7 @@ export function EventTable({ q, live, limit = MAX_EVENTS }: { q: string; live: b
               {events.length < total && `${t.firstEvents(events.length, total)} `}
               <Link href={searchAddress({ q })}>{t.asQuery}</Link>
             </p>
-            <Table label={t.events} headers={t.eventHeads}>
+            <Table label={t.events} headers={t.eventHeaders}>
               {events.map((event) => (
                 <EventRow key={`${clusterOf(event)}/${event.metadata.namespace}/${event.metadata.name}`} event={event} />
               ))}

@@ -77,7 +77,7 @@ function Problems() {
         {(problems) => {
           if (problems.length === 0) return <p className="empty">{t.noProblems}</p>
           return (
-            <Table label={t.problems} headers={t.problemHeads}>
+            <Table label={t.problems} headers={t.problemHeaders}>
               {problems.map(({ name, q, result }) => (
                 <tr key={name} data-problem={name}>
                   <th scope="row">
@@ -110,7 +110,7 @@ function TopClusters({ q, values }: { q: string; values: FacetValue[] }) {
 function Clusters({ statuses, clusters }: { statuses: ClusterStatus[]; clusters: Map<string, ClusterSummary> }) {
   const t = useTextOf(fleetText)
   return (
-    <Table label={t.clusters} headers={t.clusterHeads}>
+    <Table label={t.clusters} headers={t.clusterHeaders}>
       {statuses.map((status) => (
         <ClusterRow key={status.name} status={status} cluster={clusters.get(status.name)} />
       ))}

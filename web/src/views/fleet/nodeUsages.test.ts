@@ -3,21 +3,20 @@ import type { Node } from '../../api/karmada'
 import { usageLevelOf } from '../../parts/usage'
 import { nodeUsages } from './nodeUsages'
 
-const node = (name: string, pods: string | undefined): Node => ({ apiVersion: 'v1', kind: 'Node', metadata: { name }, status: pods === undefined ? {} : { allocatable: { pods } } })
+const node = (name: string, pods: string | undefined): Node => ({ apiVersion: 'v1', kind: 'Node', metadata: { name }, status: pods === undefined ? {} : { allocatable: { pods, memory: '4Gi' } } })
 
 test('nodes are sorted by usage; nodes without allocatable pods are omitted', () => {
   const nodes = [node('a', '110'), node('b', '100'), node('c', undefined), node('d', '10')]
-  const counts = [
-    { value: 'a', count: 11 },
-    { value: 'b', count: 90 },
-    { value: 'd', count: 7 },
-    { value: 'gone', count: 3 },
-  ]
-  expect(nodeUsages(nodes, counts)).toEqual([
-    { node: 'b', pods: 90, capacity: 100, percent: 90, level: 'full' },
-    { node: 'd', pods: 7, capacity: 10, percent: 70, level: 'high' },
-    { node: 'a', pods: 11, capacity: 110, percent: 10, level: undefined },
+  const counts = new Map([['a', 11], ['b', 90], ['d', 7], ['gone', 3]])
+  expect(nodeUsages(nodes, 'pods', counts)).toEqual([
+    { node: 'b', used: 90, allocatable: 100, percent: 90, level: 'full' },
+    { node: 'd', used: 7, allocatable: 10, percent: 70, level: 'high' },
+    { node: 'a', used: 11, allocatable: 110, percent: 10, level: undefined },
   ])
+})
+
+test('quantities are compared in base units', () => {
+  expect(nodeUsages([node('a', '110')], 'memory', new Map([['a', 2 ** 31]]))).toEqual([{ node: 'a', used: 2 ** 31, allocatable: 2 ** 32, percent: 50, level: undefined }])
 })
 
 test.each([

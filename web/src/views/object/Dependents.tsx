@@ -7,7 +7,7 @@ import { API } from '../../api/useSearch'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { reachedGraph, reachedRows, type BlastRadius, type Side } from './reached'
+import { toGraph, toTableRows, type BlastRadius, type Side } from './reached'
 import { describeError } from './explain'
 import { NodeCells } from './NodeCells'
 import type { Graph } from './layout'
@@ -28,7 +28,7 @@ export function Dependents({ objectRef, side, drawGraph }: Properties) {
     queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${objectParameters(objectRef)}&dependencies=${side === 'dependencies'}`, signal),
     refetchInterval: 30_000,
   })
-  const rows = blastRadius.data ? reachedRows(blastRadius.data) : []
+  const rows = blastRadius.data ? toTableRows(blastRadius.data) : []
   return (
     <>
       {viewErrorOf(blastRadius.error) !== undefined && <p role="alert">{describeError(blastRadius.error, objectRef.cluster, t)}</p>}
@@ -38,7 +38,7 @@ export function Dependents({ objectRef, side, drawGraph }: Properties) {
           {notice}
         </p>
       ))}
-      {blastRadius.data && rows.length > 0 && drawGraph?.(reachedGraph(blastRadius.data))}
+      {blastRadius.data && rows.length > 0 && drawGraph?.(toGraph(blastRadius.data))}
       {rows.length > 0 && !drawGraph && (
         <Table caption label={t.sides[side]} headers={t.dependentColumns}>
           {rows.map(({ node, distance, type, via, from }) => (

@@ -112,7 +112,7 @@ function WorkloadFailures({ q }: { q: string }) {
       <p>
         <Link href={searchAddress({ q })}>{t.failingPods(total)}</Link>
       </p>
-      <Table label={t.failures} headers={t.failingHeads}>
+      <Table label={t.failures} headers={t.failingHeaders}>
         {hits.map((hit) => (
           <tr key={`${hit.cluster}/${hit.name}`}>
             <th scope="row">

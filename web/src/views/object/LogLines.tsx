@@ -11,6 +11,7 @@ import { objectText as texts } from '../../text/object'
 import { evenGrid, scrollTopToReveal, ROW_HEIGHT, countRows, unevenGrid, visibleLines } from './grid'
 import { splitByText, levelOf } from './level'
 import { lineIdOf, type LogLine, type LogSource, type LogBuffer } from './logBuffer'
+import { countRepeats, shownLine } from './repeats'
 import { volumeBars } from './volume'
 
 /** Maximum number of characters shown in a row; a selected line is shown in full. */
@@ -29,6 +30,8 @@ interface LinesProps {
   timestamps: boolean
   /** Wraps long lines. */
   wrap: boolean
+  /** Shows consecutive lines of a source with the same text as one. */
+  mergesRepeats: boolean
   /** Text to highlight. */
   mark: string | undefined
   onChoose: (name: string | undefined) => void
@@ -37,7 +40,7 @@ interface LinesProps {
 }
 
 /** The visible lines. If scrolled to the end, the view follows new lines; otherwise it keeps its position. */
-export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosenLineId, timestamps, wrap, mark, onChoose, onContext }: LinesProps) {
+export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosenLineId, timestamps, wrap, mergesRepeats, mark, onChoose, onContext }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
   const [viewport, setViewport] = useState({ top: 0, height: 600 })
@@ -49,7 +52,8 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
   /** The first visible line and the scroll offset within it. It keeps the position when lines above it are dropped, inserted or wrapped. */
   const anchor = useRef<{ line: LogLine; from: number }>(undefined)
   const columns = useColumns(box, wrap, timestamps)
-  const grid = useMemo(() => (columns === undefined ? evenGrid(buffer.length) : unevenGrid(countRowsOfLines(buffer, columns))), [buffer, bufferVersion, buffer.length, columns])
+  const repeats = useMemo(() => (mergesRepeats ? countRepeats(buffer) : undefined), [buffer, bufferVersion, buffer.length, mergesRepeats])
+  const grid = useMemo(() => (columns === undefined && !repeats ? evenGrid(buffer.length) : unevenGrid(countRowsOfLines(buffer, columns, repeats))), [buffer, bufferVersion, buffer.length, columns, repeats])
   const soughtLineId = useRef(linkedLineId)
   const selected = useMemo(() => (chosenLineId === undefined ? undefined : buffer.findLast((line) => lineIdOf(line) === chosenLineId)), [chosenLineId, buffer, bufferVersion])
 
@@ -80,13 +84,14 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
   }, [bufferVersion, buffer, grid])
 
   const { first, last } = visibleLines(grid, viewport.top, viewport.height)
-  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => buffer.at(first + nth)).filter((line) => line !== undefined)
+  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, offset) => ({ line: buffer.at(first + offset), nth: first + offset })).flatMap(({ line, nth }) => (line === undefined || repeats?.[nth] === 0 ? [] : [{ line, nth }]))
   const handleKey = (event: KeyboardEvent) => {
     const element = box.current
     if (!element || event.ctrlKey || event.metaKey || event.altKey) return
     if (event.key === 'Escape') return onChoose(undefined)
     const now = selected ? buffer.indexOf(selected) : buffer.length
-    const to = rowAfterKey(event.key, now, buffer.length, Math.max(1, Math.floor(element.clientHeight / ROW_HEIGHT) - 2))
+    const after = rowAfterKey(event.key, now, buffer.length, Math.max(1, Math.floor(element.clientHeight / ROW_HEIGHT) - 2))
+    const to = repeats && after !== undefined ? nextShownLine(repeats, now, after) : after
     const line = to === undefined ? undefined : buffer.at(to)
     if (to === undefined || !line) return
     event.preventDefault()
@@ -108,7 +113,7 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
         role="listbox"
         aria-label={t.log}
         tabIndex={0}
-        aria-activedescendant={selected && rows.includes(selected) ? `line-${selected.sequence}` : undefined}
+        aria-activedescendant={selected && rows.some(({ line }) => line === selected) ? `line-${selected.sequence}` : undefined}
         onScroll={measure}
         onKeyDown={handleKey}
       >
@@ -122,8 +127,8 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
               </code>
             </div>
           )}
-          {rows.map((line, nth) => (
-            <Row key={line.sequence} line={line} top={grid.top(first + nth)} height={grid.top(first + nth + 1) - grid.top(first + nth)} isChosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
+          {rows.map(({ line, nth }) => (
+            <Row key={line.sequence} line={line} repeats={repeats?.[nth] ?? 1} top={grid.top(nth)} height={grid.top(nth + 1) - grid.top(nth)} isChosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
           ))}
         </div>
       </div>
@@ -165,10 +170,23 @@ function useColumns(box: RefObject<HTMLDivElement | null>, wrap: boolean, timest
   return columns
 }
 
-/** Yields the number of rows of each line. */
-function* countRowsOfLines(buffer: LogBuffer, columns: number): Generator<number> {
-  for (let nth = 0; nth < buffer.length; nth++) yield countRows(truncate(buffer.at(nth)?.text ?? ''), columns)
+/** Yields the number of rows of each line: one, if lines are not wrapped, and none for a line that an earlier one stands for. */
+function* countRowsOfLines(buffer: LogBuffer, columns: number | undefined, repeats: readonly number[] | undefined): Generator<number> {
+  for (let nth = 0; nth < buffer.length; nth++) {
+    const count = repeats?.[nth] ?? 1
+    yield count === 0 ? 0 : columns === undefined ? 1 : countRows(shownText(buffer.at(nth)?.text ?? '', count), columns)
+  }
 }
+
+/** The line after a key, without lines that an earlier one stands for. */
+function nextShownLine(repeats: readonly number[], now: number, after: number): number {
+  if (after <= now) return shownLine(repeats, after)
+  const next = repeats.findIndex((count, nth) => nth >= after && count > 0)
+  return next < 0 ? shownLine(repeats, after) : next
+}
+
+/** The text of a line that stands for a number of lines. */
+const shownText = (text: string, repeats: number) => (repeats > 1 ? `${truncate(text)} ×${repeats}` : truncate(text))
 
 const truncate = (text: string) => (text.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, MAX_SHOWN_CHARACTERS)}…` : text)
 
@@ -195,6 +213,8 @@ function VolumeStrip({ buffer, bufferVersion, onJump }: { buffer: LogBuffer; buf
 
 interface RowProps {
   line: LogLine
+  /** Number of lines that it stands for. */
+  repeats: number
   top: number
   height: number
   isChosen: boolean
@@ -203,13 +223,13 @@ interface RowProps {
   onChoose: (name: string) => void
 }
 
-const Row = memo(function Row({ line, top, height, isChosen, timestamps, mark, onChoose }: RowProps) {
+const Row = memo(function Row({ line, repeats, top, height, isChosen, timestamps, mark, onChoose }: RowProps) {
   const { source, text, time } = line
   return (
     <div role="option" aria-selected={isChosen} id={`line-${line.sequence}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(lineIdOf(line))}>
       <Source source={source} />
       {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
-      <code>{splitByText(truncate(text), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
+      <code>{splitByText(shownText(text, repeats), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
     </div>
   )
 })

@@ -87,6 +87,9 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
         <label className="option">
           <input type="checkbox" checked={view.wrap === 'true'} onChange={(event) => toggle('wrap', event.target.checked)} /> {t.wrap}
         </label>
+        <label className="option">
+          <input type="checkbox" checked={view.merge === 'true'} onChange={(event) => toggle('merge', event.target.checked)} /> {t.mergeRepeats}
+        </label>
         <button type="button" onClick={() => downloadLogs(logRequest, objectRef.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
           {t.download}
         </button>
@@ -96,7 +99,7 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
       </p>
       {problem && <p role="alert">{problem}</p>}
       <LogStatusSummary status={status} buffer={buffer} />
-      <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
+      <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mergesRepeats={view.merge === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
     </>
   )
 }

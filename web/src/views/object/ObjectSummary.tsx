@@ -24,9 +24,9 @@ export interface SummarizedObject extends ObjectRef {
 }
 
 /** Summary of an object, beside a list or a graph. */
-export function ObjectSummary({ object: hit }: { object: SummarizedObject }) {
+export function ObjectSummary({ object: summarized }: { object: SummarizedObject }) {
   const t = useTextOf(texts)
-  const { cluster, apiVersion, resource, namespace, name } = hit
+  const { cluster, apiVersion, resource, namespace, name } = summarized
   const ref = { cluster, apiVersion, resource, namespace, name }
   const object = usePolledQuery(['object', ref], (signal) => (isSecret(ref) ? readSecretWithoutValues(ref, signal) : withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal), signal)))
   const failure = viewErrorOf(object.error)
@@ -34,10 +34,10 @@ export function ObjectSummary({ object: hit }: { object: SummarizedObject }) {
   return (
     <article className="resource">
       <h2>
-        <KindIcon kind={hit.kind} /> <small>{hit.kind}</small> <Link href={objectAddress(ref)}>{name}</Link>
+        <KindIcon kind={summarized.kind} /> <small>{summarized.kind}</small> <Link href={objectAddress(ref)}>{name}</Link>
       </h2>
       <p>
-        <Pill state={hit.status} /> <ClusterName name={cluster} />
+        <Pill state={summarized.status} /> <ClusterName name={cluster} />
         {namespace && <> · {t.namespaceIs(namespace)}</>}
       </p>
       <p className="acts">

@@ -20,8 +20,33 @@ const MAX_RETRIES = 6
 
 type State = { status: 'connecting' } | { status: 'open'; shell: string } | { status: 'lost'; why: string; tries: number } | { status: 'ended'; why: string }
 
-/** Terminal tab: a shell in a container. After a lost connection a new shell is opened, with a note in the terminal. */
-export function Terminal({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
+interface TerminalProps {
+  objectRef: ObjectRef
+  object: KubeObject
+}
+
+/** Terminal tab: a shell in a container, or two side by side. */
+export function Terminal(props: TerminalProps) {
+  const t = useTextOf(texts)
+  const [view, change] = useViewParameters()
+  const isSplit = view.split === 'true'
+  return (
+    <>
+      <p className="tools">
+        <label className="option">
+          <input type="checkbox" checked={isSplit} onChange={(event) => change({ split: event.target.checked ? 'true' : undefined })} /> {t.split}
+        </label>
+      </p>
+      <div className="terminals">
+        <Shell {...props} label={t.terminal} />
+        {isSplit && <Shell {...props} label={t.split} />}
+      </div>
+    </>
+  )
+}
+
+/** A shell in a container. After a lost connection a new shell is opened, with a note in the terminal. */
+function Shell({ objectRef, object, label }: TerminalProps & { label: string }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   const { theme } = usePrefs()
@@ -53,7 +78,7 @@ export function Terminal({ objectRef, object }: { objectRef: ObjectRef; object: 
     const fit = new FitAddon()
     terminal.loadAddon(fit)
     terminal.open(host)
-    terminal.textarea?.setAttribute('aria-label', t.terminal)
+    terminal.textarea?.setAttribute('aria-label', label)
     fit.fit()
     screen.current = terminal
     const sizes = new ResizeObserver(() => fit.fit())
@@ -74,7 +99,7 @@ export function Terminal({ objectRef, object }: { objectRef: ObjectRef; object: 
       strict.close()
       screen.current = undefined
     }
-  }, [t])
+  }, [t, label])
 
   useEffect(() => {
     if (screen.current && hostRef.current) screen.current.options.theme = colours(hostRef.current)
@@ -88,7 +113,7 @@ export function Terminal({ objectRef, object }: { objectRef: ObjectRef; object: 
   }, [path, container, shell, sessionCount, t])
 
   return (
-    <section className="terminal" aria-label={t.terminal}>
+    <section className="terminal" aria-label={label}>
       <p className="tools" ref={toolbar}>
         <ClusterName name={objectRef.cluster} />
         <label>

@@ -2,9 +2,9 @@ import { expect, it } from 'vitest'
 import { logParameters, type LogRequest } from './useLogs'
 import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, withoutValues } from './objects'
 
-it('values of a Secret are removed', () => {
-  const applied = 'kubectl.kubernetes.io/last-applied-configuration'
-  const secret = { apiVersion: 'v1', kind: 'Secret', type: 'Opaque', metadata: { name: 'a', annotations: { [applied]: '{"data":{"b":"c2VjcmV0"}}', kept: 'x' } }, data: { b: 'c2VjcmV0' } }
+it('values of a Secret and the annotation with their copies are removed', () => {
+  const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration'
+  const secret = { apiVersion: 'v1', kind: 'Secret', type: 'Opaque', metadata: { name: 'a', annotations: { [lastApplied]: '{"data":{"b":"c2VjcmV0"}}', kept: 'x' } }, data: { b: 'c2VjcmV0' } }
   expect(withoutValues(secret)).toEqual({ ...secret, metadata: { name: 'a', annotations: { kept: 'x' } }, data: { b: '' } })
 })
 
@@ -14,11 +14,11 @@ it.each([
   ['/status/replicas', 'status.replicas', true],
   ['/metadata/resourceVersion', 'metadata.resourceVersion', true],
   ['/data/status', 'data.status', false],
-])('%s is %s', (pointer, path, isNoise) => {
-  expect([toFieldPath(pointer), isVolatile(pointer)]).toEqual([path, isNoise])
+])('%s is the field path %s, volatile: %s', (pointer, path, volatile) => {
+  expect([toFieldPath(pointer), isVolatile(pointer)]).toEqual([path, volatile])
 })
 
-it('warning headers are parsed', () => {
+it('texts of a Warning header are read', () => {
   expect(readWarnings('299 - "unknown field \\"x\\"", 299 crowsnest "old"')).toEqual(['unknown field "x"', 'old'])
   expect(readWarnings(null)).toEqual([])
 })
@@ -43,7 +43,7 @@ it.each([
   expect(Object.fromEntries(new URLSearchParams(logParameters(logRequest, resumeTime)))).toEqual({ q: 'kind:pod', maxStreams: '100', ...expected })
 })
 
-it('versions of one generation are combined', () => {
+it('versions of one generation are combined into one', () => {
   const version = (seq: number, generation: number) => ({ seq, generation, resourceVersion: String(seq), from: `at ${seq}`, until: `at ${seq + 1}` })
   const versions = [version(9, 3), version(8, 3), version(7, 2), version(6, 2), version(5, 1)]
   expect(toSpecVersions(versions).map(({ seq, generation, from }) => [seq, generation, from])).toEqual([
@@ -51,6 +51,6 @@ it('versions of one generation are combined', () => {
     [7, 2, 'at 6'],
     [5, 1, 'at 5'],
   ])
-  // Kinds without a generation.
+  // Versions of kinds without a generation are not combined.
   expect(toSpecVersions([version(2, 0), version(1, 0)])).toHaveLength(2)
 })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { computeLevels } from './layout'
-import { isSide, reachedGraph, reachedRows } from './reached'
+import { isSide, toGraph, toTableRows } from './reached'
 
 const node = (kind: string, name: string) => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name, uid: name })
 
@@ -15,7 +15,7 @@ test('rows contain the object from which they were reached', () => {
     { node: 2, distance: 2, edge: 1 },
     { node: 9, distance: 3, edge: 1 },
   ]
-  expect(reachedRows({ nodes, edges, reached, notices: [] }).map(({ node, distance, type, via, from }) => [node.name, distance, type, via, from])).toEqual([
+  expect(toTableRows({ nodes, edges, reached, notices: [] }).map(({ node, distance, type, via, from }) => [node.name, distance, type, via, from])).toEqual([
     ['web-0', 1, 'USES →', 'spec.a, spec.b', 'Secret db'],
     ['web', 2, 'ROUTES_TO →', '', 'Pod web-0'],
   ])
@@ -28,7 +28,7 @@ test('in the graph, an object is to the right of what it depends on', () => {
     { from: 1, to: 2, type: 'OWNS', via: [] },
     { from: 1, to: 3, type: 'PROPAGATED_TO', via: [] },
   ]
-  const graph = reachedGraph({ nodes, edges, reached: [], notices: [] })
+  const graph = toGraph({ nodes, edges, reached: [], notices: [] })
   expect(graph.edges).toEqual([
     { from: 1, to: 0, relation: 'uses' },
     { from: 2, to: 1, relation: 'owner' },

@@ -1,6 +1,7 @@
 // Table rows and graph for a response of the search API's `blastradius`. Pure.
 import type { Edge, Graph, Node } from './layout'
 
+/** Directions in which references are followed from the object. */
 export const SIDES = ['dependents', 'dependencies'] as const
 export type Side = (typeof SIDES)[number]
 
@@ -30,7 +31,7 @@ export interface ReachedRow {
 }
 
 /** One row for each reached object, in the order of the response. */
-export function reachedRows({ nodes, edges, reached }: BlastRadius): ReachedRow[] {
+export function toTableRows({ nodes, edges, reached }: BlastRadius): ReachedRow[] {
   return reached.flatMap(({ node: nth, distance, edge }) => {
     const node = nodes[nth]
     const pathEdge = edges[edge]
@@ -45,7 +46,7 @@ export function reachedRows({ nodes, edges, reached }: BlastRadius): ReachedRow[
 const FROM_DEPENDENCY = new Set(['CONTAINS', 'OWNS', 'PROPAGATED_TO'])
 
 /** The objects as a graph, in which what an object depends on is to its left. */
-export function reachedGraph({ nodes, edges }: BlastRadius): Graph {
+export function toGraph({ nodes, edges }: BlastRadius): Graph {
   return { nodes, edges: edges.map(graphEdge), more: false }
 }
 

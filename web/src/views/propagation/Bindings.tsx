@@ -49,7 +49,7 @@ export function BindingTable({ q, emptyText }: { q: string; emptyText: string })
               {bindings.length < total && `${t.firstOf(bindings.length, total)} `}
               <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
             </p>
-            <Table label={t.tabs.bindings} headers={t.bindingHeads}>
+            <Table label={t.tabs.bindings} headers={t.bindingHeaders}>
               {bindings.map((binding) => (
                 <BindingRow key={`${binding.metadata.namespace}/${binding.metadata.name}`} binding={binding} />
               ))}

@@ -18,7 +18,11 @@ import { printYaml } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
+import { DriftMatrix } from './DriftMatrix'
 import './propagation.css'
+
+/** Stands for all clusters in an address; it is no valid name of a cluster. */
+const ALL_CLUSTERS = '*'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
@@ -41,7 +45,7 @@ async function readDesiredManifests(template: Template, signal: AbortSignal): Pr
 
 interface DriftProps {
   template: Template
-  /** The shown cluster; absent: the first one. */
+  /** The shown cluster, or `*` for all; absent: the first one. */
   cluster: string | undefined
   /** The address of this view for a cluster. */
   hrefOf: (cluster: string) => string
@@ -54,23 +58,33 @@ export function Drift({ template, cluster, hrefOf }: DriftProps) {
     <QueryResult query={desired}>
       {(clusters) => {
         const selected = clusters.find(({ name }) => name === cluster) ?? clusters[0]
+        const isAll = cluster === ALL_CLUSTERS
         if (!selected) return <p className="empty">{t.notPropagated}</p>
         return (
           <>
             <nav className="acts" aria-label={t.chooseCluster}>
+              {clusters.length > 1 && (
+                <Link className="chip" href={hrefOf(ALL_CLUSTERS)} replace aria-current={isAll ? 'page' : undefined}>
+                  {t.allClusters}
+                </Link>
+              )}
               {clusters.map(({ name }) => (
                 <Link
                   key={name}
                   className="chip"
                   href={hrefOf(name)}
                   replace
-                  aria-current={name === selected.name ? 'page' : undefined}
+                  aria-current={!isAll && name === selected.name ? 'page' : undefined}
                 >
                   <ClusterName name={name} />
                 </Link>
               ))}
             </nav>
-            <ClusterDrift key={selected.name} cluster={selected.name} desired={selected.manifest} template={template} />
+            {isAll ? (
+              <DriftMatrix template={template} desired={clusters} hrefOf={hrefOf} />
+            ) : (
+              <ClusterDrift key={selected.name} cluster={selected.name} desired={selected.manifest} template={template} />
+            )}
           </>
         )
       }}
@@ -123,7 +137,7 @@ function DriftReport({ cluster, desired, live }: { cluster: string; desired: Kub
 function Fields({ label, fields }: { label: string; fields: FieldDifference[] }) {
   const t = useTextOf(propagationText)
   return (
-    <Table label={label} headers={t.driftHeads}>
+    <Table label={label} headers={t.driftHeaders}>
       {fields.map(({ path, desired, live, owners }) => (
         <tr key={path} data-path={path}>
           <th scope="row">

@@ -129,7 +129,7 @@ function Doubts({ clusters }: { clusters: Cluster[] }) {
   )
   if (abnormal.length === 0) return <p className="empty">{t.noDoubts}</p>
   return (
-    <Table label={t.doubts} headers={t.doubtHeads}>
+    <Table label={t.doubts} headers={t.doubtHeaders}>
       {abnormal.map(({ cluster, condition }) => (
         <tr key={`${cluster.metadata.name}/${condition.type}`} data-doubt={cluster.metadata.name}>
           <th scope="row">
@@ -156,7 +156,7 @@ function Evictions() {
         const tasks = bindings.flatMap((binding) => (binding.spec.gracefulEvictionTasks ?? []).map((task) => ({ binding, task })))
         if (tasks.length === 0) return <p className="empty">{t.noEvictions}</p>
         return (
-          <Table label={t.evictions} headers={t.evictionHeads}>
+          <Table label={t.evictions} headers={t.evictionHeaders}>
             {tasks.map(({ binding, task }) => (
               <TaskRow key={`${binding.metadata.namespace}/${binding.metadata.name}/${task.fromCluster}`} binding={binding} task={task} />
             ))}

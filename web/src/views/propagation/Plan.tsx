@@ -3,8 +3,8 @@ import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
-import { fromFragment, SKELETONS, titleOf, toFragment, withRemovals } from '../../api/draft'
-import { POLICY_KINDS } from '../../api/karmada'
+import { fromFragment, SKELETONS, titleOf, toFragment, withoutCluster, withRemovals } from '../../api/draft'
+import { POLICY_KINDS, type Policy } from '../../api/karmada'
 import { getObject, discoverRef, deleteObject, discoverResource, storeObject as store } from '../../api/kube'
 import { createPlan, policyAddress, type PlanReport } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
@@ -44,12 +44,16 @@ interface LoadedDraft {
   stored: KubeObject | undefined
 }
 
-/** The draft of an address: the text in its fragment, a stored object, the skeleton of a new one, or an empty text. */
+/**
+ * The draft of an address: the text in its fragment, a stored object, the skeleton of a new one, or an empty text. With `leave`, it is a stored
+ * propagation policy that excludes this cluster.
+ */
 async function loadDraft(parameters: Parameters, signal: AbortSignal): Promise<LoadedDraft> {
   const linked = await fromFragment(window.location.hash)
   if (!parameters.name) return { text: linked ?? SKELETONS[parameters.new ?? ''] ?? '', stored: undefined }
   const stored = await getObject<KubeObject>(await readRef(parameters), signal)
-  return { text: linked ?? printYaml(withoutServerFields(stored, { version: true })), stored }
+  const proposed = parameters.leave === undefined ? stored : withoutCluster(stored as Policy, parameters.leave)
+  return { text: linked ?? printYaml(withoutServerFields(proposed, { version: true })), stored }
 }
 
 function DraftPage({ parameters }: { parameters: Parameters }) {
@@ -73,7 +77,7 @@ function DraftPage({ parameters }: { parameters: Parameters }) {
           </label>
         </p>
       )}
-      <QueryResult query={draft}>{({ text, stored }) => <DraftEditor initialText={text} stored={stored} />}</QueryResult>
+      <QueryResult query={draft}>{({ text, stored }) => <DraftEditor initialText={text} stored={stored} startsWithPreview={parameters.leave !== undefined} />}</QueryResult>
     </>
   )
 }
@@ -87,7 +91,14 @@ interface Validation {
   hasConflict: boolean
 }
 
-function DraftEditor({ initialText, stored }: { initialText: string; stored: KubeObject | undefined }) {
+interface DraftEditorProps {
+  initialText: string
+  stored: KubeObject | undefined
+  /** Previews the initial draft without a click. */
+  startsWithPreview: boolean
+}
+
+function DraftEditor({ initialText, stored, startsWithPreview }: DraftEditorProps) {
   const t = useTextOf(propagationText)
   const [text, setText] = useState(initialText)
   const [force, setForce] = useState(false)
@@ -110,6 +121,9 @@ function DraftEditor({ initialText, stored }: { initialText: string; stored: Kub
       setPreview({ error })
     }
   }
+  useEffect(() => {
+    if (startsWithPreview) void runPreview()
+  }, [])
   const apply = async () => {
     setApplyResult({ busy: true })
     const storedObjects: KubeObject[] = []

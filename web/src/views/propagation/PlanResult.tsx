@@ -76,7 +76,7 @@ function TemplateResult({ plan }: { plan: TemplatePlan }) {
         </p>
       )}
       {plan.clusters.length > 0 && (
-        <Table label={`${plan.template.kind} ${plan.template.name}`} headers={t.planHeads}>
+        <Table label={`${plan.template.kind} ${plan.template.name}`} headers={t.planHeaders}>
           {plan.clusters.map((cluster) => (
             <ClusterRow key={cluster.name} plan={cluster} onShow={() => setShownPlan(cluster)} />
           ))}

@@ -57,7 +57,7 @@ export function Policies() {
                 {items.length < total && `${t.firstOf(items.length, total)} `}
                 <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
               </p>
-              <Table label={t.tabs.policies} headers={t.policyHeads}>
+              <Table label={t.tabs.policies} headers={t.policyHeaders}>
                 {items.map((policy) => (
                   <PolicyRow key={`${policy.kind}/${policy.metadata.namespace}/${policy.metadata.name}`} policy={policy} />
                 ))}

@@ -28,11 +28,11 @@ const TABS = [
 
 export function PropagationViews() {
   const t = useTextOf(propagationText)
-  const ask = useTextOf(queryText)
+  const queryTexts = useTextOf(queryText)
   const [path] = useLocation()
   return (
     <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
-      <Suspense fallback={<p className="empty">{ask.loading}</p>}>{viewOf(path)}</Suspense>
+      <Suspense fallback={<p className="empty">{queryTexts.loading}</p>}>{viewOf(path)}</Suspense>
     </SectionPage>
   )
 }

@@ -138,7 +138,7 @@ function Results({ rebalancers }: { rebalancers: Rebalancer[] }) {
   const t = useTextOf(propagationText)
   if (rebalancers.length === 0) return <p className="empty">{t.noResults}</p>
   return (
-    <Table label={t.results} headers={t.resultHeads}>
+    <Table label={t.results} headers={t.resultHeaders}>
       {rebalancers.flatMap(({ metadata, spec, status }) =>
         spec.workloads.map((workload) => {
           const observed = status?.observedWorkloads?.find((one) => keyOf(one.workload) === keyOf(workload))

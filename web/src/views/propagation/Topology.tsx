@@ -1,4 +1,4 @@
-// Topology tab: the policy, binding, clusters, objects and pods of a template as a live tree.
+// Topology tab: the policy, binding, clusters, Works, objects and pods of a template as a live tree.
 import { useState } from 'react'
 import { useQueries } from '@tanstack/react-query'
 import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
@@ -104,6 +104,7 @@ function objectOf(node: TreeNode, template: Template): SummarizedObject | undefi
   const base = { cluster: CONTROL_PLANE, kind, name }
   if (node.query) return undefined
   if (node.policy) return { ...base, ...refOfPolicy(node.policy) }
+  if (node.work) return { ...base, apiVersion: node.work.apiVersion, resource: 'works', namespace: node.work.namespace }
   if (node.object) return node.object
   if (kind === 'Cluster') return { ...base, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters' }
   if (node.id === 'template') return { ...base, ...template }

@@ -77,7 +77,8 @@ export function TreeDrawing({ roots, label, objectOf, addressOf }: TreeDrawingPr
               const isCut = node.name.length > MAX_NAME_CHARACTERS
               const name = isCut ? `…${node.name.slice(1 - MAX_NAME_CHARACTERS)}` : node.name
               // Truncated for display; the full text is available to screen readers.
-              const description = [HEALTH_SIGNS[node.health], node.kind, node.note, name].filter(Boolean).join(' ') + (isCut ? `; ${node.name}` : '') + (node.title ? `; ${node.title}` : '')
+              const note = node.work ? t.syncStates[node.work.sync] : node.note
+              const description = [HEALTH_SIGNS[node.health], node.kind, note, name].filter(Boolean).join(' ') + (isCut ? `; ${node.name}` : '') + (node.title ? `; ${node.title}` : '')
               return (
                 <g
                   key={node.id}
@@ -100,7 +101,7 @@ export function TreeDrawing({ roots, label, objectOf, addressOf }: TreeDrawingPr
                   <rect width={NODE_WIDTH} height={NODE_HEIGHT} rx={6} />
                   {node.cluster && <ClusterMark name={node.cluster} x={NODE_WIDTH - 17} y={6} width={10} height={10} />}
                   <text x={10} y={14} className="kind">
-                    {HEALTH_SIGNS[node.health]} {node.kind} {node.note}
+                    {HEALTH_SIGNS[node.health]} {node.kind} {note}
                   </text>{' '}
                   <text x={10} y={28}>
                     {name}

@@ -108,7 +108,7 @@ export function Blockers({ waiting }: { waiting: Blocker[] }) {
   const t = useTextOf(propagationText)
   if (waiting.length === 0) return <p className="empty">{t.noWaiting}</p>
   return (
-    <Table label={t.waiting} headers={t.waitingHeads}>
+    <Table label={t.waiting} headers={t.waitingHeaders}>
       {waiting.map(({ cause, cluster, message }, nth) => (
         <tr key={nth} data-cause={cause}>
           <th scope="row">{cause}</th>
@@ -124,7 +124,7 @@ function PolicyReports({ policies }: { policies: PolicyReport[] }) {
   const t = useTextOf(propagationText)
   if (policies.length === 0) return <p className="empty">{t.noneSelects}</p>
   return (
-    <Table label={t.policies} headers={t.reportHeads}>
+    <Table label={t.policies} headers={t.reportHeaders}>
       {policies.map((policy) => {
         const isChosen = policy.outcome === 'Chosen' || policy.outcome === 'Claimed'
         return (
@@ -160,7 +160,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
         <div key={nth}>
           {term.affinity && <h3>{t.term(term.affinity)}</h3>}
           {term.message && <p className="bad">{term.message}</p>}
-          <Table label={term.affinity ? t.term(term.affinity) : t.scheduling} headers={t.clusterHeads}>
+          <Table label={term.affinity ? t.term(term.affinity) : t.scheduling} headers={t.clusterHeaders}>
             {term.clusters.map((cluster) => (
               <tr key={cluster.name} data-cluster={cluster.name}>
                 <th scope="row">
@@ -199,7 +199,7 @@ function Targets({ targets }: { targets: Target[] }) {
   const t = useTextOf(propagationText)
   if (targets.length === 0) return <p className="empty">{t.noTargets}</p>
   return (
-    <Table label={t.targets} headers={t.targetHeads}>
+    <Table label={t.targets} headers={t.targetHeaders}>
       {targets.map(({ cluster, placed, replicas, applied, health, work }) => (
         <tr key={`${cluster}/${placed}`} data-target={cluster}>
           <th scope="row">

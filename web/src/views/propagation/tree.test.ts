@@ -92,6 +92,34 @@ describe('a cluster in the topology', () => {
   })
 })
 
+describe('the Work between a cluster and its object', () => {
+  const work = { apiVersion: 'work.karmada.io/v1alpha1', kind: 'Work', namespace: 'karmada-es-m1', name: 'web-5f7c' }
+  const [target] = explanation.targets
+  const buildClusterNode = (changed: Partial<Explanation['targets'][number]>, waiting: Explanation['waiting'], members: Parameters<typeof buildTree>[1]) =>
+    buildTree({ ...explanation, waiting, targets: [{ ...target!, work, ...changed }] }, members).children[0]!.children[0]!
+  const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready: '7/7' })], edges: [] }, () => true)
+
+  test.each([
+    [{}, [], 'Applied', 'good', undefined],
+    [{ health: 'Unknown' }, [], 'Applied', 'unknown', undefined],
+    [{ health: 'Unhealthy' }, [], 'Applied', 'bad', undefined],
+    [{ applied: false }, [{ cause: 'ApplyFailed', cluster: 'm1', message: '' }], 'NotApplied', 'bad', 'failing'],
+    [{}, [{ cause: 'DispatchingSuspended', cluster: 'm1', message: '' }], 'Suspended', 'unknown', 'suspended'],
+    [{}, [{ cause: 'DispatchingSuspended', cluster: 'm2', message: '' }], 'Applied', 'good', undefined],
+    // New schedule results wait; the Work of the current one is dispatched.
+    [{}, [{ cause: 'SchedulingSuspended', message: '' }], 'Applied', 'good', 'suspended'],
+  ] as const)('of %j with blockers %j: sync %s, health %s, edge %s', (changed, waiting, sync, health, edge) => {
+    const [node] = buildClusterNode(changed, [...waiting], new Map([['m1', member]])).children
+    expect(node).toMatchObject({ kind: 'Work', name: 'web-5f7c', health, edge, work: { ...work, sync } })
+    expect(node!.children.map(({ kind, edge: memberEdge }) => [kind, memberEdge])).toEqual([['Deployment', edge]])
+  })
+
+  test('is shown while the object is loading or absent, and not in a collapsed cluster', () => {
+    expect(buildClusterNode({}, [], new Map([['m1', undefined]])).children.map(({ kind, children }) => [kind, children.length])).toEqual([['Work', 0]])
+    expect(buildClusterNode({}, [], new Map()).children).toEqual([])
+  })
+})
+
 test('the policy is between the template and its binding', () => {
   const policy = { kind: 'PropagationPolicy', namespace: 'shop', name: 'web' }
   const root = buildTree({ ...explanation, policy }, new Map())

@@ -1,9 +1,12 @@
-// Topology tree of a template (policy, binding, clusters, objects, pods), and its layout. Pure.
+// Topology tree of a template (policy, binding, clusters, Works, objects, pods), and its layout. Pure.
 import { isKind, qualifiedName } from '../../api/client'
+import type { ObjectReference } from '../../api/karmada'
 import type { Explanation, PolicyName, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
 
 export type Health = 'good' | 'bad' | 'unknown'
+/** Synchronization of a Work with its member. A suspended one can have been applied before. */
+export type SyncState = 'Applied' | 'NotApplied' | 'Suspended'
 
 export interface TreeNode {
   id: string
@@ -17,6 +20,8 @@ export interface TreeNode {
   /** Why changes do not reach the node through the edge from its parent. */
   edge?: 'suspended' | 'failing' | undefined
   policy?: PolicyName | undefined
+  /** The Work of the node, and its state. */
+  work?: (ObjectReference & { sync: SyncState }) | undefined
   /** The object of the node, if it is a hit. */
   object?: Hit | undefined
   query?: string | undefined
@@ -103,7 +108,7 @@ function healthOfTarget({ applied, health, replicas }: Target, member: TreeNode 
   return isSuspended || health !== 'Healthy' ? 'unknown' : 'good'
 }
 
-/** Tree of a template. `members` are the trees of its objects by cluster. */
+/** Tree of a template. `members` are the trees of its objects by expanded cluster; other clusters have no child nodes. */
 export function buildTree(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
   const { template, policy, binding, targets, waiting } = explanation
   const isSuspendedEverywhere = waiting.some(({ cause, cluster }) => SUSPENDED_CAUSE.test(cause) && cluster === undefined)
@@ -111,15 +116,18 @@ export function buildTree(explanation: Explanation, members: ReadonlyMap<string,
     const member = members.get(one.cluster)
     const isSuspended = isSuspendedEverywhere || waiting.some(({ cause, cluster }) => SUSPENDED_CAUSE.test(cause) && cluster === one.cluster)
     const isFailing = !one.applied || waiting.some(({ cause, cluster }) => FAILING_CAUSES.has(cause) && cluster === one.cluster)
+    const edge: TreeNode['edge'] = isSuspended ? 'suspended' : isFailing ? 'failing' : undefined
+    const memberNodes = member ? [{ ...member, edge }] : []
+    const isDispatchingSuspended = waiting.some(({ cause, cluster }) => cause === 'DispatchingSuspended' && (cluster === undefined || cluster === one.cluster))
     return {
       id: `cluster ${one.cluster}`,
       kind: 'Cluster',
       name: one.cluster,
       cluster: one.cluster,
       note: one.placed === 'Scheduled' ? formatReplicas(member?.object?.ready, one.replicas) : one.placed,
-      edge: isSuspended ? 'suspended' : isFailing ? 'failing' : undefined,
+      edge,
       health: healthOfTarget(one, member, isSuspended),
-      children: member ? [member] : [],
+      children: one.work && members.has(one.cluster) ? [{ ...workNode(one.work, one, isDispatchingSuspended), edge, children: memberNodes }] : memberNodes,
     }
   }
   const clusters = targets.map(clusterNode)
@@ -132,6 +140,18 @@ export function buildTree(explanation: Explanation, members: ReadonlyMap<string,
     name: template.name,
     health: worstHealth(clusters),
     children: policy ? [{ id: 'policy', kind: policy.kind, name: policy.name, health: worstHealth(bindingNodes), policy, children: bindingNodes }] : bindingNodes,
+  }
+}
+
+/** Node of a target's Work, without child nodes. */
+function workNode(work: ObjectReference, { cluster, applied, health }: Target, isSuspended: boolean): TreeNode {
+  return {
+    id: `work ${cluster}`,
+    kind: work.kind,
+    name: work.name,
+    health: !applied || health === 'Unhealthy' ? 'bad' : isSuspended || health !== 'Healthy' ? 'unknown' : 'good',
+    work: { ...work, sync: isSuspended ? 'Suspended' : applied ? 'Applied' : 'NotApplied' },
+    children: [],
   }
 }
 

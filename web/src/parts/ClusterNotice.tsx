@@ -1,0 +1,15 @@
+import { useClusterNotes } from '../api/clusterNotes'
+import { useText } from '../text'
+import { ClusterName } from './ClusterName'
+
+/** The notes of a cluster, above what the page shows of it. */
+export function ClusterNotice({ cluster }: { cluster: string }) {
+  const t = useText()
+  const notes = useClusterNotes(cluster)
+  if (!notes || (notes.warning === undefined && !notes.isReadOnly)) return null
+  return (
+    <p role="note" className="past">
+      <ClusterName name={cluster} />: {notes.warning} {notes.isReadOnly && t.readOnlyCluster}
+    </p>
+  )
+}

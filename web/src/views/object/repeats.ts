@@ -1,0 +1,26 @@
+// Repeated log lines. Pure.
+import type { LogBuffer } from './logBuffer'
+
+/**
+ * For each line, the number of consecutive lines that it stands for: itself, and those after it with the same source and text. 0 for a line
+ * that an earlier one stands for.
+ */
+export function countRepeats(buffer: Pick<LogBuffer, 'length' | 'at'>): number[] {
+  const counts: number[] = []
+  let first = 0
+  for (let nth = 0; nth < buffer.length; nth++) {
+    const [line, kept] = [buffer.at(nth), buffer.at(first)]
+    const isRepeated = nth > 0 && line?.text === kept?.text && line?.source === kept?.source
+    if (!isRepeated) first = nth
+    counts[nth] = 0
+    counts[first] = (counts[first] ?? 0) + 1
+  }
+  return counts
+}
+
+/** The line that is shown for a line, which may be an earlier one. */
+export function shownLine(counts: readonly number[], nth: number): number {
+  let shown = nth
+  while (shown > 0 && counts[shown] === 0) shown--
+  return shown
+}
