@@ -3,11 +3,16 @@
 mod access;
 mod apiserver;
 mod cache;
+mod definitions;
 mod environment;
 mod failover;
+mod fan_out;
 mod floor;
+mod forwarder;
 mod graph;
+mod growth;
 mod index;
+mod joined_members;
 mod load;
 mod mcp;
 mod members;
@@ -19,11 +24,13 @@ mod propagate;
 mod proxy;
 mod reads;
 mod replicas;
+mod report;
+mod schedule;
 mod search;
+mod slow_member;
 mod topology;
 mod writes;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -31,13 +38,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use crowsnest_sim::load::Load;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
+use self::cache::MeasurementPrinter;
 use super::serve::DatabaseUrl;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate")]
+#[command(
+    after_help = "Examples:\n  crowsnest bench report\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate"
+)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     benchmark: Bench,
@@ -45,7 +57,9 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// Start-up time, warm restart and idle memory of `crowsnest up` with empty members
+    /// Run the benchmarks of the project's targets, and compare the figures with targets and other software
+    Report(report::ReportArgs),
+    /// Start-up time, first answered request, warm restart and idle memory of `crowsnest up` with empty members
     Up {
         /// Number of simulated members
         #[arg(long, default_value_t = 3)]
@@ -59,8 +73,14 @@ enum Bench {
     },
     /// Throughput of the embedded API server: writes, reads, lists, watches, and memory with many objects
     Apiserver(apiserver::ApiserverArgs),
+    /// Delivery of many changes to many watches of the embedded API server, and watches that stop reading
+    FanOut(fan_out::FanOutArgs),
+    /// Memory with many CustomResourceDefinitions in control plane and members, and reads of OpenAPI documents
+    Definitions(definitions::DefinitionsArgs),
     /// Cost of the cache, ingest rate and read latency with synthetic pods from another process
     Cache(cache::CacheArgs),
+    /// CPU time for each change, memory for each object and search latency of fleets of several sizes
+    Growth(growth::GrowthArgs),
     /// Search backends: indexing rate, time until changes are searchable, search latency, memory and disk
     Index(index::IndexArgs),
     /// Graph sink with an empty Neo4j: first load, lag behind changes, memory, and an unreachable database
@@ -91,6 +111,10 @@ enum Bench {
     Writes(writes::WritesArgs),
     /// Eviction rate from tainted clusters, writes during failover, and the cost of an idle fleet
     Failover(failover::FailoverArgs),
+    /// Scheduling rate of new bindings over many clusters on the embedded control plane
+    Schedule(schedule::ScheduleArgs),
+    /// Propagation to healthy members while another one responds late or slowly
+    SlowMember(slow_member::SlowMemberArgs),
     /// API server process of a benchmark; ends with its standard input
     #[command(hide = true)]
     Server {
@@ -160,9 +184,13 @@ enum Bench {
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.benchmark {
+        Bench::Report(args) => return report::run(&args).await,
         Bench::Up { members, runs, settle } => measure_up(members, runs.max(1), settle).await?,
         Bench::Apiserver(args) => apiserver::run(&args).await?,
+        Bench::FanOut(args) => fan_out::run(&args).await?,
+        Bench::Definitions(args) => definitions::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
+        Bench::Growth(args) => growth::run(&args).await?,
         Bench::Index(args) => index::run(&args).await?,
         Bench::Graph(args) => graph::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
@@ -180,6 +208,8 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             floor::broadcast(listeners, writes, bytes, Duration::from_millis(every)).await?;
         }
         Bench::Failover(args) => failover::run(&args).await?,
+        Bench::Schedule(args) => schedule::run(&args).await?,
+        Bench::SlowMember(args) => slow_member::run(&args).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
             processes::run_controllers(&cache_dir, kubeconfig.as_deref(), evict).await?;
         }
@@ -197,6 +227,8 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
 /// A running fleet; dropping it kills the process.
 struct RunningProcess {
     child: Child,
+    started: Instant,
+    /// Time from the start until the process was ready.
     ready: Duration,
     /// Keeps the pipe of the process's output open.
     _out: Lines<BufReader<ChildStdout>>,
@@ -204,13 +236,15 @@ struct RunningProcess {
 
 async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
     let scratch = scratch_dir();
-    let mut cold = Vec::new();
-    let mut warm = Vec::new();
+    let (mut cold, mut first_gets, mut warm) = (Vec::new(), Vec::new(), Vec::new());
     let mut resident_sizes = Vec::new();
     for run in 0..runs {
         let dir = scratch.join(run.to_string());
         let cold_start = start(&dir, members).await?;
         cold.push(cold_start.ready.as_millis() as u64);
+        let namespaces: Api<Namespace> = Api::all(load::connect(&dir, "cp").await?);
+        namespaces.get("default").await.context("the control plane does not respond")?;
+        first_gets.push(cold_start.started.elapsed().as_millis() as u64);
         tokio::time::sleep(Duration::from_secs(settle)).await;
         resident_sizes.push(resident_kib(&cold_start.child)?);
         stop(cold_start).await?;
@@ -219,11 +253,11 @@ async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<
         stop(warm_start).await?;
     }
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "up/ready {} ms", median(&mut cold))?;
-    writeln!(out, "up/ready-again {} ms", median(&mut warm))?;
-    writeln!(out, "up/idle-rss {:.1} MB", median(&mut resident_sizes) as f64 / 1024.0)?;
-    Ok(())
+    let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
+    printer.print("up/ready", median(&mut cold) as f64, "ms")?;
+    printer.print("up/first-get", median(&mut first_gets) as f64, "ms")?;
+    printer.print("up/ready-again", median(&mut warm) as f64, "ms")?;
+    printer.print("up/idle-rss", median(&mut resident_sizes) as f64 / 1024.0, "MB")
 }
 
 /// A temporary directory for this process.
@@ -259,7 +293,7 @@ async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<RunningProcess>
     if lines.next_line().await?.is_none() {
         bail!("crowsnest {} exited before it was ready", arguments[0]);
     }
-    Ok(RunningProcess { child, ready: started.elapsed(), _out: lines })
+    Ok(RunningProcess { child, started, ready: started.elapsed(), _out: lines })
 }
 
 async fn stop(mut process: RunningProcess) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::kubeconfig;
+use crowsnest_component_base::{kubeconfig, user_agent};
 use crowsnest_members::ReportedTokens;
 use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -153,7 +153,9 @@ impl RegisterArgs {
 
 async fn member_client(args: &RegisterArgs) -> anyhow::Result<Client> {
     let config = kubeconfig::load_config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
-    Ok(Client::try_from(config.context("cannot find the kubeconfig of this cluster; specify it with --kubeconfig")?)?)
+    let mut config = config.context("cannot find the kubeconfig of this cluster; specify it with --kubeconfig")?;
+    user_agent::set_in_config(&mut config);
+    Ok(Client::try_from(config)?)
 }
 
 /// Rejects a cluster that has an agent, or a Secret or ServiceAccount of its names that an earlier attempt did not

@@ -16,7 +16,7 @@ use futures::future::try_join_all;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
 use http::header::ACCEPT_ENCODING;
-use http_body_util::BodyExt;
+use http_body_util::{BodyDataStream, BodyExt};
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -65,14 +65,14 @@ pub(super) struct ApiserverArgs {
 }
 
 /// API server and namespace to use.
-struct Target {
+pub(super) struct Target {
     kubeconfig: PathBuf,
     namespace: String,
 }
 
 impl Target {
     /// The server that was started in this directory.
-    fn local(scratch: &Path) -> Self {
+    pub(super) fn local(scratch: &Path) -> Self {
         Self { kubeconfig: scratch.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
     }
 }
@@ -128,7 +128,7 @@ async fn measure_all(
     measure_watches(target, args, printer).await
 }
 
-async fn load_config(target: &Target) -> anyhow::Result<kube::Config> {
+pub(super) async fn load_config(target: &Target) -> anyhow::Result<kube::Config> {
     let file = &target.kubeconfig;
     let mut config = kubeconfig::load_config(Some(file), None).await?;
     config.read_timeout = None;
@@ -157,12 +157,12 @@ async fn shared_connection_client(target: &Target) -> anyhow::Result<Client> {
     Ok(Client::new(service, config.default_namespace))
 }
 
-async fn config_maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
+pub(super) async fn config_maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
     Ok(Api::namespaced(client(target).await?, &target.namespace))
 }
 
 /// A ConfigMap of about this size with text that differs between objects and compresses like text.
-fn config_map(name: &str, bytes: usize, seed: usize) -> anyhow::Result<ConfigMap> {
+pub(super) fn config_map(name: &str, bytes: usize, seed: usize) -> anyhow::Result<ConfigMap> {
     const WORDS: [&str; 12] = [
         "cluster",
         "namespace",
@@ -290,16 +290,7 @@ async fn measure_watches(
     measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
 
     let path = watch_path(target).await?;
-    let mut clients = Vec::with_capacity(args.watchers);
-    while clients.len() < args.watchers {
-        let client = shared_connection_client(target).await?;
-        clients.extend(std::iter::repeat_n(client, MAX_STREAMS_PER_CONNECTION.min(args.watchers - clients.len())));
-    }
-    let opens = clients.iter().map(async |client| {
-        let request = Request::get(&path).body(kube::client::Body::empty())?;
-        anyhow::Ok(client.send(request).await?.into_body().into_data_stream())
-    });
-    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    let SharedWatches { streams, _clients } = open_shared_watches(target, &path, args.watchers).await?;
     let watchers = streams.into_iter().map(|stream| event_latencies(stream, args.writes));
     measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
     super::floor::measure(
@@ -312,8 +303,30 @@ async fn measure_watches(
     .await
 }
 
+/// Watches that share HTTP/2 connections.
+pub(super) struct SharedWatches {
+    pub streams: Vec<BodyDataStream<kube::client::Body>>,
+    /// Keep the connections open.
+    pub _clients: Vec<Client>,
+}
+
+/// Opens watches that share connections up to kube-apiserver's stream limit.
+pub(super) async fn open_shared_watches(target: &Target, path: &str, watchers: usize) -> anyhow::Result<SharedWatches> {
+    let mut clients = Vec::with_capacity(watchers);
+    while clients.len() < watchers {
+        let client = shared_connection_client(target).await?;
+        clients.extend(std::iter::repeat_n(client, MAX_STREAMS_PER_CONNECTION.min(watchers - clients.len())));
+    }
+    let opens = clients.iter().map(async |client| {
+        let request = Request::get(path).body(kube::client::Body::empty())?;
+        anyhow::Ok(client.send(request).await?.into_body().into_data_stream())
+    });
+    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+    Ok(SharedWatches { streams, _clients: clients })
+}
+
 /// Watches start from a resourceVersion, as informers do after their list.
-async fn watch_path(target: &Target) -> anyhow::Result<String> {
+pub(super) async fn watch_path(target: &Target) -> anyhow::Result<String> {
     let since =
         config_maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
     let since = since.context("a list has no version")?;
@@ -328,7 +341,18 @@ async fn watch_path(target: &Target) -> anyhow::Result<String> {
 async fn open_watch(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
     let host = config.cluster_url.host().context("the server has no host")?;
     let port = config.cluster_url.port_u16().context("the server has no port")?;
-    let socket = TcpStream::connect((host, port)).await?;
+    start_watch(TcpStream::connect((host, port)).await?, config, tls, path).await
+}
+
+/// Sends a watch request on a connection and reads the head of the response.
+pub(super) async fn start_watch(
+    socket: TcpStream,
+    config: &kube::Config,
+    tls: &TlsConnector,
+    path: &str,
+) -> anyhow::Result<TlsStream<TcpStream>> {
+    let host = config.cluster_url.host().context("the server has no host")?;
+    let port = config.cluster_url.port_u16().context("the server has no port")?;
     socket.set_nodelay(true)?;
     let mut stream = tls.connect(ServerName::try_from(host.to_owned())?, socket).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;

@@ -55,6 +55,7 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
         "B/object",
     )?;
     reads::measure_searches(&index, "cache/search", args.reads, &mut printer).await?;
+    measure_change_cost(&index, &environment.members, args, &mut printer).await?;
     measure_churn(&index, &environment.members, args, &mut printer).await?;
     printer.print_megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
@@ -121,6 +122,24 @@ async fn measure_fill(
     printer.print_milliseconds("cache/searchable", start.elapsed())
 }
 
+/// Measures the CPU time of this process for each change, without reads.
+async fn measure_change_cost(
+    index: &GlobalCache,
+    members: &MembersProcess,
+    args: &CacheArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    super::wait_until_idle().await?;
+    let before = super::cpu_ticks()?;
+    set_churn(&members.address, args.churn).await?;
+    let (changes, _) = reads::latencies(index.clone(), Duration::from_secs(args.seconds)).await?;
+    // A tick is 10 ms.
+    let milliseconds = (super::cpu_ticks()? - before) as f64 * 10.0;
+    set_churn(&members.address, 0.0).await?;
+    ensure!(!changes.is_empty(), "no change arrived");
+    printer.print("cache/change-cpu", milliseconds / changes.len() as f64, "ms")
+}
+
 /// Measures latencies and searches while pods change.
 async fn measure_churn(
     index: &GlobalCache,
@@ -128,6 +147,7 @@ async fn measure_churn(
     args: &CacheArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
+    super::wait_until_idle().await?;
     set_churn(&members.address, args.churn).await?;
     let start = Instant::now();
     let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
@@ -138,6 +158,7 @@ async fn measure_churn(
     set_churn(&members.address, 0.0).await?;
     printer.print("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
     printer.print_percentiles("cache/churn/change-to-watch", watch)?;
+    ensure!(!text.is_empty(), "no change became searchable within the time of the measurement");
     printer.print_percentiles("cache/churn/change-to-text", text)
 }
 

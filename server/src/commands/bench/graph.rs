@@ -5,7 +5,6 @@
 //! The sink runs as in the controller, with the permissions of a user that are evaluated in every member.
 
 mod comparison;
-mod forwarder;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use self::comparison::Comparison;
-use self::forwarder::Forwarder;
 use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
 use super::environment::{BenchEnvironment, PodArgs, set_churn, stop, wait_until_complete};
+use super::forwarder::Forwarder;
 
 /// Time limit of each wait for the sink.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(900);
@@ -70,12 +69,15 @@ pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
     printer.print("graph/objects", args.pods.pods as f64, "")?;
     let (cache, interest) = environment.open(&args.cache).await?;
     wait_until_complete(&cache, args.pods.clusters).await?;
-    // Before the sink starts, the cache has the size that it has while pods change.
+    // Before the sink starts, the cache has the size that it has while pods change. It needs more memory meanwhile, also
+    // without a sink.
     let members = environment.members.address.as_str();
-    change_pods(members, args.churn, Duration::from_secs(args.seconds)).await?;
+    let changes = change_pods(members, args.churn, Duration::from_secs(args.seconds));
+    let ((), memory_of_changes) = with_peak_memory(changes).await?;
     super::wait_until_idle().await?;
     let memory_before = super::resident_bytes()?;
     printer.print_megabytes("graph/rss-before", memory_before)?;
+    printer.print_megabytes("graph/rss-before-churn", memory_of_changes)?;
 
     let address = match &forwarder {
         Some(forwarder) => format!("bolt://{}", forwarder.address()),
@@ -93,7 +95,7 @@ pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
     ensure!(!lags.is_empty(), "no change was written to the graph");
     printer.print("graph/churn/changes", lags.len() as f64 / args.seconds as f64, "changes/s")?;
     printer.print_percentiles("graph/churn/lag", lags)?;
-    printer.print_megabytes("graph/churn/rss", peak.saturating_sub(memory_before))?;
+    printer.print_megabytes("graph/churn/rss", peak.saturating_sub(memory_of_changes))?;
 
     if let (Some(absent), Some(forwarder)) = (args.absent.map(Duration::from_secs), &forwarder) {
         let loads = sink.sink.progress().loads;
@@ -101,7 +103,7 @@ pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
         let (caught_up, peak) = with_peak_memory(absence).await?;
         printer.print("graph/absent/caught-up", caught_up.as_secs_f64(), "s")?;
         printer.print("graph/absent/loads", sink.sink.progress().loads.saturating_sub(loads) as f64, "")?;
-        printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_before))?;
+        printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_of_changes))?;
     }
     let comparison = compare(&cache, &sink, &database).await?;
     printer.print("graph/equal", comparison.equal_percent(), "%")?;

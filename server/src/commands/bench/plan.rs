@@ -46,7 +46,7 @@ const KINDS: [&str; 6] =
 /// Distinct resource requests per kind.
 const DISTINCT_REQUESTS: u32 = 24;
 const REGIONS: u32 = 5;
-/// Number of sequential decisions with promised capacity.
+/// Number of sequential decisions with reserved capacity.
 const PROMISED_DECISIONS: usize = 1_000;
 
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
@@ -77,7 +77,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         writeln!(out, "plan/{kind} {:.0} decisions/s", planner.rate(&cases, threads, period)?)?;
     }
     writeln!(out, "plan/new-requests {:.0} decisions/s", measure_new_requests(&planner, period)?)?;
-    writeln!(out, "plan/promised {:.0} decisions/s", measure_promises(&fleet, &mut ledger, &mixed)?)?;
+    writeln!(out, "plan/promised {:.0} decisions/s", measure_reservations(&fleet, &mut ledger, &mixed)?)?;
     Ok(())
 }
 
@@ -356,7 +356,7 @@ fn measure_new_requests(planner: &Planner<'_>, period: Duration) -> anyhow::Resu
 }
 
 /// Decisions per second if each reserves its capacity before the next one, without cached estimates.
-fn measure_promises(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCase]) -> anyhow::Result<f64> {
+fn measure_reservations(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCase]) -> anyhow::Result<f64> {
     let estimate_cache = EstimateCache::default();
     let start = Instant::now();
     for nth in 0..PROMISED_DECISIONS {
@@ -367,7 +367,7 @@ fn measure_promises(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCase]) 
         };
         // The fleet fills up; a decision that nothing fits counts too.
         let Plan::Schedule { clusters, .. } = planner.decide(case) else { continue };
-        ledger.promise(&key, &case.spec, &case.status, &clusters, start.elapsed());
+        ledger.reserve(&key, &case.spec, &case.status, &clusters, start.elapsed());
         ledger.confirm_write(&key, 1);
     }
     Ok(PROMISED_DECISIONS as f64 / start.elapsed().as_secs_f64())

@@ -1,5 +1,5 @@
-//! Processes of `crowsnest bench propagate`, `failover` and `writes`: API servers, simulated members, and the
-//! controllers with their cache.
+//! Processes of `crowsnest bench propagate`, `failover`, `schedule`, `slow-member` and `writes`: API servers, simulated
+//! members, and the controllers with their cache.
 //!
 //! A process writes its connection data as the first line of its output. It then writes one line of output for each
 //! line of input and stops when its input ends.
@@ -142,6 +142,10 @@ impl BenchApiServer {
             ("limit", writes) => {
                 self.faults.set_write_rate(writes.parse()?);
                 Ok("limited".to_owned())
+            }
+            ("delay", milliseconds) => {
+                self.faults.set_delay(Duration::from_millis(milliseconds.parse()?));
+                Ok("delayed".to_owned())
             }
             ("count", "") => {
                 let revision = self.api.registry().store.revision();
@@ -389,6 +393,11 @@ impl BenchProcess {
     /// Limits writes per second; 0 means no limit.
     pub(super) async fn limit_writes(&mut self, writes: u32) -> anyhow::Result<()> {
         self.request(&format!("limit {writes}")).await.map(drop)
+    }
+
+    /// Delays all responses; zero means no delay.
+    pub(super) async fn delay_responses(&mut self, delay: Duration) -> anyhow::Result<()> {
+        self.request(&format!("delay {}", delay.as_millis())).await.map(drop)
     }
 
     pub(super) async fn count(&mut self) -> anyhow::Result<Count> {

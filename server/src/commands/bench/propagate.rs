@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::cache::MeasurementPrinter;
+use super::joined_members::JoinedMembers;
 use super::processes::{AdminConnection, BenchProcess, Count, IdleReport, member_name};
 
 #[derive(Debug, Args)]
@@ -29,6 +30,9 @@ pub(super) struct PropagateArgs {
     /// Number of members
     #[arg(long, default_value_t = 3)]
     members: usize,
+    /// Kubeconfig file of a real cluster, instead of API servers of the benchmark; repeat for more
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["members", "cold"])]
+    member_kubeconfig: Vec<PathBuf>,
     /// Writes per second of each API server; 0 means no limit, with the control plane in the controllers' process
     #[arg(long, default_value_t = 250)]
     writes: u32,
@@ -44,7 +48,7 @@ const NAMESPACE: &str = "bench";
 /// Maximum number of templates created concurrently.
 const MAX_CONCURRENT_CREATES: usize = 32;
 /// Interval between checks of Clusters, and between two changes.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of every step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -61,25 +65,62 @@ pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
 }
 
 /// All processes of the benchmark.
-struct BenchFleet {
+pub(super) struct BenchFleet {
+    /// Empty if the members are real clusters.
     members: Vec<BenchProcess>,
+    real_members: Option<JoinedMembers>,
     /// `None` if it runs in the controllers' process.
     control_plane: Option<BenchProcess>,
-    controllers: BenchProcess,
-    client: Client,
+    pub controllers: BenchProcess,
+    pub client: Client,
     /// Kubeconfig of the control plane.
     kubeconfig: PathBuf,
 }
 
+/// Members of a fleet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FleetMembers<'a> {
+    /// API servers of the benchmark.
+    Processes(usize),
+    /// Real clusters by their kubeconfig files.
+    Real(&'a [PathBuf]),
+}
+
 impl BenchFleet {
-    /// Starts members and waits until they are ready.
-    async fn start(members: usize, has_own_control_plane: bool, dir: &Path) -> anyhow::Result<Self> {
+    /// Starts or joins members and waits until they are ready.
+    pub(super) async fn start(
+        members: FleetMembers<'_>,
+        has_own_control_plane: bool,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut member_processes = Vec::new();
+        if let FleetMembers::Processes(count) = members {
+            for number in 1..=count {
+                member_processes.push(BenchProcess::server(&member_name(number), false).await?);
+            }
+        }
+        let mut fleet = Self::start_controllers(member_processes, has_own_control_plane, dir).await?;
+        for (number, member) in fleet.members.iter().enumerate() {
+            register(&fleet.client, &member_name(number + 1), &member.connection()?).await?;
+        }
+        if let FleetMembers::Real(files) = members {
+            fleet.real_members = Some(JoinedMembers::join(&fleet.client, files, NAMESPACE).await?);
+        }
+        let result = fleet.wait_until_ready().await;
+        if result.is_err() {
+            fleet.remove_real_members().await?;
+        }
+        result.map(|()| fleet)
+    }
+
+    /// Starts the control plane and the controllers.
+    async fn start_controllers(
+        members: Vec<BenchProcess>,
+        has_own_control_plane: bool,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
-        let mut member_processes = Vec::new();
-        for number in 1..=members {
-            member_processes.push(BenchProcess::server(&member_name(number), false).await?);
-        }
         let control_plane = match has_own_control_plane {
             true => Some(BenchProcess::server("control-plane", true).await?),
             false => None,
@@ -93,13 +134,35 @@ impl BenchFleet {
         };
         let controllers = BenchProcess::controllers(&dir.join("cache"), file).await?;
         let client = control_plane.as_ref().unwrap_or(&controllers).connection()?.client().await?;
-        for (number, member) in member_processes.iter().enumerate() {
-            register(&client, &member_name(number + 1), &member.connection()?).await?;
-        }
-        wait_for_clusters(&client, members).await?;
+        Ok(Self { members, real_members: None, control_plane, controllers, client, kubeconfig })
+    }
+
+    /// Waits until all members are ready, and creates the namespace of the benchmark.
+    async fn wait_until_ready(&self) -> anyhow::Result<()> {
+        wait_for_clusters(&self.client, self.member_count()).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        create(&client, "/api/v1/namespaces", &namespace).await?;
-        Ok(Self { members: member_processes, control_plane, controllers, client, kubeconfig })
+        create(&self.client, "/api/v1/namespaces", &namespace).await
+    }
+
+    fn member_count(&self) -> usize {
+        self.members.len() + self.real_members.as_ref().map_or(0, JoinedMembers::len)
+    }
+
+    /// Administrators' clients of the members.
+    async fn member_clients(&self) -> anyhow::Result<Vec<Client>> {
+        let mut clients: Vec<Client> = self.real_members.iter().flat_map(JoinedMembers::clients).cloned().collect();
+        for process in &self.members {
+            clients.push(process.connection()?.client().await?);
+        }
+        Ok(clients)
+    }
+
+    /// Removes everything of the benchmark from real members.
+    async fn remove_real_members(&self) -> anyhow::Result<()> {
+        match &self.real_members {
+            Some(members) => members.remove(&self.client, NAMESPACE).await,
+            None => Ok(()),
+        }
     }
 
     async fn limit_writes(&mut self, writes: u32) -> anyhow::Result<()> {
@@ -119,7 +182,7 @@ impl BenchFleet {
         Ok((self.control_plane.as_mut().unwrap_or(&mut self.controllers).count().await?, sum))
     }
 
-    async fn stop(self) -> anyhow::Result<()> {
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.controllers.stop().await?;
         for process in self.members.into_iter().chain(self.control_plane) {
             process.stop().await?;
@@ -137,7 +200,7 @@ pub(super) async fn create(client: &Client, path: &str, object: &Value) -> anyho
 }
 
 /// Creates a Cluster and the Secret with its administrator's token.
-async fn register(client: &Client, name: &str, connection: &AdminConnection) -> anyhow::Result<()> {
+pub(super) async fn register(client: &Client, name: &str, connection: &AdminConnection) -> anyhow::Result<()> {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "karmada-cluster"},
         "stringData": {"token": connection.token, "caBundle": connection.ca}});
     create(client, "/api/v1/namespaces/karmada-cluster/secrets", &secret).await?;
@@ -170,7 +233,7 @@ pub(super) async fn wait_for_clusters(client: &Client, clusters: usize) -> anyho
     tokio::time::timeout(STEP_TIMEOUT, polling).await.context("the members did not become ready")?
 }
 
-async fn create_templates(client: &Client, count: usize) -> anyhow::Result<()> {
+pub(super) async fn create_templates(client: &Client, count: usize) -> anyhow::Result<()> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let creates = stream::iter(0..count).map(|number| {
         let path = &path;
@@ -188,7 +251,7 @@ fn template_name(number: usize) -> String {
 }
 
 /// Creates a policy that propagates all ConfigMaps of the namespace to all members.
-async fn create_policy(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn create_policy(client: &Client) -> anyhow::Result<()> {
     let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
@@ -200,7 +263,7 @@ async fn create_policy(client: &Client) -> anyhow::Result<()> {
 }
 
 /// A template observed in a member.
-struct Observation {
+pub(super) struct Observation {
     member: usize,
     name: String,
     stamp: String,
@@ -208,17 +271,17 @@ struct Observation {
 }
 
 /// Watches templates in the members.
-struct FleetWatch {
+pub(super) struct FleetWatch {
     observations: mpsc::UnboundedReceiver<Observation>,
     _watches: JoinSet<()>,
 }
 
 impl FleetWatch {
-    async fn start(fleet: &BenchFleet) -> anyhow::Result<Self> {
+    pub(super) async fn start(fleet: &BenchFleet) -> anyhow::Result<Self> {
         let (sender, observations) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
-        for (member, process) in fleet.members.iter().enumerate() {
-            let api: Api<ConfigMap> = Api::namespaced(process.connection()?.client().await?, NAMESPACE);
+        for (member, client) in fleet.member_clients().await?.into_iter().enumerate() {
+            let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
             let config = watcher::Config::default().labels("karmada.io/managed=true");
             let (mut objects, sender) =
                 (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
@@ -238,7 +301,11 @@ impl FleetWatch {
     }
 
     /// Waits until this many distinct objects satisfy `is_match`; returns the time of the last.
-    async fn wait_for(&mut self, count: usize, is_match: impl Fn(&Observation) -> bool) -> anyhow::Result<Instant> {
+    pub(super) async fn wait_for(
+        &mut self,
+        count: usize,
+        is_match: impl Fn(&Observation) -> bool,
+    ) -> anyhow::Result<Instant> {
         let mut seen = HashSet::new();
         loop {
             let next = tokio::time::timeout(STEP_TIMEOUT, self.observations.recv()).await;
@@ -257,15 +324,31 @@ async fn measure_propagation(
     dir: &Path,
     printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
-    let mut fleet = BenchFleet::start(args.members, args.writes > 0, dir).await?;
+    let members = match args.member_kubeconfig.as_slice() {
+        [] => FleetMembers::Processes(args.members),
+        files => FleetMembers::Real(files),
+    };
+    let mut fleet = BenchFleet::start(members, args.writes > 0, dir).await?;
+    let result = measure_fleet(&mut fleet, args, printer).await;
+    fleet.remove_real_members().await?;
+    result?;
+    fleet.stop().await
+}
+
+/// Measures the propagation to the members of a fleet.
+async fn measure_fleet(
+    fleet: &mut BenchFleet,
+    args: &PropagateArgs,
+    printer: &mut MeasurementPrinter<impl std::io::Write>,
+) -> anyhow::Result<()> {
     create_templates(&fleet.client, args.config_maps).await?;
-    let mut watch = FleetWatch::start(&fleet).await?;
+    let mut watch = FleetWatch::start(fleet).await?;
     fleet.controllers.wait_until_idle().await?;
     if args.writes > 0 {
         fleet.limit_writes(args.writes).await?;
     }
     let (before, _) = fleet.counts().await?;
-    let count = args.config_maps * args.members;
+    let count = args.config_maps * fleet.member_count();
     let start = Instant::now();
     create_policy(&fleet.client).await?;
     let applied = watch.wait_for(count, |_| true).await? - start;
@@ -289,32 +372,41 @@ async fn measure_propagation(
     printer.print("propagate/rss", resident_bytes as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
     for number in 0..args.changes {
-        times.push(measure_change(&fleet.client, &mut watch, number, args).await?);
+        let change = TemplateChange { template: number % args.config_maps, stamp: format!("change {number}") };
+        times.push(change.measure(&fleet.client, &mut watch, fleet.member_count()).await?);
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     if !times.is_empty() {
         printer.print_percentiles("propagate/change", times)?;
     }
-    drop(watch);
-    fleet.stop().await
+    Ok(())
 }
 
-/// Measures the time from a template's change until the last member has it.
-async fn measure_change(
-    client: &Client,
-    watch: &mut FleetWatch,
-    number: usize,
-    args: &PropagateArgs,
-) -> anyhow::Result<Duration> {
-    let (name, stamp) = (template_name(number % args.config_maps), format!("change {number}"));
-    let request = http::Request::patch(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"))
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .body(serde_json::to_vec(&json!({"data": {"stamp": stamp}}))?)?;
-    let start = Instant::now();
-    client.request::<Value>(request).await.context("cannot change a template")?;
-    let observed_at =
-        watch.wait_for(args.members, |observation| observation.name == name && observation.stamp == stamp).await?;
-    Ok(observed_at - start)
+/// A change of a template.
+pub(super) struct TemplateChange {
+    /// Number of the template.
+    pub template: usize,
+    /// New data, which no earlier change had.
+    pub stamp: String,
+}
+
+impl TemplateChange {
+    /// Makes the change and measures the time until this many members have it.
+    pub(super) async fn measure(
+        &self,
+        client: &Client,
+        watch: &mut FleetWatch,
+        members: usize,
+    ) -> anyhow::Result<Duration> {
+        let name = template_name(self.template);
+        let request = http::Request::patch(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"))
+            .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(serde_json::to_vec(&json!({"data": {"stamp": self.stamp}}))?)?;
+        let start = Instant::now();
+        client.request::<Value>(request).await.context("cannot change a template")?;
+        let is_change = |observation: &Observation| observation.name == name && observation.stamp == self.stamp;
+        Ok(watch.wait_for(members, is_change).await? - start)
+    }
 }
 
 /// Measures restarts of the controllers in steady state, without a cache and with the previous one.
@@ -323,7 +415,7 @@ async fn measure_restarts(
     dir: &Path,
     printer: &mut MeasurementPrinter<impl std::io::Write>,
 ) -> anyhow::Result<()> {
-    let mut fleet = BenchFleet::start(args.members, true, dir).await?;
+    let mut fleet = BenchFleet::start(FleetMembers::Processes(args.members), true, dir).await?;
     create_policy(&fleet.client).await?;
     let mut watch = FleetWatch::start(&fleet).await?;
     let start = Instant::now();
@@ -334,11 +426,11 @@ async fn measure_restarts(
     fleet.controllers.wait_until_idle().await?;
     for cache_state in ["cold", "warm"] {
         let before = fleet.counts().await?;
-        let BenchFleet { members, control_plane, controllers, client, kubeconfig } = fleet;
+        let BenchFleet { members, real_members, control_plane, controllers, client, kubeconfig } = fleet;
         controllers.stop().await?;
         let mut controllers = BenchProcess::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
         let IdleReport { after, resident_bytes, peak_bytes } = controllers.wait_until_idle().await?;
-        fleet = BenchFleet { members, control_plane, controllers, client, kubeconfig };
+        fleet = BenchFleet { members, real_members, control_plane, controllers, client, kubeconfig };
         let now = fleet.counts().await?;
         printer.print(&format!("propagate/{cache_state}/quiet"), after.as_secs_f64(), "s")?;
         for (servers, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {

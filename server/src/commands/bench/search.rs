@@ -1,5 +1,5 @@
-//! `crowsnest bench search`: measures searches limited to some namespaces of every cluster, while pods change and
-//! others search, compared with kubectl and jq.
+//! `crowsnest bench search`: measures searches by a user who may read some namespaces of every cluster, with and
+//! without changes of pods and concurrent users, and compares them with kubectl and jq.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -24,13 +24,13 @@ pub(super) struct SearchArgs {
     /// Number of sequential searches
     #[arg(long = "asks", default_value_t = 800)]
     searches: usize,
-    /// Changes per second meanwhile
+    /// Changes of pods per second in the second part of the measurement
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
     /// Number of concurrent users
     #[arg(long, default_value_t = 50)]
     users: usize,
-    /// Duration of their searches, in seconds, without and with changes
+    /// Duration of the concurrent searches in seconds, once without and once with changes
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// kubectl program for the comparison; requires jq
@@ -40,7 +40,7 @@ pub(super) struct SearchArgs {
     cache: CacheOptionsArgs,
 }
 
-/// The compared jq filter and search query.
+/// The search query and the jq filter that are compared.
 const COMPARED_QUERY: (&str, &str) = (
     "kind:pod status:CrashLoopBackOff",
     ".items[] | select(any(.status.containerStatuses[]?; .state.waiting.reason == \"CrashLoopBackOff\")) | .metadata.name",
@@ -95,14 +95,15 @@ fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Resul
     let (start, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED_QUERIES {
-        let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query was rejected")?;
-        read.filter.for_each_term(&mut |_| terms += 1);
+        let parsed = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query was rejected")?;
+        parsed.filter.for_each_term(&mut |_| terms += 1);
     }
     ensure!(terms > PARSED_QUERIES, "the queries have no terms");
     printer.print("search/parser", PARSED_QUERIES as f64 / start.elapsed().as_secs_f64(), "queries/s")
 }
 
-/// Measures sequential searches, each query of the mix equally often; prints the slowest query's latencies.
+/// Measures sequential searches, each query of [`QUERIES`] equally often; prints percentiles of all searches and the
+/// median of each query.
 async fn measure_queries(
     index: &GlobalCache,
     user: &UserInfo,
@@ -111,14 +112,14 @@ async fn measure_queries(
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut all = Vec::with_capacity(times);
-    let mut of_each = vec![Vec::new(); QUERIES.len()];
+    let mut by_query = vec![Vec::new(); QUERIES.len()];
     for nth in 0..times {
         let duration = time_search(index, user, QUERIES[nth % QUERIES.len()]).await?;
         all.push(duration);
-        of_each[nth % QUERIES.len()].push(duration);
+        by_query[nth % QUERIES.len()].push(duration);
     }
     printer.print_percentiles(name, all)?;
-    for (query, mut times) in QUERIES.iter().zip(of_each) {
+    for (query, mut times) in QUERIES.iter().zip(by_query) {
         times.sort_unstable();
         printer.print_milliseconds(
             &format!("{name}-p50[{query}]"),
@@ -143,7 +144,7 @@ async fn measure_distinct_queries(
     printer.print_percentiles(name, all)
 }
 
-/// Distinct queries of the mix; each number occurs in some pods, and each salt gives other numbers.
+/// Distinct queries with numbers that occur in some pods; another salt gives other numbers.
 fn distinct_queries(times: usize, salt: usize) -> impl Iterator<Item = String> {
     (0..times).map(move |nth| {
         let number = (nth * 7 + salt) % 500;
@@ -195,7 +196,7 @@ async fn measure_suggestions(
     printer.print_percentiles(name, all)
 }
 
-/// Measures concurrent users, each searching continuously.
+/// Measures the searches of concurrent users, each of whom searches without pause.
 async fn measure_concurrent_users(
     index: &GlobalCache,
     args: &SearchArgs,
@@ -225,7 +226,7 @@ async fn measure_concurrent_users(
     printer.print_percentiles(&name, all)
 }
 
-/// Measures the same query with kubectl and jq, cluster by cluster.
+/// Measures [`COMPARED_QUERY`] with kubectl and jq, cluster by cluster, and as one search; fails if the results differ.
 async fn measure_kubectl_and_jq(
     index: &GlobalCache,
     members: &MembersProcess,

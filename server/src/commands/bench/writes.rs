@@ -1,12 +1,12 @@
 //! `crowsnest bench writes`: counts the requests that the controllers send to the control plane for each Deployment,
 //! from its creation until its status is complete, with conflicts and CPU time.
 //!
-//! Control plane, controllers and simulated members are separate processes. The requests are read from the audit log
-//! of the control plane.
+//! Control plane, controllers and simulated members are separate processes; real members can be used instead. The
+//! requests are read from the audit log of the control plane.
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -19,8 +19,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cache::MeasurementPrinter;
-use super::failover::join_member;
-use super::processes::{BenchProcess, CONTROLLERS, member_name};
+use super::joined_members::JoinedMembers;
+use super::processes::{BenchProcess, CONTROLLERS};
 use super::propagate::{create, wait_for_clusters};
 
 #[derive(Debug, Args)]
@@ -31,6 +31,9 @@ pub(super) struct WritesArgs {
     /// Number of simulated members
     #[arg(long, default_value_t = 2)]
     members: usize,
+    /// Kubeconfig file of a real cluster, instead of simulated members; repeat for more
+    #[arg(long, value_name = "FILE", conflicts_with = "members")]
+    member_kubeconfig: Vec<PathBuf>,
     /// Number of replicas of each Deployment
     #[arg(long, default_value_t = 9)]
     replicas: usize,
@@ -60,39 +63,58 @@ pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let (simulated, kubeconfigs) = BenchProcess::simulated(args.members).await?;
     let (audit_log, kubeconfig) = (dir.join("audit.log"), dir.join("control-plane.kubeconfig"));
     let control_plane = BenchProcess::audited_control_plane(&audit_log).await?;
     std::fs::write(&kubeconfig, control_plane.connection()?.controllers_kubeconfig)?;
     let mut controllers = BenchProcess::controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
     let client = control_plane.connection()?.client().await?;
-    for (number, file) in kubeconfigs.into_iter().enumerate() {
-        join_member(&client, member_name(number + 1), file).await?;
-    }
-    wait_for_clusters(&client, args.members).await?;
+    let members = JoinedMembers::join_or_simulate(&client, &args.member_kubeconfig, NAMESPACE, args.members).await?;
+    let result = propagate_deployments(args, &client, &mut controllers, members.len()).await;
+    members.remove(&client, NAMESPACE).await?;
+    let settled = result?;
+    controllers.stop().await?;
+    control_plane.stop().await?;
+    members.stop().await?;
+
+    printer.print("writes/complete", settled.completed_after.as_secs_f64(), "s")?;
+    printer.print("writes/controllers-cpu", settled.cpu.as_secs_f64(), "s")?;
+    printer.print_megabytes("writes/controllers-peak-rss", settled.peak_bytes)?;
+    let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
+    print_counts(&count_requests(&log, settled.period)?, args.deployments, printer)
+}
+
+/// The propagation of all Deployments, until the controllers were idle.
+struct Settled {
+    completed_after: Duration,
+    /// CPU time of the controllers.
+    cpu: Duration,
+    /// Peak resident memory of the controllers in bytes.
+    peak_bytes: u64,
+    period: (Timestamp, Timestamp),
+}
+
+async fn propagate_deployments(
+    args: &WritesArgs,
+    client: &Client,
+    controllers: &mut BenchProcess,
+    members: usize,
+) -> anyhow::Result<Settled> {
+    wait_for_clusters(client, members).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    create(&client, "/api/v1/namespaces", &namespace).await?;
-    create_policy(&client).await?;
+    create(client, "/api/v1/namespaces", &namespace).await?;
+    create_policy(client).await?;
     // Deployments can be applied only after the namespace exists in all members.
     controllers.wait_until_idle().await?;
 
     let (start, from, cpu_before) = (Instant::now(), Timestamp::now(), controllers.cpu_time()?);
-    create_deployments(&client, args).await?;
-    wait_for_deployments(&client, args).await?;
+    create_deployments(client, args).await?;
+    wait_for_deployments(client, args).await?;
     let completed_after = start.elapsed();
     controllers.wait_until_idle().await?;
     tokio::time::sleep(Duration::from_secs(args.settle)).await;
     let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
-    let resident = controllers.wait_until_idle().await?.peak_bytes;
-    controllers.stop().await?;
-    control_plane.stop().await?;
-    simulated.stop().await?;
-
-    printer.print("writes/complete", completed_after.as_secs_f64(), "s")?;
-    printer.print("writes/controllers-cpu", cpu.as_secs_f64(), "s")?;
-    printer.print_megabytes("writes/controllers-peak-rss", resident)?;
-    let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
-    print_counts(&count_requests(&log, (from, until))?, args.deployments, printer)
+    let peak_bytes = controllers.wait_until_idle().await?.peak_bytes;
+    Ok(Settled { completed_after, cpu, peak_bytes, period: (from, until) })
 }
 
 /// Creates a policy that divides all Deployments of the namespace over all members.

@@ -1,0 +1,134 @@
+//! `crowsnest bench schedule`: measures how many new bindings per second get their clusters, from the policy on, with
+//! simulated members and the control plane in the controllers' process, as in `crowsnest up`.
+//!
+//! The Deployments exist before the policy, so their creation is not measured. Detector, scheduler and the creation of
+//! Works share the controllers' process and the control plane.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use crowsnest_api::work::ResourceBinding;
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::cache::MeasurementPrinter;
+use super::joined_members::JoinedMembers;
+use super::processes::BenchProcess;
+use super::propagate::{create, wait_for_clusters};
+
+#[derive(Debug, Args)]
+pub(super) struct ScheduleArgs {
+    /// Number of Deployments of one replica, each with its binding
+    #[arg(long, default_value_t = 10_000)]
+    bindings: usize,
+    /// Number of simulated members
+    #[arg(long, default_value_t = 100)]
+    members: usize,
+}
+
+const NAMESPACE: &str = "bench";
+/// Maximum number of concurrent requests of the benchmark.
+const MAX_CONCURRENT_REQUESTS: usize = 32;
+/// Time limit between two bindings that are scheduled.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+
+pub(super) async fn run(args: &ScheduleArgs) -> anyhow::Result<()> {
+    ensure!(args.bindings > 0 && args.members > 0, "--bindings and --members must be at least 1");
+    let scratch = super::scratch_dir();
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+}
+
+async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+    let mut controllers = BenchProcess::controllers(&dir.join("cache"), None).await?;
+    let client = controllers.connection()?.client().await?;
+    let members = JoinedMembers::simulate(&client, args.members).await?;
+    wait_for_clusters(&client, args.members).await?;
+    create(
+        &client,
+        "/api/v1/namespaces",
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+    )
+    .await?;
+    create_deployments(&client, args.bindings).await?;
+    controllers.wait_until_idle().await?;
+
+    let cpu_before = controllers.cpu_time()?;
+    let start = Instant::now();
+    let scheduled = watch_scheduled_bindings(client.clone(), args.bindings);
+    let ((), times) = tokio::try_join!(create_policy(&client), scheduled)?;
+    let elapsed = times.last().context("no binding was scheduled")?.duration_since(start);
+    printer.print("schedule/rate", times.len() as f64 / elapsed.as_secs_f64(), "bindings/s")?;
+    printer.print("schedule/all", elapsed.as_secs_f64(), "s")?;
+    printer.print_percentiles("schedule/after-policy", times.iter().map(|at| at.duration_since(start)).collect())?;
+    let settled = controllers.wait_until_idle().await?;
+    printer.print("schedule/settled", start.elapsed().as_secs_f64(), "s")?;
+    let cpu = controllers.cpu_time()? - cpu_before;
+    printer.print("schedule/cpu-each", cpu.as_secs_f64() * 1e3 / args.bindings as f64, "ms/binding")?;
+    printer.print_megabytes("schedule/peak-rss", settled.peak_bytes)?;
+    controllers.stop().await?;
+    members.stop().await
+}
+
+async fn create_deployments(client: &Client, count: usize) -> anyhow::Result<()> {
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    let requests = (0..count).map(|number| {
+        let path = &path;
+        async move { create(client, path, &deployment(number)).await }
+    });
+    stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
+}
+
+fn deployment(number: usize) -> Value {
+    let name = format!("web-{number}");
+    let app = json!({"app": name});
+    let container = json!({"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "1m"}}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": app},
+            "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}},
+    })
+}
+
+/// Creates a policy that places each Deployment in one of all clusters, by their free resources.
+async fn create_policy(client: &Client) -> anyhow::Result<()> {
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+            "placement": {
+                "clusterAffinity": {},
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+            },
+        },
+    });
+    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
+        .await
+}
+
+/// Waits until this many bindings have clusters; returns the times in order.
+async fn watch_scheduled_bindings(client: Client, count: usize) -> anyhow::Result<Vec<Instant>> {
+    let api: Api<ResourceBinding> = Api::namespaced(client, NAMESPACE);
+    let mut bindings = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut times: HashMap<String, Instant> = HashMap::new();
+    while times.len() < count {
+        let next = tokio::time::timeout(STEP_TIMEOUT, bindings.next()).await;
+        let next = next.with_context(|| format!("only {} of {count} bindings were scheduled", times.len()))?;
+        // The watcher recovers from errors by itself.
+        let Ok(binding) = next.context("the watch ended")? else { continue };
+        if !binding.spec.clusters.is_empty() {
+            times.entry(binding.spec.resource.name).or_insert_with(Instant::now);
+        }
+    }
+    let mut times: Vec<Instant> = times.into_values().collect();
+    times.sort_unstable();
+    Ok(times)
+}
