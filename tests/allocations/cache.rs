@@ -45,10 +45,10 @@ pub fn hot_paths() -> Result<Vec<HotPath>> {
 
 fn query_parsing() -> Result<HotPath> {
     let texts: Vec<String> = yaml(QUERIES)?;
-    Ok(HotPath::new("cache/query-parsing", move || parsed(&texts)))
+    Ok(HotPath::new("cache/query-parsing", move || parse_queries(&texts)))
 }
 
-fn parsed(texts: &[String]) -> Result<Vec<Query>> {
+fn parse_queries(texts: &[String]) -> Result<Vec<Query>> {
     let mut queries = Vec::new();
     for text in texts {
         let query = parse(text, &Limits::default())?;
@@ -59,7 +59,7 @@ fn parsed(texts: &[String]) -> Result<Vec<Query>> {
 }
 
 fn query_planning() -> Result<HotPath> {
-    let queries = parsed(&yaml::<Vec<String>>(QUERIES)?)?;
+    let queries = parse_queries(&yaml::<Vec<String>>(QUERIES)?)?;
     let cluster = |number: u32| ClusterFacts { name: member_name(number), ..ClusterFacts::default() };
     let clusters = (0..CLUSTERS).map(cluster).collect();
     let fleet = FleetFacts { clusters, kinds: Arc::new(kinds()?), now: NOW };
@@ -76,14 +76,14 @@ fn query_planning() -> Result<HotPath> {
 
 /// Kinds by all their names.
 fn kinds() -> Result<KindsByName> {
-    // Decoded directly, because the short name `no` would be a boolean in a value without a type.
+    // Decoded directly, because the short name `no` would be a boolean in an untyped value.
     let names: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(KINDS)?;
     let mut kinds = KindsByName::new();
-    for (qualified, others) in &names {
+    for (qualified, aliases) in &names {
         let (kind, group) = qualified.split_once('.').unwrap_or((qualified.as_str(), ""));
-        for name in others.iter().map(String::as_str).chain([kind]) {
-            let known = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
-            kinds.entry(name.to_owned()).or_default().insert(known);
+        for name in aliases.iter().map(String::as_str).chain([kind]) {
+            let group_kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+            kinds.entry(name.to_owned()).or_default().insert(group_kind);
         }
     }
     Ok(kinds)

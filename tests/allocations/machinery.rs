@@ -27,9 +27,10 @@ const REQUESTS: &str = include_str!("data/requests.yaml");
 
 /// Unix seconds at which tables are printed.
 const NOW: i64 = 1_790_000_000;
-/// Namespaces in which the user has the role with many rules, and the one with named pods.
-const SHARED: [&str; 4] = ["team-0", "team-1", "team-2", "team-3"];
-const NAMED: &str = "team-7";
+/// Namespaces in which the role with many rules is bound to the user.
+const SHARED_ROLE_NAMESPACES: [&str; 4] = ["team-0", "team-1", "team-2", "team-3"];
+/// Namespace in which the role for a few named pods is bound to the user.
+const NAMED_PODS_NAMESPACE: &str = "team-7";
 
 pub fn hot_paths() -> Result<Vec<HotPath>> {
     let selectors: Selectors = yaml(SELECTORS)?;
@@ -117,7 +118,10 @@ fn member_rights() -> Result<(Rbac, UserInfo)> {
     let mut rbac = Rbac::default();
     rbac.put_role("", "shared", roles.shared);
     rbac.put_role("", "named", roles.named);
-    let namespaces = SHARED.into_iter().map(|namespace| (namespace, "shared")).chain([(NAMED, "named")]);
+    let namespaces = SHARED_ROLE_NAMESPACES
+        .into_iter()
+        .map(|namespace| (namespace, "shared"))
+        .chain([(NAMED_PODS_NAMESPACE, "named")]);
     for (namespace, role) in namespaces {
         let subjects = json!([{"kind": "Group", "name": "store"}, {"kind": "User", "name": "ann"}]);
         let binding = json!({"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": subjects});
@@ -150,7 +154,7 @@ fn rbac_authorization() -> Result<HotPath> {
         group: String::new(),
         resource: "pods".to_owned(),
         subresource: String::new(),
-        namespace: SHARED[0].to_owned(),
+        namespace: SHARED_ROLE_NAMESPACES[0].to_owned(),
         name: String::new(),
     };
     Ok(HotPath::new("machinery/rbac-authorization", move || {

@@ -1,4 +1,4 @@
-//! The scripts that render charts and build releases.
+//! Runs the scripts that render charts and build releases.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

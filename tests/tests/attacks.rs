@@ -36,15 +36,15 @@ const ROW_FILTER_VARIABLE: &str = "CROWSNEST_ATTACKS";
 #[test]
 fn the_table_is_consistent() -> Result<()> {
     let rows = table::rows()?;
-    let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    ensure!(names.len() == rows.len(), "the ID of a row is used twice");
+    let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    ensure!(ids.len() == rows.len(), "the ID of a row is used twice");
     let cases = table::cases(&rows, &Arc::new(RuntimeValues::default()))?;
     let problems =
         cases.iter().filter_map(|case| case.check().err().map(|error| format!("{}: {error:#}", case.name())));
     let problems: Vec<String> = problems.collect();
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     ensure!(rows.len() >= MIN_ROWS && cases.len() >= MIN_CASES, "{} rows, {} cases", rows.len(), cases.len());
-    ensure!(test_env::is_canary_stored());
+    ensure!(test_env::is_canary_stored(), "the Secret of the control plane does not contain the canary");
     Ok(())
 }
 
@@ -89,11 +89,11 @@ async fn send_case(env: &TestEnv, case: &Case) -> Response {
     }
 }
 
-/// Report of a failed case, with all details.
+/// Report of a failed case, with all details; `None` if the case passed.
 fn describe_failure(case: &Case, response: &Response, arrivals: &[RecordedRequest], env: &TestEnv) -> Option<String> {
-    let own: Vec<RecordedRequest> =
+    let case_requests: Vec<RecordedRequest> =
         arrivals.iter().filter(|recorded| recorded.contains(case.mark.as_bytes())).cloned().collect();
-    let errors = evaluation::check_case(case, response, &own, &env.identities);
+    let errors = evaluation::check_case(case, response, &case_requests, &env.identities);
     if errors.is_empty() {
         return None;
     }
@@ -101,11 +101,11 @@ fn describe_failure(case: &Case, response: &Response, arrivals: &[RecordedReques
     for error in errors {
         text += &format!("    ERROR    {error}\n");
     }
-    let mut add_line = |what: &str, bytes: &[u8]| text += &format!("    {what} {}\n", format_bytes(bytes, env));
+    let mut add_line = |label: &str, bytes: &[u8]| text += &format!("    {label} {}\n", format_bytes(bytes, env));
     let sent = if case.version == 2 { describe_fields(case) } else { http1::request(case) };
     add_line("sent    ", &sent);
     add_line("received", &[response.status.to_string().as_bytes(), b" ", &response.body].concat());
-    for recorded in &own {
+    for recorded in &case_requests {
         add_line(&format!("at {}   ", recorded.member), &[&*recorded.head, &recorded.body].concat());
     }
     Some(text)

@@ -1,5 +1,6 @@
-//! Cheap requests of ordinary accounts that are expensive to process, and objects that could not be read: each is
-//! refused, and the server serves other requests meanwhile.
+//! Requests that are small but expensive to process, sent by accounts with few rights, and requests that would store
+//! objects too large or too deeply nested to be read again. Each is refused, and the server serves other requests
+//! meanwhile.
 
 use std::path::Path;
 
@@ -17,7 +18,7 @@ fn expensive_requests_do_not_block_the_server() -> Result<()> {
         let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
         kubectl.run_ok(&role, "")?;
         let tina = kubectl.with_flags(&["--as", "tina", "-n", "tenant"]);
-        copies_into_themselves_are_refused(&kubectl, &tina)?;
+        patches_that_copy_an_object_into_itself_are_refused(&kubectl, &tina)?;
         large_objects_are_refused(&kubectl, &tina, dir.path())?;
         a_review_with_many_requirements_is_refused(&kubectl)?;
         queries_with_many_expressions_are_refused(&fleet)
@@ -44,7 +45,7 @@ fn doubling_patch(depth: usize) -> String {
     Value::from(operations).to_string()
 }
 
-fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+fn patches_that_copy_an_object_into_itself_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     tina.run_ok(&["create", "configmap", "deep"], "")?;
     for depth in [200, 8000] {
         let patch = ["patch", "configmap", "deep", "--type=json", "-p", &doubling_patch(depth)];
@@ -56,7 +57,7 @@ fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Resu
     Ok(())
 }
 
-/// Each request is smaller than the size limit.
+/// Each request is smaller than the size limit of requests; the second object exceeds that of objects.
 fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -> Result<()> {
     tina.run_ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
     let file = folder.join("patch.json");
@@ -99,7 +100,7 @@ fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
             .collect();
         let ready = (0..3).try_for_each(|_| check_readiness(kubectl));
         threads.into_iter().try_for_each(|thread| {
-            thread.join().map_err(|_| anyhow::anyhow!("kubectl could not be run")).and_then(|output| output.map(drop))
+            thread.join().map_err(|_| anyhow::anyhow!("the thread panicked")).and_then(|output| output.map(drop))
         })?;
         ready
     })

@@ -1,6 +1,6 @@
-//! Tests of information disclosure, from outside: objects, to an account with the name of a member's account; names, to
-//! a user with `get` only; clusters, to a user without rights; Secret values, to all users; APIs, to unauthenticated
-//! clients.
+//! Responses must not disclose information: a member's objects to the control plane's account with the same name as the
+//! member's, names of objects to a user with `get` only, clusters to a user without rights, Secret values to any user,
+//! and APIs to unauthenticated clients.
 
 use std::fs;
 use std::path::Path;
@@ -13,22 +13,23 @@ use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("disclosure/member.yaml");
 const TENANT: &str = include_str!("disclosure/tenant.yaml");
-const REACH: &str = include_str!("disclosure/reach.yaml");
-const COPIES: &str = include_str!("disclosure/copies.yaml");
+const CLUSTER_ACCESS: &str = include_str!("disclosure/reach.yaml");
+const SECRET_COPIES: &str = include_str!("disclosure/copies.yaml");
 const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1";
 /// Text in the restricted object and nowhere else.
 const RESTRICTED_NAME: &str = "restricted-7d1c";
-const OBJECT: &str = "cluster=member1&apiVersion=v1&resource=configmaps&namespace=vault&name=restricted-7d1c";
+const RESTRICTED_OBJECT: &str =
+    "cluster=member1&apiVersion=v1&resource=configmaps&namespace=vault&name=restricted-7d1c";
 /// Password of the Secret that is copied.
 const MARKER: &str = "marker-4b7e-copy";
 
 fn percent_encode(query: &str) -> String {
-    let one = |byte: u8| match byte.is_ascii_alphanumeric() {
+    let encode = |byte: u8| match byte.is_ascii_alphanumeric() {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02X}"),
     };
-    query.bytes().map(one).collect()
+    query.bytes().map(encode).collect()
 }
 
 fn path(resource: &str, query: &str, more: &str) -> String {
@@ -89,7 +90,12 @@ fn ensure_nothing_is_disclosed(reader: &Kubectl, version: &str) -> Result<()> {
     }
     ensure!(total(reader, RESTRICTED_NAME)? == 0 && total(reader, "cluster:member1")? == 0);
     for resource in ["history", "graph", "diff", "blastradius"] {
-        reader.expect_output(&["get", "--raw", &format!("{SEARCH}/{resource}?{OBJECT}")], "", 1, "not found")?;
+        reader.expect_output(
+            &["get", "--raw", &format!("{SEARCH}/{resource}?{RESTRICTED_OBJECT}")],
+            "",
+            1,
+            "not found",
+        )?;
     }
     Ok(())
 }
@@ -102,7 +108,7 @@ fn responses_disclose_only_what_the_caller_may_read() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
     member.run_ok(&["apply", "-f", "-"], MEMBER)?;
-    member.run_ok(&["create", "-f", "-"], COPIES)?;
+    member.run_ok(&["create", "-f", "-"], SECRET_COPIES)?;
     kubectl.run_ok(&["apply", "-f", "-"], TENANT)?;
     wait_for("the object to be found", || Ok(total(&kubectl, &format!("name:{RESTRICTED_NAME}"))? == 1))?;
     let version = kubectl.run_until(&["get", "--raw", &format!("{CLUSTERS}/clusters/member1")], |out| {
@@ -113,14 +119,14 @@ fn responses_disclose_only_what_the_caller_may_read() -> Result<()> {
 
     check_account_without_rights(&kubectl, version)?;
     check_account_of_same_name(&kubectl, &member, version)?;
-    check_get_without_list(&kubectl, version)?;
+    check_get_without_list(&kubectl)?;
     check_discovery(&kubectl)?;
     check_secret_copies(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
     ensure_no_values_are_stored(&data)
 }
 
-/// An account without any grants.
+/// An account without any grants learns nothing; a user who may list clusters learns only of clusters.
 fn check_account_without_rights(kubectl: &Kubectl, version: &str) -> Result<()> {
     kubectl.run_ok(&["create", "serviceaccount", "stranger"], "")?;
     let account = as_account(kubectl, "default", "stranger")?;
@@ -154,20 +160,20 @@ fn check_account_of_same_name(kubectl: &Kubectl, member: &Kubectl, version: &str
             .map(drop)
     };
     ensure_nothing_is_disclosed(&account, version)?;
-    let mut live = account.stream(&["get", "--raw", &path("query", "", "&watch=true")])?;
-    live.expect("event: done")?;
+    let mut stream = account.stream(&["get", "--raw", &path("query", "", "&watch=true")])?;
+    stream.expect("event: done")?;
     change("seen-by-nobody")?;
     wait_for("the change to be found", || Ok(total(kubectl, "content:seen-by-nobody")? == 1))?;
     // The event with counts follows changes, so no later event can reveal the object.
-    let event = live.expect("event: counts")?;
+    let event = stream.expect("event: counts")?;
     ensure!(!event.contains(RESTRICTED_NAME) && !event.contains("event: changed"), "{event}");
-    drop(live);
+    drop(stream);
     // Another user with the account's groups is treated like the account.
     let groups = ["system:serviceaccounts", "system:serviceaccounts:monitoring", "system:authenticated"];
     let flags: Vec<&str> = groups.iter().flat_map(|group| ["--as-group", *group]).chain(["--as", "ann"]).collect();
     ensure_nothing_is_disclosed(&kubectl.with_flags(&flags), version)?;
 
-    kubectl.run_ok(&["apply", "-f", "-"], REACH)?;
+    kubectl.run_ok(&["apply", "-f", "-"], CLUSTER_ACCESS)?;
     wait_for("the account to see the object", || Ok(total(&account, RESTRICTED_NAME)? == 1))?;
     let status = raw(&account, &format!("{SEARCH}/status"))?;
     ensure!(status.contains("member1") && !status.contains("member2"), "{status}");
@@ -178,9 +184,9 @@ fn check_account_of_same_name(kubectl: &Kubectl, member: &Kubectl, version: &str
 }
 
 /// `get` does not include `list`: a user who knows the name can read the object, but no response reveals the name.
-fn check_get_without_list(kubectl: &Kubectl, version: &str) -> Result<()> {
+fn check_get_without_list(kubectl: &Kubectl) -> Result<()> {
     let fay = kubectl.with_flags(&["--as", "fay", "--as-group", "system:authenticated"]);
-    let known = format!("{SEARCH}/history?{OBJECT}");
+    let known = format!("{SEARCH}/history?{RESTRICTED_OBJECT}");
     wait_for("fay to get the object by name", || Ok(fay.run(&["get", "--raw", &known], "")?.code == Some(0)))?;
     for path in request_paths() {
         let output = fay.run(&["get", "--raw", &path], "")?;
@@ -190,7 +196,7 @@ fn check_get_without_list(kubectl: &Kubectl, version: &str) -> Result<()> {
             ensure!(!text.contains(word), "{word} is disclosed at {path}: {text}");
         }
     }
-    ensure!(total(&fay, "kind:configmap")? == 0 && total(&fay, "name:restricted*")? == 0, "{version}");
+    ensure!(total(&fay, "kind:configmap")? == 0 && total(&fay, "name:restricted*")? == 0, "fay lists objects");
     Ok(())
 }
 
@@ -216,7 +222,7 @@ fn check_discovery(kubectl: &Kubectl) -> Result<()> {
     })
 }
 
-/// No response contains values of Secrets, for any object with a copy of them.
+/// No response contains a Secret's values, neither for the Secret nor for objects that contain copies of them.
 fn check_secret_copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     wait_for("the copied Secret to be found", || {
         Ok(total(kubectl, "name:copied kind:secret")? == 1 && total(kubectl, "content:embedding-9a0d")? == 1)
@@ -225,7 +231,7 @@ fn check_secret_copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for query in [MARKER, base64.as_str(), &format!("content:{MARKER}"), &format!("ann:*{MARKER}*")] {
         ensure!(total(kubectl, query)? == 0, "{query} has hits");
     }
-    let everything = [
+    let responses = [
         raw(kubectl, &path("export", "kind:secret name:copied", ""))?,
         raw(kubectl, &path("export", "kind:configmap name:embedding", ""))?,
         raw(kubectl, &path("suggest", "ann:", "&limit=50"))?,
@@ -235,10 +241,10 @@ fn check_secret_copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         )?,
         fleet.crowsnest(&["search", "name:copied"])?.out,
     ];
-    for text in &everything {
+    for text in &responses {
         ensure!(!text.contains(MARKER) && !text.contains(&base64), "{text}");
     }
-    ensure!(everything[0].contains("payments-3f2e"), "values that are not confidential are missing: {}", everything[0]);
+    ensure!(responses[0].contains("payments-3f2e"), "values that are not confidential are missing: {}", responses[0]);
     Ok(())
 }
 

@@ -109,3 +109,22 @@ fn both_languages_have_the_same_commands() -> Result<()> {
     ensure!(english.len() == chinese.len(), "{} commands and {}", english.len(), chinese.len());
     Ok(())
 }
+
+/// The table in CONTRIBUTING.md lists checks that `.ci/run` leaves to jobs of the workflow.
+#[test]
+fn documented_checks_are_in_the_workflow() -> Result<()> {
+    let read = |name: &str| fs::read_to_string(repository_root().join(name)).with_context(|| name.to_owned());
+    let (page, workflow) = (read("CONTRIBUTING.md")?, read(".github/workflows/ci.yml")?);
+    let checks =
+        page.split("\n## ").find(|section| section.starts_with("Checks\n")).context("no section \"Checks\"")?;
+    let rows = checks.lines().filter(|line| line.starts_with("| `"));
+    let code = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let commands: Vec<&str> = code.filter(|code| code.starts_with(".ci/")).collect();
+    ensure!(commands.len() > 5, "{commands:?}");
+    for command in commands {
+        // Without arguments such as a version.
+        let check = command.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        ensure!(workflow.contains(&check), "no job of the workflow runs {check}");
+    }
+    Ok(())
+}

@@ -1,5 +1,5 @@
 //! `crowsnest interpret`: validation of customizations, results of their scripts and of built-in rules, and editing.
-//! Cases are data, compared as a whole.
+//! The cases are in `interpret/cases.yaml`; each states the complete expected output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,16 +27,16 @@ struct Case {
     args: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// A file for standard input.
+    /// Name of the file in [`Cases::files`] that is the standard input.
     input: Option<String>,
     #[serde(default)]
     exit: i32,
     #[serde(default)]
     out: Vec<String>,
-    /// A line that ends with `*` is a prefix.
+    /// Expected lines of standard error. One that ends with `*` is a prefix.
     #[serde(default)]
     err: Vec<String>,
-    /// Expected files afterwards.
+    /// Files and their expected contents after the command.
     #[serde(default)]
     after: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ fn check_case(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, text) in files {
         let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().context("the path has no folder")?)?;
+        fs::create_dir_all(path.parent().context("the path has no parent directory")?)?;
         fs::write(path, text)?;
     }
     let output = run(case, folder.path(), files)?;

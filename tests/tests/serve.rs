@@ -8,6 +8,7 @@
     reason = "the module of the cache's tests that starts Postgres does both"
 )]
 
+mod burst;
 mod certificate_reload;
 mod karmada_metrics;
 mod member_writes;

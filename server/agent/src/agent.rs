@@ -51,7 +51,7 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the agent, with its probe and metrics endpoints, until it ends.
+/// Runs the agent, with its probe and metrics endpoints, until `stop` is cancelled or the registration fails.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let tunnel_sender = watch::Sender::new(TunnelState::Registering);
     let (tunnel_state, work_ended) = (tunnel_sender.subscribe(), CancellationToken::new());
@@ -69,15 +69,16 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     tokio::join!(working, probes, metrics).0
 }
 
-/// Binds an address immediately; the returned future serves it until `work_ended` is cancelled.
+/// Binds the address that the command-line flag `flag` configures immediately; the returned future serves it until
+/// `work_ended` is cancelled.
 async fn bind_and_serve(
     address: Option<SocketAddr>,
-    what: &'static str,
+    flag: &'static str,
     routes: axum::Router,
     work_ended: &CancellationToken,
 ) -> anyhow::Result<impl Future<Output = ()>> {
     let listener = match address {
-        Some(address) => Some(bind(address, what).await?),
+        Some(address) => Some(bind(address, flag).await?),
         None => None,
     };
     let work_ended = work_ended.clone();
@@ -179,8 +180,8 @@ async fn request_tunnel(
     Ok(TunnelResponse::Opened(upgraded, replica))
 }
 
-/// Dials the API server named by the agent's kubeconfig over TCP. The control plane terminates TLS. An https
-/// proxy is verified with the kubeconfig's CA, as kubectl does.
+/// Dials the API server named by the agent's kubeconfig over TCP. TLS to it is established by the control
+/// plane, through the tunnel. An https proxy is verified with the kubeconfig's CA, as kubectl does.
 fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     let url = member.proxy_url.clone();
     let tls = match url.as_ref().and_then(|url| url.scheme_str()) {

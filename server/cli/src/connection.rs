@@ -79,7 +79,7 @@ impl ConnectionArgs {
     fn apply_flags(&self, mut config: kube::Config) -> kube::Config {
         // The client would retry for minutes before it returned an error.
         config.default_retry = false;
-        config.headers.push((http::header::USER_AGENT, user_agent::value()));
+        user_agent::set_in_config(&mut config);
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());

@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::rbac::ObjectKind;
 use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::yaml;
 use serde_json::{Value, json};
 
 use crate::clients;
@@ -14,7 +15,7 @@ use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::verbs::get::{is_broken_pipe, to_yaml};
+use crate::verbs::get::is_broken_pipe;
 
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
 
@@ -105,7 +106,7 @@ impl ReviewArgs {
         let printed = match self.output {
             Output::Table | Output::Wide => table(&mut out).map_err(anyhow::Error::from),
             Output::Json => writeln!(out, "{review:#}").map_err(anyhow::Error::from),
-            Output::Yaml => to_yaml(review).and_then(|text| Ok(write!(out, "{text}")?)),
+            Output::Yaml => out.write_all(yaml::to_yaml(review).as_bytes()).map_err(anyhow::Error::from),
         };
         match printed {
             // The reader closed the pipe.

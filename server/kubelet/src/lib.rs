@@ -234,22 +234,16 @@ impl Kubelet {
     {
         let (response, upgrade) = upgrade::negotiate_remote_command(request, self.timeouts.idle)?;
         let timeouts = self.timeouts;
-        self.spawn_session(async move {
-            let result = match upgrade {
-                Upgrade::None => Ok(()),
-                Upgrade::Spdy(io, version) => match io.await {
-                    Ok(io) => remotecommand::serve_spdy(io, version, options, timeouts, process)
-                        .await
-                        .map_err(std::io::Error::other),
-                    Err(error) => Err(error),
-                },
-                Upgrade::WebSocket(io, protocol) => match io.await {
-                    Ok(io) => remotecommand::serve_websocket(io, protocol, options, process).await,
-                    Err(error) => Err(error),
-                },
-            };
-            if let Err(error) = result {
-                tracing::debug!(%error, "an exec or attach session ended with an error");
+        self.spawn_upgraded_session("exec or attach", async move {
+            match upgrade {
+                Upgrade::None => std::io::Result::Ok(()),
+                Upgrade::Spdy(io, version) => {
+                    let served = remotecommand::serve_spdy(io.await?, version, options, timeouts, process).await;
+                    served.map_err(std::io::Error::other)
+                }
+                Upgrade::WebSocket(io, protocol) => {
+                    remotecommand::serve_websocket(io.await?, protocol, options, process).await
+                }
             }
         });
         Ok(response)
@@ -273,23 +267,21 @@ impl Kubelet {
         let dialer: Arc<dyn PortDialer> = Arc::new(PodPortDialer { pod: pod.clone(), kubelet: self.clone() });
         let (response, upgrade) = upgrade::negotiate_port_forward(request, !ports.is_empty(), self.timeouts.idle)?;
         let timeouts = self.timeouts;
-        self.spawn_session(async move {
-            let result = match upgrade {
-                Upgrade::None => Ok(()),
-                Upgrade::Spdy(io, is_tunneled) => match io.await {
-                    Ok(io) if is_tunneled => portforward::serve_spdy(websocket::tunnel(io).await, timeouts, dialer)
-                        .await
-                        .map_err(std::io::Error::other),
-                    Ok(io) => portforward::serve_spdy(io, timeouts, dialer).await.map_err(std::io::Error::other),
-                    Err(error) => Err(error),
-                },
-                Upgrade::WebSocket(io, encoding) => match io.await {
-                    Ok(io) => portforward::serve_websocket(io, encoding, ports, dialer).await,
-                    Err(error) => Err(error),
-                },
-            };
-            if let Err(error) = result {
-                tracing::debug!(%error, "a port-forward session ended with an error");
+        self.spawn_upgraded_session("port-forward", async move {
+            match upgrade {
+                Upgrade::None => std::io::Result::Ok(()),
+                Upgrade::Spdy(io, is_tunneled) => {
+                    let io = io.await?;
+                    let served = if is_tunneled {
+                        portforward::serve_spdy(websocket::tunnel(io).await, timeouts, dialer).await
+                    } else {
+                        portforward::serve_spdy(io, timeouts, dialer).await
+                    };
+                    served.map_err(std::io::Error::other)
+                }
+                Upgrade::WebSocket(io, encoding) => {
+                    portforward::serve_websocket(io.await?, encoding, ports, dialer).await
+                }
             }
         });
         Ok(response)
@@ -355,6 +347,19 @@ impl Kubelet {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         };
         Ok(self.create_server(pod, endpoint).await?.respond(&request).map(Body::new))
+    }
+
+    /// Runs a session of a kind over an upgraded connection as a task.
+    fn spawn_upgraded_session(
+        &self,
+        kind: &'static str,
+        session: impl Future<Output = std::io::Result<()>> + Send + 'static,
+    ) {
+        self.spawn_session(async move {
+            if let Err(error) = session.await {
+                tracing::debug!(%error, kind, "a session over an upgraded connection ended with an error");
+            }
+        });
     }
 
     /// Runs a session as a task, until it ends or all sessions are closed.

@@ -162,7 +162,7 @@ pub async fn webhook_clients(config: Option<&TrustedClients>, reloader: &mut Rel
     let clients = Clients::certified();
     let reloaded = clients.clone();
     let apply = move |contents: &[String]| {
-        Ok(reloaded.set_trusted_cas(contents.first().map_or("", String::as_str), &allowed_names)?)
+        Ok(reloaded.set_trusted_ca(contents.first().map_or("", String::as_str), &allowed_names)?)
     };
     reloader.watch("webhook-client-ca-file", vec![ca_file], apply).await?;
     Ok(clients)

@@ -317,8 +317,8 @@ impl Running {
         let tracker = self.servers.tracker().clone();
         let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), tracker.clone()));
         let stop = self.servers.stop_token();
-        let tunnels = crowsnest_ui::Tunnels { tasks: tracker, stopping: stop.clone() };
-        let ui = Ui::new(self.upstream.clone(), seal, certificates.is_some(), &self.config.ui.hosts, tunnels)?
+        let connections = crowsnest_ui::UpgradedConnections { tasks: tracker, stopping: stop.clone() };
+        let ui = Ui::new(self.upstream.clone(), seal, certificates.is_some(), &self.config.ui.hosts, connections)?
             .with_oidc(oidc);
         let tls = certificates.map(Tls::without_client_certificates);
         self.servers

@@ -22,7 +22,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// An invalid value given by the user.
+    /// The user gave an invalid value.
     #[error("{0}")]
     Invalid(String),
     /// An object in storage cannot be decoded.
@@ -58,7 +58,8 @@ impl Error {
         }
     }
 
-    /// The API server's message for a rejected request; otherwise the causes of the error.
+    /// The API server's message for a rejected request, the innermost causes for other failed requests, and the whole
+    /// text for other errors.
     pub fn message(&self) -> String {
         match self {
             Error::Api { source, .. } => describe_cause(source),

@@ -218,8 +218,9 @@ impl Fleet {
             }
             None => None,
         };
-        let tunnels = crowsnest_ui::Tunnels { tasks: servers.tracker().clone(), stopping: stopping.clone() };
-        let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
+        let tasks = servers.tracker().clone();
+        let connections = crowsnest_ui::UpgradedConnections { tasks, stopping: stopping.clone() };
+        let ui = Ui::new(upstream, seal, false, &config.ui.hosts, connections)?.with_oidc(oidc);
         servers.spawn_until_stop(
             "--ui-listen",
             serving::serve(ui_listener, None, crowsnest_ui::router(ui), stopping.clone()),

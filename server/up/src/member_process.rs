@@ -13,8 +13,8 @@ use super::members::{self, PORTS_FILE};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::signals::StopSignals;
 
-/// Runs until the process receives a signal. The first line of output is printed when it serves requests, and contains
-/// the path of its kubeconfig.
+/// Runs until the process receives a stop signal. Once the member serves requests, it prints a line with the path of
+/// its kubeconfig.
 pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::new()?;
     let dir = DataDir::open(&config.storage.data_dir, config.storage.reset)?;
@@ -26,9 +26,9 @@ pub async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {
     let member = members::start_member(&config.name, None, &dir, listen, config.is_conformance).await?;
     ports.insert(member.name().to_owned(), member.address().port());
     dir.write_state(PORTS_FILE, &ports)?;
-    let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
-    files.add(member.name(), &member.kubeconfig()?)?;
-    let kubeconfig = files.finish()?;
+    let mut kubeconfigs = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+    kubeconfigs.add(member.name(), &member.kubeconfig()?)?;
+    let kubeconfig = kubeconfigs.finish()?;
     writeln!(std::io::stdout(), "export KUBECONFIG={}", kubeconfig.display())?;
     let load = async {
         if let Some(load) = config.load {

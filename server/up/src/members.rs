@@ -36,14 +36,14 @@ pub(super) const PORTS_FILE: &str = "ports.json";
 const SHAPES_FILE: &str = "shapes.json";
 
 pub(super) struct Members {
-    simulated: Vec<Simulated>,
+    simulated: Vec<SimulatedMember>,
     joined: Option<JoinedClusters>,
 }
 
 /// A simulated member.
-struct Simulated {
+struct SimulatedMember {
     member: Arc<Member>,
-    /// Change of its shape; `None` leaves its Cluster unchanged.
+    /// Change of its shape since the last start; `None` leaves its Cluster unchanged.
     change: Option<ShapeChange>,
 }
 
@@ -67,8 +67,8 @@ impl Members {
                 if config.is_conformance {
                     return anyhow::Ok((start_member(name, None, dir, listen, true).await?, None));
                 }
-                let default = || recorded.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
-                let requested = shape.clone().unwrap_or_else(default);
+                let recorded_or_default = || recorded.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
+                let requested = shape.clone().unwrap_or_else(recorded_or_default);
                 if recorded.as_ref().is_some_and(|recorded| *recorded != requested) {
                     progress.done(&format!(
                         "member {name}: settings changed since the last start; the new ones are applied"
@@ -82,7 +82,7 @@ impl Members {
         let mut simulated = Vec::new();
         for (member, change) in try_join_all(starts).await? {
             ports.insert(member.name().to_owned(), member.address().port());
-            simulated.push(Simulated { member, change });
+            simulated.push(SimulatedMember { member, change });
         }
         dir.write_state(PORTS_FILE, &ports)?;
         Ok(Self { simulated, joined: None })
@@ -93,14 +93,15 @@ impl Members {
     }
 
     pub(super) fn simulated(&self) -> BTreeMap<String, Arc<Member>> {
-        self.simulated.iter().map(|Simulated { member, .. }| (member.name().to_owned(), member.clone())).collect()
+        self.simulated.iter().map(|SimulatedMember { member, .. }| (member.name().to_owned(), member.clone())).collect()
     }
 
-    /// The first member, and the kubeconfig with a context of its name. `fleet_kubeconfig` is that of the simulated
-    /// members.
+    /// Name of the first member, and path of the kubeconfig with a context of that name. `fleet_kubeconfig` is the path
+    /// for simulated members.
     pub(super) fn first<'a>(&'a self, fleet_kubeconfig: &'a Path) -> Option<(&'a str, &'a Path)> {
         let simulated = self.simulated.first().map(|first| (first.member.name(), fleet_kubeconfig));
-        simulated.or_else(|| self.joined.as_ref().and_then(|j| Some((j.names().next()?.as_str(), j.file()))))
+        simulated
+            .or_else(|| self.joined.as_ref().and_then(|joined| Some((joined.names().next()?.as_str(), joined.file()))))
     }
 
     /// Registers all members in the control plane, and writes the kubeconfigs of the simulated ones.
@@ -108,18 +109,18 @@ impl Members {
         &self,
         control_plane: &kube::Client,
         dir: &DataDir,
-        files: &mut Kubeconfigs,
+        kubeconfigs: &mut Kubeconfigs,
         progress: &Progress,
     ) -> anyhow::Result<()> {
         let mut joins = Vec::new();
-        for Simulated { member, change } in &self.simulated {
-            let member_kubeconfig = files.add(member.name(), &member.kubeconfig()?)?;
+        for SimulatedMember { member, change } in &self.simulated {
+            let member_kubeconfig = kubeconfigs.add(member.name(), &member.kubeconfig()?)?;
             let config = kubeconfig::config_from_content(member_kubeconfig).await?;
             joins.push(join_simulated(control_plane, member.name().parse()?, config, change.as_ref()));
         }
         try_join_all(joins).await?;
         let mut shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES_FILE).unwrap_or_default();
-        for Simulated { member, change } in &self.simulated {
+        for SimulatedMember { member, change } in &self.simulated {
             shapes.extend(change.as_ref().map(|change| (member.name().to_owned(), change.after.clone())));
         }
         dir.write_state(SHAPES_FILE, &shapes)?;
@@ -129,16 +130,17 @@ impl Members {
         }
     }
 
-    /// Waits until the controllers have reported the first status of each member. Objects that are scheduled earlier
-    /// would be placed only in the members that already have a status.
+    /// Waits until the controllers have reported the first status of each member, at most [`FIRST_STATUS_TIMEOUT`].
+    /// Objects that are scheduled earlier would be placed only in the members that already have a status.
     pub(super) async fn wait_for_first_status(&self, control_plane: &kube::Client, progress: &Progress) {
-        let simulated = self.simulated.iter().map(|Simulated { member, .. }| member.name().to_owned());
+        let simulated = self.simulated.iter().map(|SimulatedMember { member, .. }| member.name().to_owned());
         let joined = self.joined.iter().flat_map(JoinedClusters::names).map(ToString::to_string);
         let waits = simulated.chain(joined).map(|name| async move {
             let clusters: Api<Cluster> = Api::all(control_plane.clone());
             let first_status = wait::await_condition(clusters, &name, |cluster: Option<&Cluster>| {
                 cluster.is_none_or(|cluster| {
-                    let find_condition = |kind: &str| cluster.status.conditions.iter().find(|one| one.type_ == kind);
+                    let find_condition =
+                        |kind: &str| cluster.status.conditions.iter().find(|condition| condition.type_ == kind);
                     let ready = find_condition(condition::READY);
                     ready.is_some_and(|ready| {
                         ready.status != "True" || find_condition(condition::COMPLETE_API_ENABLEMENTS).is_some()
@@ -157,7 +159,7 @@ impl Members {
         let count = self.simulated.len();
         anyhow::ensure!(count > 0, "--load requires simulated members");
         let shares = self.simulated.iter().enumerate();
-        let shares = shares.map(|(number, Simulated { member, .. })| (member, load.share(number, count)));
+        let shares = shares.map(|(index, SimulatedMember { member, .. })| (member, load.share(index, count)));
         progress.begin(&format!("{} synthetic pods", load.pods));
         let starts = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
         let reports = try_join_all(starts).await.context("cannot create the synthetic workloads")?;
@@ -167,14 +169,14 @@ impl Members {
     }
 
     pub(super) async fn stop(&self) -> anyhow::Result<()> {
-        try_join_all(self.simulated.iter().map(|Simulated { member, .. }| member.stop()))
+        try_join_all(self.simulated.iter().map(|SimulatedMember { member, .. }| member.stop()))
             .await
             .context("cannot stop a member")?;
         Ok(())
     }
 }
 
-/// Registers a simulated member. Its shape is written to the Cluster where it differs from that of the last start, so
+/// Registers a simulated member. Its shape is written to the Cluster only if [`ShapeChange::requires_write`] is true, so
 /// that changes by users are kept.
 async fn join_simulated(
     control_plane: &kube::Client,
@@ -200,7 +202,8 @@ async fn join_simulated(
     Ok(())
 }
 
-/// Loopback address with this port, or with any free port if this one is in use; the kubeconfig is written again.
+/// Loopback address with this port, or with any free port if this one is in use. Each start writes the kubeconfig again,
+/// so that it contains the port.
 pub(super) fn local_address(port: Option<u16>) -> SocketAddr {
     let is_free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     SocketAddr::from((Ipv4Addr::LOCALHOST, port.filter(is_free).unwrap_or(0)))

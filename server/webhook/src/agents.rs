@@ -1,4 +1,5 @@
-//! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
+//! Admission of Secrets that members' agents write: they may write only the Secrets that report tokens of their
+//! cluster.
 
 use axum::response::Response;
 use crowsnest_admission::agents::{agent_cluster, check_secret};
@@ -15,12 +16,13 @@ use crowsnest_aggregated::stored::read_stored;
 use crowsnest_api::storage::CLUSTERS;
 use crowsnest_process::reply::json as reply;
 
+/// Reviews a Secret. The Cluster of the agent is read only if it can change the result.
 pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, ApiError> {
-    let (user, secret, before) = (parse_user(request), &request["object"], &request["oldObject"]);
-    let mut result = check_secret(&user, secret, before, None);
-    if let (Err(_), false, Some(cluster_name)) = (&result, before.is_null(), agent_cluster(&user)) {
+    let (user, secret, old_secret) = (parse_user(request), &request["object"], &request["oldObject"]);
+    let mut result = check_secret(&user, secret, old_secret, None);
+    if let (Err(_), false, Some(cluster_name)) = (&result, old_secret.is_null(), agent_cluster(&user)) {
         let cluster = get_cluster(control_plane, cluster_name).await.map_err(api_error)?;
-        result = check_secret(&user, secret, before, cluster.as_ref());
+        result = check_secret(&user, secret, old_secret, cluster.as_ref());
     }
     let review = match result {
         Ok(()) => allow(&request["uid"], None),

@@ -1,6 +1,6 @@
-//! Clients that may send reviews. A listener of its own verifies client certificates in the handshake. On a shared
-//! listener they are verified here, if a certificate authority is configured. Without one, reviews of any client are
-//! answered, and have no side effects.
+//! Clients that may send reviews. A listener that serves only the API server verifies client certificates in the TLS
+//! handshake. On a shared listener this module verifies them, if a certificate authority is configured. Without one,
+//! any client may send reviews, and they reserve no quota.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_process::reply::StatusResponse;
@@ -15,45 +15,49 @@ use rustls::pki_types::UnixTime;
 use crowsnest_process::client_certificate::Authorities;
 use crowsnest_process::serving::{ClientChain, ServingError};
 
-/// Trust in the sender of a review.
+/// Sender of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// The review may be forged.
+    /// Any client: the review may be forged.
     Unauthenticated,
-    /// The sender has authenticated as the API server.
+    /// A client that has authenticated as the API server.
     ApiServer,
 }
 
-/// Accepted clients. Clones share changes.
+/// Accepted clients. Clones share the certificate authority, so that it can be reloaded.
 #[derive(Clone)]
 pub enum Clients {
+    /// All clients, without authentication.
     Unauthenticated,
     /// The TLS handshake accepts the API server only.
     Handshake,
-    /// Clients with a certificate of an authority; no client until the authority has been loaded.
+    /// Clients with a certificate of a certificate authority; no client until the authority has been loaded.
     Certified(Arc<ArcSwapOption<Authorities>>),
 }
 
 impl Clients {
+    /// Accepts no client until [`Self::set_trusted_ca`] is called.
     pub fn certified() -> Self {
         Self::Certified(Arc::default())
     }
 
-    /// Accepts clients with a certificate of this authority (PEM) and one of these names; an empty list accepts any
-    /// name.
-    pub fn set_trusted_cas(&self, authority: &str, names: &[String]) -> Result<(), ServingError> {
+    /// Accepts clients with a certificate of this authority (PEM) and one of these common names; an empty list accepts
+    /// any name. Has no effect unless the clients are [`Self::Certified`].
+    pub fn set_trusted_ca(&self, ca: &str, names: &[String]) -> Result<(), ServingError> {
         if let Self::Certified(authorities) = self {
-            let clients = Authorities::new(Some(authority), names.to_vec(), None)?;
-            authorities.store(Some(Arc::new(clients)));
+            let accepted = Authorities::new(Some(ca), names.to_vec(), None)?;
+            authorities.store(Some(Arc::new(accepted)));
         }
         Ok(())
     }
 
+    /// Returns the sender of a request; `None` if it is not accepted.
     fn identify(&self, chain: Option<&ClientChain>) -> Option<Caller> {
         match self {
             Self::Unauthenticated => Some(Caller::Unauthenticated),
             Self::Handshake => Some(Caller::ApiServer),
             Self::Certified(authorities) => {
+                // The names of a front proxy's certificate are checked in the same way, so its verification is used.
                 let peer = authorities.load_full()?.verify_chain(&chain?.0, UnixTime::now());
                 peer.is_front_proxy.then_some(Caller::ApiServer)
             }

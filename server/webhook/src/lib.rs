@@ -1,10 +1,10 @@
 //! Admission and conversion webhooks over HTTPS: decode a review, load the objects that the decision needs, decide,
 //! respond.
 //!
-//! `crowsnest_admission` implements the rules. Two more paths admit the objects that the aggregated server
-//! stores in the internal group.
+//! `crowsnest_admission` implements the rules. Besides Karmada's webhooks, one path admits the objects that the
+//! aggregated server stores in its internal group, and another one the Secrets that members' agents write.
 //!
-//! A review has no side effects: nothing is written, and only quota reservations for a proven API server are remembered
+//! A review writes nothing. Its only effect is a quota reservation in memory, for an authenticated API server
 //! ([`quota`]). Controllers act on an admitted object once it is stored.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
@@ -40,7 +40,7 @@ use crowsnest_aggregated::request::trace::{record_status, webhook_span};
 use crowsnest_process::reply::{HandlerError, json as reply};
 use crowsnest_runtime::metrics::AdmissionMetrics;
 
-/// Admission settings; feature gates are those of the controllers.
+/// Client of the control plane and admission settings; feature gates are those of the controllers.
 #[derive(Clone)]
 pub struct Webhooks {
     pub control_plane: kube::Client,
@@ -59,7 +59,8 @@ struct SharedState {
     compile_permits: ScriptPermits,
 }
 
-/// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
+/// Routes of a control plane's webhooks for `clients`. `settings` are the controllers'; the boolean allows Clusters
+/// with endpoints on this host.
 pub fn routes(
     control_plane: kube::Client,
     (settings, allow_local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
@@ -72,20 +73,20 @@ pub fn routes(
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
         allow_local_endpoints,
     };
-    let count = from_fn_with_state(admissions.clone(), metrics::count);
+    let count_reviews = from_fn_with_state(admissions.clone(), metrics::count);
     let delegated = DelegatedAuth::new(webhooks.control_plane.clone());
     let (quotas, compile_permits) = (quota::QuotaState::default(), ScriptPermits::default());
     let shared = SharedState { webhooks, delegated, quotas, compile_permits };
-    let limit = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
+    let limit_reviews = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
         .route(crowsnest_admission::agents::PATH, post(agent_secret))
-        .route("/{path}", post(review).layer(count))
-        .layer(limit.clone())
+        .route("/{path}", post(review).layer(count_reviews))
+        .layer(limit_reviews.clone())
         // No body is read for clients that are not admitted.
         .layer(from_fn_with_state(clients, clients::admit));
     // API servers present no client certificate for conversions, and a conversion depends only on its request.
-    let conversions = Router::new().route("/convert", post(convert)).layer(limit);
+    let conversions = Router::new().route("/convert", post(convert)).layer(limit_reviews);
     reviews
         .merge(conversions)
         .layer(DefaultBodyLimit::max(envelope::MAX_REQUEST_BYTES))
@@ -105,15 +106,15 @@ async fn trace(request: Request, next: Next) -> Response {
 /// The user whose request is reviewed.
 fn parse_user(request: &Value) -> UserInfo {
     let user = &request["userInfo"];
-    let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
-    let list =
+    let read_text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
+    let read_list =
         |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     let extra = user["extra"].as_object().into_iter().flatten();
     UserInfo {
-        name: text("username"),
-        uid: text("uid"),
-        groups: list(&user["groups"]),
-        extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+        name: read_text("username"),
+        uid: read_text("uid"),
+        groups: read_list(&user["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), read_list(values))).collect(),
     }
 }
 
@@ -165,6 +166,7 @@ async fn review(
     Ok(reply(StatusCode::OK, &review.to_wire(&request)))
 }
 
+/// Loads the objects that the webhook at `path` needs and decides; `None` if no webhook has this path.
 async fn decide(
     shared: &SharedState,
     path: &str,

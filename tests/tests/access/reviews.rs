@@ -1,48 +1,85 @@
 //! Generated access reviews that an API server decides as `who-can` does. `.ci/ground system-tests 1.36 access::reviews` sends
 //! them to a real kube-apiserver, otherwise the embedded one is used.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Context, Result, ensure};
 use crowsnest_apimachinery::rbac::access::{Scope, VisibleRbac};
 use crowsnest_apimachinery::rbac::{Action, Rbac, Subject};
-use crowsnest_apimachinery::user::{service_account_groups, service_account_user};
+use crowsnest_apimachinery::user::{
+    ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, service_account_groups, service_account_user,
+};
 use crowsnest_tests::{Apiserver, Kubectl, find_kubectl, wait_for};
 use serde_json::{Value, json};
 
+/// Number of generated reviews.
+const REVIEWS: usize = 1_000;
 /// kubectl sends this many requests without a delay.
-const REVIEWS: usize = 250;
+const REVIEWS_PER_CALL: usize = 250;
 const RBAC: &str = "rbac.authorization.k8s.io";
 const NAMESPACES: [&str; 2] = ["reviews-a", "reviews-b"];
 /// The cluster, or one of the namespaces.
 const SCOPES: [&str; 3] = ["", "reviews-a", "reviews-b"];
+/// Verbs of reviews. Those of rules include `*`.
+const VERBS: [&str; 7] = ["get", "list", "create", "delete", "escalate", "bind", "impersonate"];
+const RULE_VERBS: [&str; 8] = ["get", "list", "create", "delete", "escalate", "bind", "impersonate", "*"];
+/// `pods/*` is no wildcard.
+const RULE_RESOURCES: [&str; 10] = [
+    "pods",
+    "pods/log",
+    "pods/*",
+    "*/log",
+    "*/scale",
+    "deployments",
+    "deployments/scale",
+    "clusterroles",
+    "serviceaccounts",
+    "*",
+];
+/// Group, resource and subresource.
+const RESOURCES: [(&str, &str, &str); 7] = [
+    ("", "pods", ""),
+    ("", "pods", "log"),
+    ("apps", "deployments", ""),
+    ("apps", "deployments", "scale"),
+    (RBAC, "clusterroles", ""),
+    ("", "serviceaccounts", ""),
+    ("", "services", ""),
+];
+const RULE_PATHS: [&str; 6] = ["/healthz", "/apis/*", "/reviews", "/reviews/*", "/rev*", "*"];
+const PATHS: [&str; 5] = ["/healthz", "/apis/apps", "/reviews", "/reviews/x", "/revision"];
+const BOUND_USERS: [&str; 4] = ["ann", "bob", ANONYMOUS, "system:serviceaccount:reviews-b:web"];
+const BOUND_GROUPS: [&str; 6] =
+    ["staff", "ops", "system:serviceaccounts", "system:serviceaccounts:reviews-a", AUTHENTICATED, UNAUTHENTICATED];
 
 /// Generates the same objects and reviews in each run.
 struct Generator(u64);
 
 impl Generator {
-    fn pick<'w>(&mut self, words: &[&'w str]) -> &'w str {
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        words[usize::try_from(self.0 >> 33).unwrap_or_default() % words.len()]
+        items[usize::try_from(self.0 >> 33).unwrap_or_default() % items.len()]
     }
 
-    fn pick_two<'w>(&mut self, words: &[&'w str]) -> [&'w str; 2] {
-        [self.pick(words), self.pick(words)]
+    fn pick_two<T: Copy>(&mut self, items: &[T]) -> [T; 2] {
+        [self.pick(items), self.pick(items)]
     }
 
     fn rule(&mut self) -> Value {
-        let names = if self.pick(&["all", "all", "one"]) == "one" { vec![self.pick(&["x", "y"])] } else { Vec::new() };
+        let names = self.pick::<&[&str]>(&[&[], &[], &["x"], &["x", "y"]]);
         json!({
-            "verbs": self.pick_two(&["get", "list", "create", "*"]),
-            "apiGroups": self.pick_two(&["", "apps", "*"]),
-            "resources": self.pick_two(&["pods", "pods/log", "*/log", "*/scale", "deployments", "deployments/scale", "*"]),
             "resourceNames": names,
+            "verbs": self.pick_two(&RULE_VERBS),
+            "apiGroups": self.pick_two(&["", "apps", RBAC, "*"]),
+            "resources": self.pick_two(&RULE_RESOURCES),
         })
     }
 
     fn role(&mut self, nth: usize) -> Value {
         let (namespace, mut rules) = (self.pick(&SCOPES), vec![self.rule(), self.rule()]);
         if namespace.is_empty() {
-            let urls = self.pick_two(&["/healthz", "/apis/*", "/reviews", "/reviews/*"]);
-            rules.push(json!({"verbs": ["get"], "nonResourceURLs": urls}));
+            let verb = self.pick(&["get", "post", "*"]);
+            rules.push(json!({"verbs": [verb], "nonResourceURLs": self.pick_two(&RULE_PATHS)}));
         }
         let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
         object(kind, namespace, &format!("reviews-{nth}"), json!({"rules": rules}))
@@ -50,16 +87,16 @@ impl Generator {
 
     fn subject(&mut self) -> Value {
         match self.pick(&["User", "Group", "ServiceAccount"]) {
-            "User" => json!({"apiGroup": RBAC, "kind": "User", "name": self.pick(&["ann", "bob"])}),
-            "Group" => {
-                let name = self.pick(&["staff", "ops", "system:serviceaccounts:reviews-a"]);
-                json!({"apiGroup": RBAC, "kind": "Group", "name": name})
+            "User" => json!({"apiGroup": RBAC, "kind": "User", "name": self.pick(&BOUND_USERS)}),
+            "Group" => json!({"apiGroup": RBAC, "kind": "Group", "name": self.pick(&BOUND_GROUPS)}),
+            kind => {
+                let (namespace, name) = (self.pick(&NAMESPACES), self.pick(&["robot", "web"]));
+                json!({"kind": kind, "namespace": namespace, "name": name})
             }
-            kind => json!({"kind": kind, "namespace": self.pick(&NAMESPACES), "name": self.pick(&["robot", "web"])}),
         }
     }
 
-    /// A binding of a role; of a ClusterRole in the cluster or in a namespace.
+    /// A binding of a role; of a ClusterRole in the cluster or in a namespace. The role of some is missing.
     fn binding(&mut self, nth: usize, role: &Value) -> Value {
         let own = role["metadata"]["namespace"].as_str();
         let namespace = own.unwrap_or_else(|| self.pick(&SCOPES)).to_owned();
@@ -71,31 +108,98 @@ impl Generator {
         object(kind, &namespace, &format!("reviews-{nth}"), fields)
     }
 
-    fn review(&mut self, nth: usize) -> Value {
-        let mut spec = match self.pick(&["ann", "bob", "account"]) {
+    /// Spec of a review with a user, groups or both.
+    fn reviewer(&mut self) -> Value {
+        let kinds = ["ann", "ann", "bob", "bob", "account", "account", "account", "anonymous", "group", "master"];
+        match self.pick(&kinds) {
             "account" => {
                 let (namespace, name) = (self.pick(&NAMESPACES), self.pick(&["robot", "web"]));
-                json!({"user": service_account_user(namespace, name), "groups": service_account_groups(namespace)})
+                let mut groups = service_account_groups(namespace).to_vec();
+                groups.push(AUTHENTICATED.to_owned());
+                json!({"user": service_account_user(namespace, name), "groups": groups})
             }
-            name => json!({"user": name, "groups": [self.pick(&["staff", "ops", "others"])]}),
-        };
-        if nth.is_multiple_of(5) {
-            let path = self.pick(&["/healthz", "/apis/apps", "/reviews", "/reviews/x"]);
-            spec["nonResourceAttributes"] = json!({"verb": "get", "path": path});
-        } else {
-            let resource = self.pick(&["pods", "pods/log", "deployments", "deployments/scale", "services"]);
-            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            spec["resourceAttributes"] = json!({
-                "verb": self.pick(&["get", "list", "create", "delete"]),
-                "group": self.pick(&["", "apps"]),
-                "resource": resource,
-                "subresource": subresource,
-                "namespace": self.pick(&SCOPES),
-                "name": self.pick(&["", "x", "y"]),
-            });
+            "anonymous" => json!({"user": ANONYMOUS, "groups": [UNAUTHENTICATED]}),
+            "group" => json!({"groups": [self.pick(&["staff", "ops", "others"])]}),
+            "master" => json!({"user": "ann", "groups": [MASTERS]}),
+            name => json!({"user": name, "groups": [self.pick(&["staff", "ops", "others"]), AUTHENTICATED]}),
         }
-        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
     }
+
+    fn review(&mut self, nth: usize) -> Value {
+        let mut spec = self.reviewer();
+        if nth.is_multiple_of(5) {
+            let (verb, path) = (self.pick(&["get", "post"]), self.pick(&PATHS));
+            spec["nonResourceAttributes"] = json!({"verb": verb, "path": path});
+        } else {
+            let ((group, resource, subresource), verb) = (self.pick(&RESOURCES), self.pick(&VERBS));
+            let (namespace, name) = (self.pick(&SCOPES), self.pick(&["", "x", "y"]));
+            spec["resourceAttributes"] = json!({"verb": verb, "group": group, "resource": resource,
+                "subresource": subresource, "namespace": namespace, "name": name});
+        }
+        review(spec)
+    }
+}
+
+fn review(spec: Value) -> Value {
+    let mut review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"});
+    review["spec"] = spec;
+    review
+}
+
+/// A ClusterRole that aggregates another one, and its binding to a group. It has the rules that a controller would add, because
+/// an API server alone aggregates no roles.
+fn aggregated_role() -> [Value; 3] {
+    let rules = json!([{"verbs": ["watch"], "apiGroups": ["apps"], "resources": ["statefulsets"]}]);
+    let mut part = object("ClusterRole", "", "reviews-part", json!({"rules": rules}));
+    part["metadata"]["labels"] = json!({"reviews": "part"});
+    let selectors = json!([{"matchLabels": {"reviews": "part"}}]);
+    let fields = json!({"rules": rules, "aggregationRule": {"clusterRoleSelectors": selectors}});
+    let whole = object("ClusterRole", "", "reviews-whole", fields);
+    let reference = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": "reviews-whole"});
+    let subjects = json!([{"apiGroup": RBAC, "kind": "Group", "name": "watchers"}]);
+    let fields = json!({"roleRef": reference, "subjects": subjects});
+    [part, whole, object("ClusterRoleBinding", "", "reviews-whole", fields)]
+}
+
+/// Reviews of the group of [`aggregated_role`] and of another one.
+fn aggregated_reviews() -> [Value; 2] {
+    ["watchers", "others"].map(|group| {
+        let attributes =
+            json!({"verb": "watch", "group": "apps", "resource": "statefulsets", "namespace": "reviews-a"});
+        review(json!({"groups": [group], "resourceAttributes": attributes}))
+    })
+}
+
+/// What a review is about: its user, and each of its attributes.
+fn classes(spec: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let mut classes = vec![format!("user {}", text(&spec["user"]))];
+    if path.is_object() {
+        classes.extend(["verb", "path"].map(|field| format!("path: {field} {}", text(&path[field]))));
+        return classes;
+    }
+    classes.extend(["verb", "namespace", "name"].map(|field| format!("{field} {}", text(&resource[field]))));
+    classes.push(format!("{}/{}", text(&resource["resource"]), text(&resource["subresource"])));
+    classes
+}
+
+/// Fails unless reviews of each class are allowed and refused, except those of `system:masters`.
+fn ensure_variety(reviews: &[Value], expected: &[bool]) -> Result<()> {
+    let mut decisions: BTreeMap<String, BTreeSet<bool>> = BTreeMap::new();
+    for (review, allowed) in reviews.iter().zip(expected) {
+        let spec = &review["spec"];
+        for class in classes(spec).into_iter().filter(|_| !is_master(spec)) {
+            decisions.entry(class).or_default().insert(*allowed);
+        }
+    }
+    let uniform: Vec<_> = decisions.iter().filter(|(_, decisions)| decisions.len() < 2).collect();
+    ensure!(uniform.is_empty() && decisions.len() > 25, "{} classes, of which {uniform:?}", decisions.len());
+    Ok(())
+}
+
+fn is_master(spec: &Value) -> bool {
+    spec["groups"].as_array().into_iter().flatten().any(|group| group == MASTERS)
 }
 
 /// An RBAC object with these fields.
@@ -130,8 +234,11 @@ fn stored_rules(kubectl: &Kubectl) -> Result<Rbac> {
     Ok(rbac)
 }
 
-/// True if `who-can` lists the user of a review, or one of its groups.
+/// True if `who-can` lists the user of a review, or one of its groups. It lists `system:masters` without a binding.
 fn is_listed(rbac: &Rbac, spec: &Value) -> bool {
+    if is_master(spec) {
+        return true;
+    }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let action = if path.is_object() {
@@ -159,10 +266,14 @@ fn is_listed(rbac: &Rbac, spec: &Value) -> bool {
 
 /// The decisions of the server.
 fn send_reviews(kubectl: &Kubectl, reviews: &[Value]) -> Result<Vec<bool>> {
-    let out = kubectl.run_ok(&["create", "--validate=false", "-f", "-", "-o", "json"], &list(reviews))?;
-    let responses = serde_json::Deserializer::from_str(&out).into_iter::<Value>();
-    let decisions = responses.map(|response| -> Result<bool> { Ok(response?["status"]["allowed"] == true) });
-    decisions.collect()
+    let mut decisions = Vec::new();
+    for reviews in reviews.chunks(REVIEWS_PER_CALL) {
+        let out = kubectl.run_ok(&["create", "--validate=false", "-f", "-", "-o", "json"], &list(reviews))?;
+        for response in serde_json::Deserializer::from_str(&out).into_iter::<Value>() {
+            decisions.push(response?["status"]["allowed"] == true);
+        }
+    }
+    Ok(decisions)
 }
 
 #[test]
@@ -171,22 +282,24 @@ fn generated_reviews_have_the_decisions_of_an_api_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let server = Apiserver::start(&dir.path().join("cp"))?;
     let kubectl = Kubectl::new("any", program, &server.kubeconfig, &dir.path().join("kubectl"))?;
-    let mut generator = Generator(2);
+    let mut generator = Generator(5);
     let roles: Vec<Value> = (0..20).map(|nth| generator.role(nth)).collect();
     let bindings = (0..24).map(|nth| generator.binding(nth, &roles[nth % roles.len()])).collect::<Vec<_>>();
     let namespaces =
         NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-    kubectl.run_ok(&["create", "-f", "-"], &list(&[&namespaces[..], &roles, &bindings].concat()))?;
-    let reviews: Vec<Value> = (0..REVIEWS).map(|nth| generator.review(nth)).collect();
+    let objects = [&namespaces[..], &roles, &bindings, &aggregated_role()].concat();
+    kubectl.run_ok(&["create", "-f", "-"], &list(&objects))?;
+    let generated = (0..REVIEWS).map(|nth| generator.review(nth)).collect::<Vec<_>>();
+    let reviews = [&generated[..], &aggregated_reviews()].concat();
     let rbac = stored_rules(&kubectl)?;
     let expected: Vec<bool> = reviews.iter().map(|review| is_listed(&rbac, &review["spec"])).collect();
-    let allowed = expected.iter().filter(|allowed| **allowed).count();
-    ensure!((REVIEWS / 10..REVIEWS * 9 / 10).contains(&allowed), "{allowed} of {REVIEWS} are allowed");
+    ensure_variety(&generated, &expected)?;
+    ensure!(expected.ends_with(&[true, false]), "the aggregated role counts");
     // An API server applies new rules after a moment.
     let mut differing = Vec::new();
     let agreed = wait_for("the API server to decide as who-can does", || {
         let decided = send_reviews(&kubectl, &reviews)?;
-        ensure!(decided.len() == REVIEWS, "{} responses", decided.len());
+        ensure!(decided.len() == reviews.len(), "{} responses", decided.len());
         let pairs = reviews.iter().zip(expected.iter().zip(&decided));
         differing = pairs.filter(|(_, (expected, decided))| expected != decided).map(|(review, _)| review).collect();
         Ok(differing.is_empty())

@@ -18,7 +18,7 @@ use crate::attacks::test_env::{send, until};
 use crate::attacks::wire::{Wire, lossy, values};
 
 const CALLERS: &str = include_str!("callers.yaml");
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const SIGNING_REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A user who sends requests, as listed in `callers.yaml`.
@@ -28,8 +28,9 @@ struct Caller {
     name: String,
     #[serde(default)]
     groups: Vec<String>,
-    /// Namespace of a service account.
-    account: Option<String>,
+    /// Namespace of the service account; `None` for a user with a client certificate.
+    #[serde(rename = "account")]
+    service_account_namespace: Option<String>,
     rules: Vec<Value>,
 }
 
@@ -56,9 +57,9 @@ pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
     for caller in &callers {
         grant_rules(control_plane, caller).await?;
         let name = caller.name.clone();
-        let identity = match &caller.account {
+        let identity = match &caller.service_account_namespace {
             Some(namespace) => {
-                let (token, uid) = create_account(control_plane, namespace, &name).await?;
+                let (token, uid) = create_service_account(control_plane, namespace, &name).await?;
                 credentials.tokens.insert(name.clone(), token);
                 // Each API server adds the groups of the namespace itself.
                 Identity { user: format!("system:serviceaccount:{namespace}:{name}"), groups: Vec::new(), uid }
@@ -72,7 +73,7 @@ pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
     }
     for (name, key) in keys {
         let signed = |request: &Value| request["status"]["certificate"].is_string();
-        let request = until(control_plane, &format!("{REQUESTS}/attacks-{name}"), signed).await?;
+        let request = until(control_plane, &format!("{SIGNING_REQUESTS}/attacks-{name}"), signed).await?;
         let certificate =
             STANDARD.decode(request["status"]["certificate"].as_str().context("the request has no certificate")?)?;
         credentials.certificates.insert(name, Certificate { certificate: String::from_utf8(certificate)?, key });
@@ -83,7 +84,7 @@ pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
 /// Binds the caller's rules to its user or service account.
 async fn grant_rules(control_plane: &Client, caller: &Caller) -> Result<()> {
     let name = format!("attacks:{}", caller.name);
-    let subject = match &caller.account {
+    let subject = match &caller.service_account_namespace {
         Some(namespace) => json!({"kind": "ServiceAccount", "name": caller.name, "namespace": namespace}),
         None => json!({"apiGroup": RBAC, "kind": "User", "name": caller.name}),
     };
@@ -96,7 +97,7 @@ async fn grant_rules(control_plane: &Client, caller: &Caller) -> Result<()> {
 }
 
 /// Creates a service account; returns its token and UID.
-async fn create_account(control_plane: &Client, namespace: &str, name: &str) -> Result<(String, String)> {
+async fn create_service_account(control_plane: &Client, namespace: &str, name: &str) -> Result<(String, String)> {
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let account = send(control_plane, "POST", &accounts, &json!({"metadata": {"name": name}})).await?;
     let request = json!({"spec": {"expirationSeconds": 3600}});
@@ -112,10 +113,10 @@ async fn request_certificate(control_plane: &Client, caller: &Caller) -> Result<
     let request = STANDARD.encode(signing_request(caller, &key)?);
     let request = json!({"metadata": {"name": name}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
         "request": request, "usages": ["digital signature", "key encipherment", "client auth"]}});
-    send(control_plane, "POST", REQUESTS, &request).await?;
+    send(control_plane, "POST", SIGNING_REQUESTS, &request).await?;
     let approved = json!({"status": {"conditions": [
         {"type": "Approved", "status": "True", "reason": "Test", "message": "one of the table's callers"}]}});
-    send(control_plane, "PATCH", &format!("{REQUESTS}/{name}/approval"), &approved).await?;
+    send(control_plane, "PATCH", &format!("{SIGNING_REQUESTS}/{name}/approval"), &approved).await?;
     Ok(key.serialize_pem())
 }
 
@@ -158,11 +159,11 @@ pub async fn sign_in(
     tokens: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
     let by_token = tokens.iter().map(|(name, token)| (name, json!({"token": token})));
-    let by_certificate = certificates.iter().map(|(name, own)| {
+    let by_certificate = certificates.iter().map(|(name, certificate)| {
         let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
             "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-            "users": [{"name": "x", "user": {"client-certificate-data": STANDARD.encode(&own.certificate),
-                "client-key-data": STANDARD.encode(&own.key)}}]});
+            "users": [{"name": "x", "user": {"client-certificate-data": STANDARD.encode(&certificate.certificate),
+                "client-key-data": STANDARD.encode(&certificate.key)}}]});
         (name, json!({"kubeconfig": config.to_string()}))
     });
     let mut cookies = BTreeMap::new();
@@ -175,11 +176,11 @@ pub async fn sign_in(
         );
         let response = exchange(Wire::new(TcpStream::connect(ui).await?), format!("{head}{body}").as_bytes()).await;
         ensure!(response.status == 200, "{name} cannot sign in: {} {}", response.status, lossy(&response.body));
-        let set = values(&response.head, "set-cookie");
+        let set_cookies = values(&response.head, "set-cookie");
         let pair = |cookie: &String| cookie.split(';').next().unwrap_or_default().trim().to_owned();
-        let set: Vec<String> = set.iter().map(pair).filter(|pair| !pair.ends_with('=')).collect();
-        ensure!(!set.is_empty(), "{name} received no cookie");
-        cookies.insert(name.clone(), set.join("; "));
+        let session_cookies: Vec<String> = set_cookies.iter().map(pair).filter(|pair| !pair.ends_with('=')).collect();
+        ensure!(!session_cookies.is_empty(), "{name} received no cookie");
+        cookies.insert(name.clone(), session_cookies.join("; "));
     }
     Ok(cookies)
 }

@@ -1,5 +1,5 @@
-//! Attempts to get more than an agent's identity with a bootstrap token, and to act as a front proxy with a certificate
-//! of the users' authority.
+//! Attempts to get another identity than an agent's with a bootstrap token, and to act as a front proxy with a
+//! certificate of the client CA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,14 +42,14 @@ fn a_bootstrap_token_gives_no_identity_except_an_agents() -> Result<()> {
             ("agent-then-admin", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, "system:admin")]]),
             ("proxy", &[&[(CN, FRONT_PROXY)]]),
             ("proxy-as-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)]]),
-            ("shared-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x-impersonator")]]),
+            ("impersonator-suffix", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x-impersonator")]]),
             ("masters", &[&[(O, "system:masters")], &[(CN, "ann")]]),
             ("agent-and-masters", &[&[(O, AGENTS)], &[(O, "system:masters")], &[(CN, AGENT)]]),
             ("admin", &[&[(CN, "system:admin")]]),
             ("node", &[&[(O, "system:nodes")], &[(CN, "system:node:n1")]]),
             ("component", &[&[(CN, "system:karmada:controller-manager")]]),
             ("account", &[&[(CN, "system:serviceaccount:kube-system:default")]]),
-            ("cut-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
+            ("nul-in-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
         ];
         for (name, subject) in attempts {
             check_no_certificate(&kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
@@ -88,7 +88,7 @@ fn get_csr(kubectl: &Kubectl, name: &str) -> Result<Value> {
 }
 
 #[test]
-fn front_proxies_are_authenticated_by_a_separate_authority() -> Result<()> {
+fn front_proxies_are_authenticated_by_a_separate_ca() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
     let pki = data.join("control-plane/pki");
@@ -97,25 +97,25 @@ fn front_proxies_are_authenticated_by_a_separate_authority() -> Result<()> {
     check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
 
-    // A data directory of an earlier version has no authority for front proxies; it is created.
+    // A data directory of an earlier version has no CA for front proxies; the server creates one.
     let before = fs::read_to_string(pki.join("ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.key"))?;
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
-    ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the users' authority has changed");
+    ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the client CA has changed");
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
 fn check_front_proxies(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
-    let map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
-    let map: Value = serde_json::from_str(&kubectl.run_ok(&map, "")?)?;
+    let get_config_map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
+    let config_map: Value = serde_json::from_str(&kubectl.run_ok(&get_config_map, "")?)?;
     let authority = |file: &str| fs::read_to_string(pki.join(format!("{file}.crt")));
-    ensure!(map["data"]["client-ca-file"] == authority("ca")?, "{map:#}");
-    ensure!(map["data"]["requestheader-client-ca-file"] == authority("front-proxy-ca")?, "{map:#}");
-    ensure!(map["data"]["requestheader-allowed-names"] == "[\"front-proxy-client\"]", "{map:#}");
+    ensure!(config_map["data"]["client-ca-file"] == authority("ca")?, "{config_map:#}");
+    ensure!(config_map["data"]["requestheader-client-ca-file"] == authority("front-proxy-ca")?, "{config_map:#}");
+    ensure!(config_map["data"]["requestheader-allowed-names"] == "[\"front-proxy-client\"]", "{config_map:#}");
     ensure!(authority("ca")? != authority("front-proxy-ca")?);
 
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
@@ -125,13 +125,13 @@ fn check_front_proxies(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<(
     let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
     let twice = [&admin[..], &[("x-remote-user", "system:admin")]].concat();
     for (server, path) in &endpoints {
-        let users = client_kubeconfig(pki, "ca", FRONT_PROXY, server)?;
-        let other = client_kubeconfig(pki, "front-proxy-ca", "somebody", server)?;
+        let client_ca_user = client_kubeconfig(pki, "ca", FRONT_PROXY, server)?;
+        let other_name = client_kubeconfig(pki, "front-proxy-ca", "somebody", server)?;
         let proxy = client_kubeconfig(pki, "front-proxy-ca", FRONT_PROXY, server)?;
         let cases: [(&Path, &[(&str, &str)], u16, &str); 7] = [
-            (&users, &admin, 403, "User \\\"front-proxy-client\\\""),
-            (&users, &[], 403, "User \\\"front-proxy-client\\\""),
-            (&other, &admin, 401, "Unauthorized"),
+            (&client_ca_user, &admin, 403, "User \\\"front-proxy-client\\\""),
+            (&client_ca_user, &[], 403, "User \\\"front-proxy-client\\\""),
+            (&other_name, &admin, 401, "Unauthorized"),
             (&proxy, &admin, 200, "items"),
             (&proxy, &[("x-remote-user", "ann")], 403, "User \\\"ann\\\""),
             (&proxy, &twice, 400, "more than one x-remote-user header"),
@@ -150,7 +150,7 @@ fn check_front_proxies(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<(
     kubectl.run_ok(&["get", "--raw", clusters], "").map(drop)
 }
 
-/// Kubeconfig with a certificate that this authority has signed.
+/// Kubeconfig with a client certificate that the CA in `{authority}.crt` has signed.
 fn client_kubeconfig(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
     let read = |extension: &str| fs::read_to_string(pki.join(format!("{authority}.{extension}")));
     let issuer = Issuer::from_ca_cert_pem(&read("crt")?, KeyPair::from_pem(&read("key")?)?)?;
@@ -200,8 +200,8 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
 fn signing_request(name: &str, subject: Subject<'_>) -> Result<Value> {
     let attribute =
         |(oid, value): &Attribute<'_>| der(SEQUENCE, &[der(0x06, oid), der(UTF8, value.as_bytes())].concat());
-    let relative = |set: &&[Attribute<'_>]| der(SET, &set.iter().map(attribute).collect::<Vec<_>>().concat());
-    let subject = der(SEQUENCE, &subject.iter().map(relative).collect::<Vec<_>>().concat());
+    let rdn = |set: &&[Attribute<'_>]| der(SET, &set.iter().map(attribute).collect::<Vec<_>>().concat());
+    let subject = der(SEQUENCE, &subject.iter().map(rdn).collect::<Vec<_>>().concat());
     let key = KeyPair::generate()?;
     let public = key.subject_public_key_info();
     let info = der(SEQUENCE, &[&[0x02, 0x01, 0x00], subject.as_slice(), public.as_slice(), &[0xa0, 0x00]].concat());

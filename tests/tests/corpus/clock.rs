@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::fixtures::NOW;
 
-/// From the corpus' times to real ones, both in Unix seconds.
+/// Conversion from times of the corpus to times of the test, both in Unix seconds.
 #[derive(Debug)]
 pub struct Clock {
     shift: i64,
@@ -26,15 +26,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Maps the corpus' now to this time. Changes are distinguished if a query refers to a time between them.
+    /// Maps the current time of the corpus to `now`. Changes are distinguished if a query refers to a time between them.
     pub fn new(now: i64, queries: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let query_times = RefCell::new(BTreeSet::new());
-        let note = |at| {
+        let record = |at| {
             query_times.borrow_mut().insert(at);
             at
         };
         for query in queries {
-            convert_query(query.as_ref(), 0, NOW, &note)?;
+            convert_query(query.as_ref(), 0, NOW, &record)?;
         }
         Ok(Self { shift: now - NOW, query_times: query_times.into_inner(), changes: Vec::new() })
     }
@@ -66,7 +66,7 @@ impl Clock {
         self.changes.get(before.wrapping_sub(1)).map_or(i64::MIN, |(_, seen)| *seen)
     }
 
-    /// Moves the times in an object.
+    /// Shifts the times in an object.
     pub fn move_times(&self, object: &mut Value) -> Result<()> {
         match object {
             Value::Object(fields) => fields.values_mut().try_for_each(|value| self.move_times(value)),
@@ -92,18 +92,18 @@ impl Clock {
 /// Converts the times in a query: `shift` and `now` are in seconds, `last_second_at` as [`Clock::last_second_at`].
 fn convert_query(query: &str, shift: i64, now: i64, last_second_at: &dyn Fn(i64) -> i64) -> Result<String> {
     let words = || query.split_inclusive([' ', '(', ')']);
-    let cut = |word: &str| word.trim_end_matches([' ', '(', ')']).len();
+    let word_length = |word: &str| word.trim_end_matches([' ', '(', ')']).len();
     // Ages in a query about a past time refer to that time.
-    let at = words().find_map(|word| parse_time(word[..cut(word)].strip_prefix("at:")?));
+    let at = words().find_map(|word| parse_time(word[..word_length(word)].strip_prefix("at:")?));
     let elapsed = at.map_or(now - NOW, |at| last_second_at(at) - at) - shift;
-    let mut shifted = String::new();
+    let mut converted_query = String::new();
     for word in words() {
-        let (word, rest) = word.split_at(cut(word));
+        let (word, rest) = word.split_at(word_length(word));
         let Some((field, value)) = word.split_once(':') else {
-            shifted.extend([word, rest]);
+            converted_query.extend([word, rest]);
             continue;
         };
-        let moved = match field.trim_start_matches('-') {
+        let converted = match field.trim_start_matches('-') {
             "age" | "last" => {
                 convert_operands(value, |text| Ok(parse_duration(text).map(|age| format!("{}s", age + elapsed))))?
             }
@@ -115,9 +115,9 @@ fn convert_query(query: &str, shift: i64, now: i64, last_second_at: &dyn Fn(i64)
             "during" => convert_period(value, last_second_at)?,
             _ => None,
         };
-        shifted.extend([field, ":", moved.as_deref().unwrap_or(value), rest]);
+        converted_query.extend([field, ":", converted.as_deref().unwrap_or(value), rest]);
     }
-    Ok(shifted)
+    Ok(converted_query)
 }
 
 /// Converts ages of changes to times. A longer age is an earlier time, so comparisons are inverted.
@@ -137,22 +137,23 @@ fn convert_ages(value: &str, last_second_at: &dyn Fn(i64) -> i64) -> Result<Opti
 
 fn convert_period(value: &str, last_second_at: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
     let Some((from, to)) = value.split_once("..") else { return Ok(None) };
-    // Objects that ended in the second before must not match.
+    // Objects that were deleted in the second before must not match.
     let from = parse_time(from).map(|time| format_time(last_second_at(time) + 1)).transpose()?.unwrap_or_default();
     let to = parse_time(to).map(|time| format_time(last_second_at(time))).transpose()?.unwrap_or_default();
     Ok(Some(format!("{from}..{to}")))
 }
 
 /// Converts both ends of a range, or the operand of a comparison. `None` if there is nothing to convert.
-fn convert_operands(value: &str, change: impl Fn(&str) -> Result<Option<String>>) -> Result<Option<String>> {
+fn convert_operands(value: &str, convert: impl Fn(&str) -> Result<Option<String>>) -> Result<Option<String>> {
     if let Some((from, to)) = value.split_once("..") {
-        let (changed, other) = (change(from)?, change(to)?);
-        let changes = changed.is_some() || other.is_some();
-        let (from, to) = (changed.unwrap_or_else(|| from.to_owned()), other.unwrap_or_else(|| to.to_owned()));
-        return Ok(changes.then(|| format!("{from}..{to}")));
+        let (converted_from, converted_to) = (convert(from)?, convert(to)?);
+        let is_converted = converted_from.is_some() || converted_to.is_some();
+        let from = converted_from.unwrap_or_else(|| from.to_owned());
+        let to = converted_to.unwrap_or_else(|| to.to_owned());
+        return Ok(is_converted.then(|| format!("{from}..{to}")));
     }
     let sign = value.len() - value.trim_start_matches(['<', '>', '=', '!']).len();
-    Ok(change(&value[sign..])?.map(|changed| format!("{}{changed}", &value[..sign])))
+    Ok(convert(&value[sign..])?.map(|converted| format!("{}{converted}", &value[..sign])))
 }
 
 /// Seconds of `15m` or `2w`.
@@ -200,7 +201,8 @@ fn times_in_queries_and_objects_are_converted() -> Result<()> {
         ("during:..2026-09-21T14:01:00Z", "during:..2026-09-21T15:13:20Z"),
         ("at:whenever during:now-1h", "at:whenever during:now-1h"),
     ];
-    // An hour after the corpus: changes until 14:00 were seen in its first second, later ones in its tenth.
+    // The test starts an hour after the corpus' current time. The cache sees changes until 14:00 in the first second of
+    // the test, and later ones in the tenth.
     let mut clock = Clock::new(NOW + 3600, cases.map(|(query, _)| query))?;
     clock.record(NOW - 800, NOW + 3600)?;
     assert_eq!((clock.forbidden_second(NOW - 750), clock.forbidden_second(NOW - 60)), (None, Some(NOW + 3600)));

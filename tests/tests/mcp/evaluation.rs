@@ -19,8 +19,8 @@ const SEED: [(&str, &str); 3] = [
 ];
 const CONTROL_PLANE: &str = include_str!("seed/control-plane.yaml");
 /// Queries and their totals once the seed is in the cache. Kinds reach the cache independently of each other, so each
-/// object that a question reads is here.
-const CREATED: [(&str, usize); 11] = [
+/// object that a question reads is in this list.
+const TOTALS_AFTER_SEED: [(&str, usize); 11] = [
     ("kind:pod ns:bookshop cluster:member4 status:Running", 1),
     ("kind:pod ns:bookshop name:importer* status:CrashLoopBackOff", 1),
     ("kind:cm ns:bookshop name:=old-settings", 1),
@@ -34,7 +34,7 @@ const CREATED: [(&str, usize); 11] = [
     ("kind:deploy cluster:member2,member9 ns:fleet name:=front", 2),
 ];
 /// Queries and their totals once a change, a deletion and a cordoned node are in the cache.
-const CHANGED: [(&str, usize); 3] = [
+const TOTALS_AFTER_CHANGES: [(&str, usize); 3] = [
     ("kind:deploy ns:bookshop image:*catalog:2.1.0 ready:>0", 1),
     ("is:deleted name:=old-settings", 1),
     ("kind:node .spec.unschedulable:true", 1),
@@ -70,14 +70,14 @@ fn seed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         let total = format!("\ntotal\t{total}\n");
         wait_for(query, || Ok(session.call("search", &json!({"query": query}))?.0.contains(&total)))
     };
-    CREATED.into_iter().try_for_each(&mut wait_for_total)?;
+    TOTALS_AFTER_SEED.into_iter().try_for_each(&mut wait_for_total)?;
     member.run_ok(
         &["-n", "bookshop", "set", "image", "deploy/catalog", "catalog=registry.example.com/books/catalog:2.1.0"],
         "",
     )?;
     member.run_ok(&["-n", "bookshop", "delete", "configmap", "old-settings"], "")?;
     member.run_ok(&["cordon", "member4-node-2"], "")?;
-    CHANGED.into_iter().try_for_each(&mut wait_for_total)?;
+    TOTALS_AFTER_CHANGES.into_iter().try_for_each(&mut wait_for_total)?;
     session.close()
 }
 
@@ -93,7 +93,7 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
     let mut session = Session::start(fleet, &["mcp"])?;
     let (all, _) = session.call("search", &json!({"count_only": true}))?;
     let objects = all.lines().find_map(|line| line.strip_prefix("total\t")).context("no total")?.parse::<u64>()?;
-    ensure!(objects >= MIN_OBJECTS, "{objects} objects");
+    ensure!(objects >= MIN_OBJECTS, "the fleet has only {objects} objects");
     let (mut costs, mut errors) = (Vec::new(), Vec::new());
     for question in &questions {
         let (cost, error) = ask_question(&mut session, question)?;
@@ -103,7 +103,7 @@ fn evaluate(fleet: &Fleet) -> Result<()> {
     let calls = median(costs.iter().map(|cost| cost.calls));
     let bytes = median(costs.iter().map(|cost| cost.bytes));
     ensure!(errors.is_empty(), "{}", errors.join("\n\n"));
-    ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "{calls} calls, {bytes} bytes");
+    ensure!(calls <= MAX_CALLS && bytes <= MAX_BYTES, "medians per question: {calls} calls, {bytes} bytes");
     session.close()
 }
 

@@ -254,6 +254,17 @@ impl TestEnv {
         versions(&self.runtime, &self.cp_client, &self.control_plane.kubeconfig, &[], vec![serving_secret])
     }
 
+    /// Holder and number of transitions of each leader election lease.
+    pub fn lease_transitions(&self) -> Result<Vec<(Option<String>, Option<i64>)>> {
+        let leases = objects(&self.cp_client, "coordination.k8s.io", "v1", "Lease", Some("karmada-system"));
+        let read = |name: &str| -> Result<(Option<String>, Option<i64>)> {
+            let lease = self.runtime.block_on(leases.get(name))?;
+            let spec = &lease.data["spec"];
+            Ok((spec["holderIdentity"].as_str().map(str::to_owned), spec["leaseTransitions"].as_i64()))
+        };
+        LEASES.iter().map(|name| read(name)).collect()
+    }
+
     /// Holders of the leader election leases; `None` for a released lease.
     pub fn lease_holders(&self) -> Result<BTreeSet<Option<String>>> {
         let leases = objects(&self.cp_client, "coordination.k8s.io", "v1", "Lease", Some("karmada-system"));

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
 use super::EXIT_PARTIAL;
-use super::get::to_yaml;
 use super::path::print_result;
 use super::path::render;
 use crate::columns;
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
         Output::Tree => render::render_tree(&response, render::dependent_sequences(&response)),
         Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
-        Output::Yaml => to_yaml(&response)?,
+        Output::Yaml => yaml::to_yaml(&response),
     };
     let partial = print_result(&response, &printed)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

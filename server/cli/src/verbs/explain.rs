@@ -10,11 +10,12 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::request::path_segment;
 pub(crate) use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::yaml;
 use crowsnest_members::ApiResources;
 use serde_json::Value;
 
 use super::get::kind::Kind;
-use super::get::{OperationScope, is_broken_pipe, to_yaml};
+use super::get::{OperationScope, is_broken_pipe};
 use crate::clients;
 use crate::columns;
 use crate::connection::ConnectionArgs;
@@ -165,7 +166,7 @@ pub(crate) fn print(
     let printed = match output {
         Output::Text => render_text(&mut out).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{document:#}").map_err(anyhow::Error::from),
-        Output::Yaml => to_yaml(document).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Yaml => out.write_all(yaml::to_yaml(document).as_bytes()).map_err(anyhow::Error::from),
     };
     match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),

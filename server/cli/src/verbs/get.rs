@@ -5,9 +5,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
-use serde_json::Value;
 
 use super::search::EXIT_PARTIAL;
 use crate::clients;
@@ -359,11 +358,6 @@ async fn find_in_members(
         }
     }
     Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists them"))
-}
-
-pub(crate) fn to_yaml(document: &Value) -> anyhow::Result<String> {
-    let text = serde_saphyr::to_string(document).context("cannot print YAML")?;
-    Ok(if text.ends_with('\n') { text } else { format!("{text}\n") })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use crowsnest_apimachinery::request::percent_encode;
+use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
 use super::explain::{ExplainedObject, format_reference, list, resolve_template, text};
-use super::get::{is_broken_pipe, to_yaml};
+use super::get::is_broken_pipe;
 use super::search::EXIT_PARTIAL;
 use crate::clients;
 use crate::columns;
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let printed = match args.output {
         Output::Table => table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{response:#}").map_err(anyhow::Error::from),
-        Output::Yaml => to_yaml(&response).and_then(|text| Ok(write!(out, "{text}")?)),
+        Output::Yaml => out.write_all(yaml::to_yaml(&response).as_bytes()).map_err(anyhow::Error::from),
     };
     match printed {
         // The reader closed the pipe.

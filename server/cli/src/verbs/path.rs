@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
 use super::EXIT_PARTIAL;
-use super::get::{is_broken_pipe, to_yaml};
+use super::get::is_broken_pipe;
 use crate::connection::ConnectionArgs;
 use crate::object::SEARCH_API_PATH;
 use crate::output::terminal;
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
         Output::Tree => render::render_tree(&response, render::path_sequences(&response)),
         Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
-        Output::Yaml => to_yaml(&response)?,
+        Output::Yaml => yaml::to_yaml(&response),
     };
     let is_partial = print_result(&response, &printed)?;
     Ok(if is_partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })

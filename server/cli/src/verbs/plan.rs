@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use crowsnest_apimachinery::unstructured;
+use crowsnest_apimachinery::{unstructured, yaml};
 use crowsnest_members::ApiResources;
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
@@ -16,7 +16,6 @@ use super::explain::{
     Output, format_difference, format_reference, list, number, print, print_overrides, print_policies, print_section,
     print_waiting, text,
 };
-use super::get::to_yaml;
 use super::search::EXIT_PARTIAL;
 use crate::clients::explain_failure;
 use crate::connection::ConnectionArgs;
@@ -259,8 +258,7 @@ fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
         managed::remove_ownership_metadata(&mut manifest);
         // This annotation repeats the template as text.
         unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
-        // Any JSON value can be written as YAML; the fallback is unreachable.
-        to_yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
+        yaml::to_yaml(&manifest)
     };
     let (before, after) = (to_text(before), to_text(after));
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(3).to_string()

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// Severity of a finding.
@@ -16,18 +16,45 @@ pub enum Severity {
 }
 
 /// The result of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
     /// The checked item, such as `cluster m1`.
-    #[serde(rename = "what")]
     pub subject: String,
     /// The state that the check found.
-    #[serde(rename = "found")]
     pub observation: String,
     /// The action that solves the problem; empty for [`Severity::Good`].
-    #[serde(rename = "mend", skip_serializing_if = "String::is_empty")]
     pub fix: String,
+}
+
+/// The JSON form of a [`Finding`].
+#[derive(Serialize)]
+struct FindingDocument<'a> {
+    severity: Severity,
+    name: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    remedy: &'a str,
+    /// Deprecated aliases of `name`, `message` and `remedy`.
+    what: &'a str,
+    found: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    mend: &'a str,
+}
+
+impl Serialize for Finding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let document = FindingDocument {
+            severity: self.severity,
+            name: &self.subject,
+            message: &self.observation,
+            remedy: &self.fix,
+            what: &self.subject,
+            found: &self.observation,
+            mend: &self.fix,
+        };
+        document.serialize(serializer)
+    }
 }
 
 impl Finding {
@@ -238,6 +265,20 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    #[rstest]
+    #[case::good(
+        Finding::good("version", "v1.36.2"),
+        json!({"severity": "good", "name": "version", "message": "v1.36.2", "what": "version", "found": "v1.36.2"})
+    )]
+    #[case::broken(
+        Finding::broken("cluster m1", "not ready", "renew it"),
+        json!({"severity": "broken", "name": "cluster m1", "message": "not ready", "remedy": "renew it",
+               "what": "cluster m1", "found": "not ready", "mend": "renew it"})
+    )]
+    fn findings_have_a_json_form(#[case] finding: Finding, #[case] expected: Value) {
+        assert_eq!(serde_json::to_value(finding).unwrap(), expected);
     }
 
     #[rstest]

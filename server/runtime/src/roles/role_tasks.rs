@@ -1,12 +1,13 @@
-//! Tasks of the roles beside the controllers, and the order in which they stop.
+//! Tasks of the roles in addition to the controllers, and the order in which they stop.
 
 use crowsnest_component_base::tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 
-/// Time at which a task stops while the roles stop.
+/// Stage of the shutdown of the roles in which a task stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopStage {
-    /// First: the task writes to other systems, and ends when the controllers or the tasks of the next stage end.
+    /// First: tasks that write to other systems. Their input comes from the controllers and the tasks of the next stage,
+    /// so they stop before those.
     Writers,
     /// After the writers and the controllers, before the cache and the connections to the members.
     Readers,

@@ -279,7 +279,7 @@ impl Delegate for CustomMetrics {
             .collect();
         let version = |version| json!({"version": version, "freshness": "Current", "resources": resources});
         let versions: Vec<Value> = VERSIONS.into_iter().map(version).collect();
-        let group = json!({"metadata": {"name": GROUP, "creationTimestamp": null}, "versions": versions});
+        let group = json!({"metadata": {"name": GROUP}, "versions": versions});
         vec![RankedGroup { priority: 100, group }]
     }
 }

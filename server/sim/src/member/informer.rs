@@ -59,11 +59,8 @@ impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> StoreObject for Obje
         self.version
     }
     fn indexes(&self) -> Vec<Index> {
-        let namespace = self.key.namespace.clone();
-        match controller_of(self.object.meta()) {
-            Some(owner) => vec![Index::Owner(owner.uid.as_str().into()), Index::Namespace(namespace)],
-            None => vec![Index::Orphan(namespace.clone()), Index::Namespace(namespace)],
-        }
+        let owner = controller_of(self.object.meta()).map(|owner| owner.uid.as_str().into());
+        Index::by_owner_and_namespace(owner, Arc::clone(&self.key.namespace))
     }
 }
 

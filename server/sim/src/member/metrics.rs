@@ -203,7 +203,7 @@ impl Delegate for Metrics {
                 "singularResource": "", "verbs": ["get", "list"]})
         };
         let group = json!({
-            "metadata": {"name": GROUP, "creationTimestamp": null},
+            "metadata": {"name": GROUP},
             "versions": [{"version": VERSION, "freshness": "Current",
                 "resources": [resource("nodes", "NodeMetrics", "Cluster"), resource("pods", "PodMetrics", "Namespaced")]}],
         });

@@ -267,12 +267,8 @@ impl StoreObject for PodState {
         self.version
     }
     fn indexes(&self) -> Vec<Index> {
-        let namespace = self.key.namespace.clone();
-        let mut indexes = vec![match &self.owner {
-            Some(owner) => Index::Owner(owner.uid.clone()),
-            None => Index::Orphan(namespace.clone()),
-        }];
-        indexes.push(Index::Namespace(namespace));
+        let owner = self.owner.as_ref().map(|owner| Arc::clone(&owner.uid));
+        let mut indexes = Index::by_owner_and_namespace(owner, Arc::clone(&self.key.namespace));
         indexes.extend(self.node.clone().map(Index::Node));
         indexes
     }

@@ -52,6 +52,14 @@ pub enum Index {
     Orphan(Arc<str>),
 }
 
+impl Index {
+    /// Indexes of an object in a namespace. `owner` is the UID of its controller owner.
+    pub fn by_owner_and_namespace(owner: Option<Arc<str>>, namespace: Arc<str>) -> Vec<Self> {
+        let by_owner = owner.map_or_else(|| Index::Orphan(Arc::clone(&namespace)), Index::Owner);
+        vec![by_owner, Index::Namespace(namespace)]
+    }
+}
+
 /// An object in a [`Store`].
 pub trait StoreObject: Send + Sync + 'static {
     fn key(&self) -> Key;

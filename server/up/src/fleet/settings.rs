@@ -1,4 +1,5 @@
-//! Settings of simulated members as users write them. The fields are those of the file.
+//! Settings of simulated members before validation. The fields are those of the YAML or JSON file that `--members`
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,13 @@ pub type Labels = BTreeMap<String, String>;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MemberSettings {
     pub name: String,
-    /// Such as `v1.35.4` or `1.35`.
+    /// Kubernetes version such as `v1.35.4` or `1.35`.
     pub kubernetes_version: Option<String>,
     /// `spec.provider` of the Cluster.
     pub provider: Option<String>,
     /// `spec.region` of the Cluster, and the region of the nodes.
     pub region: Option<String>,
-    /// `spec.zones` of the Cluster, and the zones of nodes that name none.
+    /// `spec.zones` of the Cluster, and the zones of node groups without their own.
     #[serde(default)]
     pub zones: Vec<String>,
     /// Labels of the Cluster.
@@ -33,6 +34,7 @@ pub struct MemberSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSettings {
+    /// Number of nodes.
     pub count: Option<i64>,
     pub instance_type: Option<String>,
     /// Zones over which the nodes are distributed in turn.
@@ -42,11 +44,12 @@ pub struct NodeSettings {
     pub labels: Labels,
     #[serde(default)]
     pub taints: Vec<TaintSettings>,
-    /// Quantities by resource; text or numbers.
+    /// Quantities by resource name, each a string or a number.
     #[serde(default)]
     pub allocatable: BTreeMap<String, Value>,
 }
 
+/// A taint of the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaintSettings {

@@ -1,4 +1,4 @@
-//! Shapes of simulated members: validated settings with defaults for missing ones.
+//! Shapes of simulated members: their validated settings, completed with defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use super::settings::{Labels, MemberSettings, NodeSettings, TaintSettings};
 
 /// `spec.provider` of members whose settings name none; scheme of their nodes' `providerID`.
 const DEFAULT_PROVIDER: &str = "sim";
-/// Number of default regions, over which members whose settings name neither region nor zones are spread in turn.
+/// Number of default regions. Members whose settings name neither region nor zones are assigned to them in turn.
 const DEFAULT_REGION_COUNT: usize = 3;
 /// Zones of a region whose settings name none.
 const DEFAULT_ZONES: [char; 3] = ['a', 'b', 'c'];
 /// Maximum number of nodes of one member.
 pub(super) const MAX_NODES: usize = 1_000;
-const EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
+const TAINT_EFFECTS: [&str; 3] = [NO_SCHEDULE, "PreferNoSchedule", NO_EXECUTE];
 
 /// Properties of a simulated member that `up` sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ fn default_zones(region: &str) -> Vec<String> {
     DEFAULT_ZONES.iter().map(|zone| format!("{region}-{zone}")).collect()
 }
 
-/// Checks the settings of the `index`-th member. `path` is the path of its fields in errors.
+/// Validates the settings of the `index`-th member and adds defaults. `path` is the path of the member in errors.
 pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Result<MemberShape, Vec<FieldError>> {
     let mut validator = Validator::default();
     let member = settings.name;
@@ -73,15 +73,15 @@ pub(super) fn resolve(settings: MemberSettings, index: usize, path: &str) -> Res
     let region = settings.region.unwrap_or_else(|| if has_zones { String::new() } else { default_region(index) });
     let member_zones = if has_zones || region.is_empty() { settings.zones } else { default_zones(&region) };
     let provider = settings.provider.unwrap_or_else(|| DEFAULT_PROVIDER.to_owned());
-    validator.value(&format!("{path}.provider"), &provider);
-    validator.value(&format!("{path}.region"), &region);
+    validator.label_value(&format!("{path}.provider"), &provider);
+    validator.label_value(&format!("{path}.region"), &region);
     validator.labels(&format!("{path}.labels"), &settings.labels, &[]);
     let version = settings.kubernetes_version.as_deref().unwrap_or(KUBERNETES_VERSION);
     let kubernetes_version = validator.version(&format!("{path}.kubernetesVersion"), version);
 
     let mut nodes = Vec::new();
-    for (number, pool) in pools.into_iter().enumerate() {
-        let path = format!("{path}.nodes[{number}]");
+    for (pool_index, pool) in pools.into_iter().enumerate() {
+        let path = format!("{path}.nodes[{pool_index}]");
         let count = validator.count(&format!("{path}.count"), pool.count, &member);
         nodes.push(NodeShape { count, ..validator.pool(&path, pool, &member_zones, &region) });
     }
@@ -105,7 +105,7 @@ fn node_count_message(member: &str) -> String {
     format!("member {member} must have from 0 to {MAX_NODES} nodes")
 }
 
-/// Errors found so far.
+/// Validates settings and collects the errors.
 #[derive(Default)]
 struct Validator(Vec<FieldError>);
 
@@ -114,7 +114,7 @@ impl Validator {
         self.0.extend(problems.into_iter().map(|problem| FieldError::invalid(path, value, problem)));
     }
 
-    fn value(&mut self, path: &str, value: &str) {
+    fn label_value(&mut self, path: &str, value: &str) {
         self.push_all(path, value, format::label_value(value));
     }
 
@@ -122,7 +122,7 @@ impl Validator {
         let mut seen = BTreeSet::new();
         for (index, zone) in zones.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            self.value(&path, zone);
+            self.label_value(&path, zone);
             if zone.is_empty() {
                 self.0.push(FieldError::required(path, "a zone must have a name"));
             } else if !seen.insert(zone) {
@@ -131,18 +131,19 @@ impl Validator {
         }
     }
 
+    /// `derived` contains the labels that other settings determine, with the names of those settings.
     fn labels(&mut self, path: &str, labels: &Labels, derived: &[(&str, &str)]) {
         for (key, value) in labels {
             let path = format!("{path}[{key}]");
             self.push_all(&path, key, format::qualified_name(key));
-            self.value(&path, value);
-            if let Some((_, from)) = derived.iter().find(|(label, _)| label == key) {
-                self.0.push(FieldError::forbidden(path, format!("the label is set from {from}")));
+            self.label_value(&path, value);
+            if let Some((_, source)) = derived.iter().find(|(label, _)| label == key) {
+                self.0.push(FieldError::forbidden(path, format!("the label is set from {source}")));
             }
         }
     }
 
-    /// The version in its full form, `v1.35.4`.
+    /// Returns the version in its full form, `v1.35.4`.
     fn version(&mut self, path: &str, text: &str) -> String {
         let numbers: Vec<Option<u32>> =
             text.strip_prefix('v').unwrap_or(text).split('.').map(|part| part.parse().ok()).collect();
@@ -166,7 +167,7 @@ impl Validator {
         })
     }
 
-    /// The nodes of a pool, except their number.
+    /// Shape of the nodes of a pool; their number is the default.
     fn pool(&mut self, path: &str, pool: NodeSettings, zones: &[String], region: &str) -> NodeShape {
         let derived = [
             ("kubernetes.io/hostname", "the name of the node"),
@@ -178,7 +179,7 @@ impl Validator {
         self.labels(&format!("{path}.labels"), &pool.labels, &derived);
         self.zones(&format!("{path}.zones"), &pool.zones);
         let instance_type = pool.instance_type.unwrap_or(default.instance_type);
-        self.value(&format!("{path}.instanceType"), &instance_type);
+        self.label_value(&format!("{path}.instanceType"), &instance_type);
         let mut allocatable = default.allocatable;
         allocatable.extend(self.quantities(&format!("{path}.allocatable"), pool.allocatable));
         NodeShape {
@@ -197,9 +198,9 @@ impl Validator {
         for (index, taint) in taints.iter().enumerate() {
             let path = format!("{path}[{index}]");
             self.push_all(&format!("{path}.key"), &taint.key, format::qualified_name(&taint.key));
-            self.value(&format!("{path}.value"), &taint.value);
-            if !EFFECTS.contains(&taint.effect.as_str()) {
-                self.0.push(FieldError::not_supported(format!("{path}.effect"), &taint.effect, &EFFECTS));
+            self.label_value(&format!("{path}.value"), &taint.value);
+            if !TAINT_EFFECTS.contains(&taint.effect.as_str()) {
+                self.0.push(FieldError::not_supported(format!("{path}.effect"), &taint.effect, &TAINT_EFFECTS));
             }
             if !seen.insert((taint.key.clone(), taint.effect.clone())) {
                 self.0.push(FieldError::duplicate(path, &format!("{}:{}", taint.key, taint.effect)));
@@ -214,7 +215,7 @@ impl Validator {
         taints.into_iter().map(taint).collect()
     }
 
-    /// Quantities as text.
+    /// Returns the valid quantities as text.
     fn quantities(&mut self, path: &str, values: BTreeMap<String, Value>) -> BTreeMap<String, String> {
         let mut quantities = BTreeMap::new();
         for (name, value) in values {

@@ -4,7 +4,7 @@ use super::requests::GetResponse;
 use super::*;
 use crate::testing::parse_args;
 use crowsnest_apimachinery::names::Gvr;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn parse(line: &str) -> Result<GetArgs, String> {
     parse_args(line)

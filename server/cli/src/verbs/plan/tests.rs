@@ -1,4 +1,4 @@
-//! Golden tests of printed plans, and their exit codes.
+//! Printed plans, compared with golden files, and the exit codes and default namespaces of `crowsnest plan`.
 
 use super::*;
 use crowsnest_apimachinery::names::Gvr;
@@ -11,9 +11,9 @@ fn status(yaml: &str) -> Value {
 
 #[rstest]
 #[case::moved(include_str!("moved.yaml"), include_str!("moved.txt"))]
-#[case::nowhere(include_str!("nowhere.yaml"), include_str!("nowhere.txt"))]
-#[case::of_nobody(include_str!("nobody.yaml"), include_str!("nobody.txt"))]
-fn plans_match_their_golden(#[case] plan: &str, #[case] expected: &str) {
+#[case::unplaceable(include_str!("nowhere.yaml"), include_str!("nowhere.txt"))]
+#[case::no_affected_templates(include_str!("nobody.yaml"), include_str!("nobody.txt"))]
+fn printed_plans_match_the_golden_files(#[case] plan: &str, #[case] expected: &str) {
     let mut out = Vec::new();
     render(&mut out, &status(plan)).unwrap();
     let shown = String::from_utf8(out).unwrap();
@@ -26,8 +26,13 @@ fn plans_match_their_golden(#[case] plan: &str, #[case] expected: &str) {
 #[case(include_str!("nowhere.yaml"), true, true, 1)]
 #[case(include_str!("nobody.yaml"), true, false, EXIT_PARTIAL)]
 #[case(include_str!("nobody.yaml"), true, true, 0)]
-fn exit_codes_match_the_plan(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
-    assert_eq!(exit_code(&status(plan), fail, allow), expected);
+fn exit_codes_match_the_plan(
+    #[case] plan: &str,
+    #[case] fail_on_change: bool,
+    #[case] allow_partial: bool,
+    #[case] expected: u8,
+) {
+    assert_eq!(exit_code(&status(plan), fail_on_change, allow_partial), expected);
 }
 
 #[rstest]

@@ -244,17 +244,14 @@ fn scale_proportionally(rollout_targets: &RolloutTargets, sets: &[ReplicaSetView
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn set(name: &str, created_second: i64, is_new: bool, replicas: i32, available: i32) -> ReplicaSetView {
-        ReplicaSetView {
-            name: name.into(),
-            created: Timestamp::from_second(created_second).unwrap(),
-            is_new,
-            revision: created_second,
+impl ReplicaSetView {
+    /// A new set that has all of its pods.
+    pub fn with_replicas(name: &str, replicas: i32, available: i32) -> Self {
+        Self {
+            name: name.to_owned(),
+            created: Timestamp::default(),
+            is_new: true,
+            revision: 1,
             spec_replicas: replicas,
             replicas,
             ready: available,
@@ -262,6 +259,22 @@ mod tests {
             pods: replicas,
             desired: None,
             max: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(name: &str, created_second: i64, is_new: bool, replicas: i32, available: i32) -> ReplicaSetView {
+        ReplicaSetView {
+            created: Timestamp::from_second(created_second).unwrap(),
+            is_new,
+            revision: created_second,
+            ..ReplicaSetView::with_replicas(name, replicas, available)
         }
     }
 

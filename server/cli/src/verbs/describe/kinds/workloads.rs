@@ -9,6 +9,7 @@ use super::{
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, number, or_none, selector, time, to_text};
 
+/// Annotation with the revision of a Deployment or ReplicaSet.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related: &Related) {
@@ -30,9 +31,9 @@ pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related
     );
     sheet.add_field(0, "StrategyType", or_none(&spec["strategy"]["type"]));
     sheet.add_field(0, "MinReadySeconds", number(&spec["minReadySeconds"]).to_string());
-    let rolling = &spec["strategy"]["rollingUpdate"];
-    if rolling.is_object() {
-        let (unavailable, surge) = (to_text(&rolling["maxUnavailable"]), to_text(&rolling["maxSurge"]));
+    let rolling_update = &spec["strategy"]["rollingUpdate"];
+    if rolling_update.is_object() {
+        let (unavailable, surge) = (to_text(&rolling_update["maxUnavailable"]), to_text(&rolling_update["maxSurge"]));
         sheet.add_field(0, "RollingUpdateStrategy", format!("{unavailable} max unavailable, {surge} max surge"));
     }
     add_pod_template(sheet, &spec["template"]);
@@ -40,13 +41,13 @@ pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related
     add_replica_sets(sheet, deployment, related);
 }
 
-/// Adds the ReplicaSets: the one of the current revision, and old ones with pods.
+/// Adds the ReplicaSets of a Deployment: those of older revisions, and the one of the current revision.
 fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &Related) {
     let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or_default().to_owned();
     let current = revision(deployment);
     let format_set = |set: &&Value| {
-        let (own, desired) = (number(&set["status"]["replicas"]), desired_replicas(&set["spec"]));
-        format!("{} ({own}/{desired} replicas created)", to_text(&set["metadata"]["name"]))
+        let (created, desired) = (number(&set["status"]["replicas"]), desired_replicas(&set["spec"]));
+        format!("{} ({created}/{desired} replicas created)", to_text(&set["metadata"]["name"]))
     };
     let (old, new) = match controlled_objects(related, REPLICA_SETS, deployment) {
         Ok(sets) => {
@@ -57,7 +58,7 @@ fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &Related) {
             };
             (format_sets(&old), format_sets(&new))
         }
-        Err(why) => (format_unknown(why), format_unknown(why)),
+        Err(cause) => (format_unknown(cause), format_unknown(cause)),
     };
     sheet.add_field(0, "OldReplicaSets", old);
     sheet.add_field(0, "NewReplicaSet", new);
@@ -169,11 +170,11 @@ fn format_duration(from: &Value, until: &Value) -> String {
     }
 }
 
-pub(super) fn describe_cron_job(sheet: &mut Sheet, job: &Value) {
-    let (spec, status) = (&job["spec"], &job["status"]);
-    let jobs = &spec["jobTemplate"]["spec"];
+pub(super) fn describe_cron_job(sheet: &mut Sheet, cron_job: &Value) {
+    let (spec, status) = (&cron_job["spec"], &cron_job["status"]);
+    let job_spec = &spec["jobTemplate"]["spec"];
     let or_unset = |value: &Value| if value.is_null() { "<unset>".to_owned() } else { to_text(value) };
-    add_labels_and_annotations(sheet, job);
+    add_labels_and_annotations(sheet, cron_job);
     sheet.add_field(0, "Schedule", to_text(&spec["schedule"]));
     sheet.add_field_if_set(0, "Time Zone", &spec["timeZone"]);
     sheet.add_field(0, "Concurrency Policy", or_none(&spec["concurrencyPolicy"]));
@@ -184,11 +185,11 @@ pub(super) fn describe_cron_job(sheet: &mut Sheet, job: &Value) {
         Some(seconds) => sheet.add_field(0, "Starting Deadline Seconds", format!("{seconds}s")),
         None => sheet.add_field(0, "Starting Deadline Seconds", "<unset>"),
     }
-    let selector = selector(&jobs["selector"]);
+    let selector = selector(&job_spec["selector"]);
     sheet.add_field(0, "Selector", if selector.is_empty() { "<unset>" } else { selector.as_str() });
-    sheet.add_field(0, "Parallelism", or_unset(&jobs["parallelism"]));
-    sheet.add_field(0, "Completions", or_unset(&jobs["completions"]));
-    add_pod_template(sheet, &jobs["template"]);
+    sheet.add_field(0, "Parallelism", or_unset(&job_spec["parallelism"]));
+    sheet.add_field(0, "Completions", or_unset(&job_spec["completions"]));
+    add_pod_template(sheet, &job_spec["template"]);
     match status["lastScheduleTime"].is_string() {
         true => sheet.add_field(0, "Last Schedule Time", time(&status["lastScheduleTime"])),
         false => sheet.add_field(0, "Last Schedule Time", "<unset>"),
@@ -233,7 +234,7 @@ fn add_pod_counts(sheet: &mut Sheet, object: &Value, related: &Related) {
                 count("Failed")
             )
         }
-        Err(why) => format_unknown(why),
+        Err(cause) => format_unknown(cause),
     };
     sheet.add_field(0, "Pods Status", counts);
 }

@@ -23,10 +23,10 @@ pub fn compute_status(
     let rollout_targets = RolloutTargets::new(spec);
     let sum = |field: fn(&ReplicaSetView) -> i32| sets.iter().map(field).sum::<i32>();
     let available = sum(|set| set.available);
-    let new = sets.iter().find(|set| set.is_new);
+    let new_set = sets.iter().find(|set| set.is_new);
     let mut status = DeploymentStatus {
         replicas: nonzero(sum(|set| set.replicas)),
-        updated_replicas: nonzero(new.map_or(0, |set| set.replicas)),
+        updated_replicas: nonzero(new_set.map_or(0, |set| set.replicas)),
         ready_replicas: nonzero(sum(|set| set.ready)),
         available_replicas: nonzero(available),
         unavailable_replicas: nonzero((sum(|set| set.spec_replicas) - available).max(0)),
@@ -43,12 +43,12 @@ pub fn compute_status(
         conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
     }
     let is_complete = sum(|set| set.replicas) == rollout_targets.replicas
-        && new.map_or(0, |set| set.replicas) == rollout_targets.replicas
+        && new_set.map_or(0, |set| set.replicas) == rollout_targets.replicas
         && available == rollout_targets.replicas;
     let deadline_seconds = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
     let mut requeue_after = None;
     if let Some(deadline_seconds) = deadline_seconds {
-        let name = new.map_or("", |set| &set.name);
+        let new_set_name = new_set.map_or("", |set| &set.name);
         requeue_after = set_progressing(
             &mut conditions,
             &rollout_targets,
@@ -56,7 +56,7 @@ pub fn compute_status(
             &status,
             is_complete,
             created,
-            name,
+            new_set_name,
             deadline_seconds,
         );
     }
@@ -76,9 +76,10 @@ impl Conditions {
 
     /// Sets a condition unless its status and reason are unchanged. An unchanged status keeps its transition time.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let known = self.get(kind);
-        if known.is_some_and(|known| known.status.as_deref() == Some(status) && known.reason.as_deref() == Some(reason))
-        {
+        let current = self.get(kind);
+        if current.is_some_and(|current| {
+            current.status.as_deref() == Some(status) && current.reason.as_deref() == Some(reason)
+        }) {
             return;
         }
         self.replace(kind, status, reason, message);
@@ -89,8 +90,8 @@ impl Conditions {
         let now = Some(Time(self.now));
         let transition_time = self
             .get(kind)
-            .filter(|known| known.status.as_deref() == Some(status))
-            .and_then(|known| known.last_transition_time.clone());
+            .filter(|current| current.status.as_deref() == Some(status))
+            .and_then(|current| current.last_transition_time.clone());
         self.list.retain(|condition| condition.type_.as_deref() != Some(kind));
         self.list.push(DeploymentCondition {
             type_: Some(kind.into()),
@@ -103,7 +104,10 @@ impl Conditions {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the Progressing condition depends on all of them, once")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Progressing condition depends on all of them, and there is one caller"
+)]
 /// Sets the condition Progressing and returns the time until the progress deadline.
 fn set_progressing(
     conditions: &mut Conditions,
@@ -112,11 +116,11 @@ fn set_progressing(
     new: &DeploymentStatus,
     is_complete: bool,
     created: Option<&str>,
-    name: &str,
+    new_set_name: &str,
     deadline_seconds: i32,
 ) -> Option<Duration> {
     const KIND: &str = "Progressing";
-    let reason = conditions.get(KIND).and_then(|known| known.reason.clone()).unwrap_or_default();
+    let reason = conditions.get(KIND).and_then(|current| current.reason.clone()).unwrap_or_default();
     if rollout_targets.is_paused {
         conditions.set(KIND, "Unknown", "DeploymentPaused", "Deployment is paused".into());
         return None;
@@ -143,20 +147,22 @@ fn set_progressing(
         || has_increased(|status| status.ready_replicas)
         || has_increased(|status| status.available_replicas);
     if is_complete {
-        let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
+        let message = format!("ReplicaSet \"{new_set_name}\" has successfully progressed.");
         conditions.set(KIND, "True", "NewReplicaSetAvailable", message);
         return None;
     }
     if is_progressing || conditions.get(KIND).is_none() {
-        conditions.replace(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."));
+        conditions.replace(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{new_set_name}\" is progressing."));
     }
-    let since =
-        conditions.get(KIND).and_then(|known| known.last_update_time.as_ref()).map_or(conditions.now, |time| time.0);
+    let since = conditions
+        .get(KIND)
+        .and_then(|current| current.last_update_time.as_ref())
+        .map_or(conditions.now, |time| time.0);
     let remaining_seconds = i64::from(deadline_seconds) - conditions.now.duration_since(since).as_secs();
     if remaining_seconds > 0 {
         return Some(Duration::from_secs(u64::try_from(remaining_seconds).unwrap_or_default()));
     }
-    let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
+    let message = format!("ReplicaSet \"{new_set_name}\" has timed out progressing.");
     conditions.set(KIND, "False", "ProgressDeadlineExceeded", message);
     None
 }
@@ -172,19 +178,7 @@ mod tests {
     }
 
     fn view(replicas: i32, available: i32) -> ReplicaSetView {
-        ReplicaSetView {
-            name: "web-1".into(),
-            created: at(0),
-            is_new: true,
-            revision: 1,
-            spec_replicas: replicas,
-            replicas,
-            ready: available,
-            available,
-            pods: replicas,
-            desired: None,
-            max: None,
-        }
+        ReplicaSetView { created: at(0), ..ReplicaSetView::with_replicas("web-1", replicas, available) }
     }
 
     #[test]
