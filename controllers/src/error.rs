@@ -1,5 +1,7 @@
 //! Reconciliation errors. Every variant is retried with backoff; [`Error::Waiting`] is not a failure.
 
+use std::time::Duration;
+
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
@@ -14,9 +16,9 @@ use crowsnest_plan::overriding;
 /// Error of a reconcile, or of a read or write by a controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{what}: {}", api_message(source))]
+    #[error("{operation}: {}", api_message(source))]
     Request {
-        what: String,
+        operation: String,
         #[source]
         source: Box<kube::Error>,
     },
@@ -24,9 +26,9 @@ pub enum Error {
     Cache(#[from] crowsnest_index::Error),
     #[error(transparent)]
     Members(#[from] crowsnest_members::Error),
-    #[error("cannot decode {what}")]
+    #[error("cannot decode {object}")]
     Decode {
-        what: String,
+        object: String,
         #[source]
         source: serde_json::Error,
     },
@@ -56,6 +58,12 @@ pub enum Error {
     /// A bug. The object is retried later.
     #[error("reconciliation panicked: {0}")]
     Panicked(String),
+    /// A request that was aborted because its response was not complete in time.
+    #[error("{operation}: no complete response within {after:?}")]
+    Timeout { operation: String, after: Duration },
+    /// Discovery in a cluster did not finish in time. Not a failure, like [`Error::Waiting`].
+    #[error("discovery in cluster {cluster} timed out after {seconds} s")]
+    DiscoveryTimeout { cluster: ClusterName, seconds: u64 },
     /// A request that was not sent, or was aborted, because another replica may be the leader by now.
     #[error("{0} was not completed: this process is no longer the leader")]
     Fenced(String),
@@ -96,8 +104,8 @@ pub fn aggregate_messages(messages: impl IntoIterator<Item = String>) -> String 
 }
 
 impl Error {
-    pub fn request(what: impl Into<String>, source: kube::Error) -> Self {
-        Error::Request { what: what.into(), source: Box::new(source) }
+    pub fn request(operation: impl Into<String>, source: kube::Error) -> Self {
+        Error::Request { operation: operation.into(), source: Box::new(source) }
     }
 
     /// HTTP status code of the API server's response, if any.
@@ -150,7 +158,31 @@ impl Error {
         !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))
     }
 
-    pub fn is_waiting(&self) -> bool {
-        matches!(self, Error::Waiting(_))
+    /// True if an API server did not accept a connection or did not respond in time.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Error::Timeout { .. } | Error::DiscoveryTimeout { .. }) || is_dial_timeout(self)
     }
+
+    /// True if a write that failed with this error may have been applied: the API server did not respond, or failed
+    /// while it processed the write.
+    pub fn has_unknown_outcome(&self) -> bool {
+        match self {
+            Error::Timeout { .. } | Error::Fenced(_) => true,
+            Error::Request { .. } => self.code().is_none_or(|code| code >= 500),
+            _ => false,
+        }
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Error::Waiting(_) | Error::DiscoveryTimeout { .. })
+    }
+}
+
+/// True if a connection to a member was not accepted in time. The member client's connector returns this error, which
+/// is a source of the failed request.
+fn is_dial_timeout(error: &Error) -> bool {
+    let sources = std::iter::successors(std::error::Error::source(error), |source| source.source());
+    sources
+        .filter_map(|source| source.downcast_ref::<crowsnest_members::Error>())
+        .any(|source| matches!(source, crowsnest_members::Error::DialTimeout { .. }))
 }

@@ -16,6 +16,7 @@ mod rebalancing;
 mod runtime;
 mod scheduling;
 mod test_env;
+mod unconfirmed_writes;
 
 use serde_json::{Value, json};
 use test_env::{TestEnv, builtin, custom, definition};
@@ -195,7 +196,7 @@ async fn secret_values_reach_members_and_are_never_cached() {
     env.wait_for(&m1, &secret, "default", "db", has(second)).await;
 
     let key = RecordKey::new(ClusterName::parse("m1").unwrap(), secret.gvr.clone(), "default", "db");
-    assert!(env.index.get(&key).await.unwrap().unwrap().record.redacted);
+    assert!(env.cache.get(&key).await.unwrap().unwrap().record.redacted);
     for value in [first, second] {
         assert!(!is_anywhere_in(env.directory.path(), value), "the cache contains {value}");
     }
@@ -307,7 +308,7 @@ async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
     let env = TestEnv::start(&["m1"]).await;
     let control_plane = env.objects();
     let mut wanted = policy("p", "Deployment", "apps/v1", json!({}));
-    wanted["spec"]["schedulerName"] = json!("of-somebody-else");
+    wanted["spec"]["schedulerName"] = json!("other-scheduler");
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", |_| true).await;

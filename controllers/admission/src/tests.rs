@@ -149,7 +149,7 @@ fn wire_format_has_patches_and_statuses() {
     request.object["spec"]["resourceSelectors"] = json!("x");
     let wire = review("/validate-overridepolicy", &request, &context).unwrap().to_wire(&request);
     assert_eq!(wire["response"]["status"]["code"], 400);
-    assert!(review("/nowhere", &request, &context).is_none());
+    assert!(review("/unknown", &request, &context).is_none());
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub fn explain_template(state: &TemplateState<'_>) -> Vec<WaitReason> {
         }
         Choice::Unselected(policy) => {
             let message =
-                format!("{} no longer selects the template; it is unchanged until the policy changes", policy.name);
+                format!("{} no longer selects the template; changes are not propagated until it does", policy.name);
             return vec![WaitReason::new(Cause::NotSelected, message)];
         }
     };

@@ -1,14 +1,23 @@
-//! What-if planning: an object as it would be stored, the policy that a template would follow, and planned Works.
+//! What-if planning: an object as it would be stored, a Cluster that is lost, the policy that a template would follow,
+//! and planned Works.
 
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::condition;
+use crowsnest_api::policy::ClusterTaintPolicy;
 use crowsnest_api::work::ObjectReference;
 use crowsnest_apimachinery::differences::find_differences;
 use crowsnest_apimachinery::differences::{ComparisonKind, Difference};
 use crowsnest_apimachinery::unstructured;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::clusters::{self, Health};
+use super::conditions;
+use super::health::lease;
 use super::propagation::choice::ConsideredPolicy;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
 use super::report::{Change, ObjectPlan};
+use super::taint_policies;
 
 /// Placeholder for ids that are generated on creation.
 pub const UNKNOWN_ID: &str = "known-after-apply";
@@ -70,6 +79,27 @@ pub fn plan_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan 
         change,
         differences,
     }
+}
+
+/// A Cluster as the controllers would leave it after it became unreachable: not ready, with the taints of the cluster
+/// controller and of the policies. The readiness of a cluster that is reported by its agent becomes `Unknown`.
+pub fn lose_cluster(
+    cluster: &Cluster,
+    policies: &[ClusterTaintPolicy],
+    is_reported_by_agent: bool,
+    now: Timestamp,
+) -> Cluster {
+    let mut lost = cluster.clone();
+    let ready = match is_reported_by_agent {
+        true => lease::unknown_condition(conditions::find(&cluster.status.conditions, condition::READY), now),
+        false => Some(clusters::ready_condition(&Health::Unreachable(String::new()), now)),
+    };
+    if let Some(ready) = ready {
+        conditions::set(&mut lost.status.conditions, ready);
+    }
+    lost.spec.taints = clusters::taints(&lost, now);
+    lost.spec.taints = taint_policies::taints(&lost, policies, false, now);
+    lost
 }
 
 /// Policy choice after all controllers have settled.
@@ -162,6 +192,37 @@ mod tests {
         let merged = simulate_apply(Some(&live), &json!({"metadata": {"name": "x"}, "spec": {}}));
         let annotations: Vec<String> = unstructured::annotations(&merged).into_keys().collect();
         assert_eq!(annotations, [LAST_APPLIED, "own"]);
+    }
+
+    #[rstest]
+    #[case::by_probes(false, "True", json!(["False"]), "False", &["own:NoExecute", "cluster.karmada.io/not-ready:NoSchedule", "gone:NoExecute"])]
+    #[case::by_its_agent(true, "True", json!(["Unknown"]), "Unknown", &["own:NoExecute", "cluster.karmada.io/unreachable:NoSchedule", "gone:NoExecute"])]
+    #[case::silent_already(true, "Unknown", json!(["Unknown"]), "Unknown", &["own:NoExecute", "cluster.karmada.io/unreachable:NoSchedule", "gone:NoExecute"])]
+    #[case::policy_for_another_status(false, "True", json!(["Unknown"]), "False", &["own:NoExecute", "cluster.karmada.io/not-ready:NoSchedule"])]
+    fn lost_cluster_gets_the_taints_of_the_controllers(
+        #[case] is_reported_by_agent: bool,
+        #[case] status: &str,
+        #[case] evicting_statuses: Value,
+        #[case] expected_status: &str,
+        #[case] expected_taints: &[&str],
+    ) {
+        let ready = json!({"type": "Ready", "status": status, "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let cluster: Cluster = serde_json::from_value(json!({
+            "metadata": {"name": "m1"}, "spec": {"syncMode": "Push", "taints": [{"key": "own", "effect": "NoExecute"}]},
+            "status": {"conditions": [ready]},
+        }))
+        .expect("a Cluster");
+        let policy: ClusterTaintPolicy = serde_json::from_value(json!({"metadata": {"name": "gone"}, "spec": {
+            "addOnConditions": [{"conditionType": "Ready", "operator": "In", "statusValues": evicting_statuses}],
+            "taints": [{"key": "gone", "effect": "NoExecute"}],
+        }}))
+        .expect("a policy");
+        let lost = lose_cluster(&cluster, &[policy], is_reported_by_agent, Timestamp::UNIX_EPOCH);
+        let taints: Vec<String> =
+            lost.spec.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+        assert_eq!(taints, expected_taints);
+        let ready = conditions::find(&lost.status.conditions, condition::READY).map(|ready| ready.status.as_str());
+        assert_eq!(ready, Some(expected_status));
     }
 
     fn spec(kind: &str, priority: i32) -> PropagationSpec {

@@ -27,10 +27,10 @@ impl CachedObject {
         CachedObject { object: Arc::new(object), redacted: false }
     }
 
-    /// Decodes an object of the index.
+    /// Decodes an object of the global cache.
     pub fn from_stored(stored: &Object) -> Result<Self, Error> {
         let object = serde_json::from_slice(&stored.body).map_err(|source| Error::Decode {
-            what: format!("{} {}/{}", stored.record.kind, stored.record.key.namespace, stored.record.key.name),
+            object: format!("{} {}/{}", stored.record.kind, stored.record.key.namespace, stored.record.key.name),
             source,
         })?;
         Ok(CachedObject { object: Arc::new(object), redacted: stored.record.redacted })

@@ -268,7 +268,9 @@ impl MemberFacts {
 impl Capacity {
     /// The instance shared by all controllers.
     pub fn shared(setup: &Setup) -> Arc<Self> {
-        setup.shared(|setup| Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() }))
+        setup.get_or_create_shared(|setup| {
+            Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() })
+        })
     }
 
     /// Starts collecting nodes, pods and quotas of a member.

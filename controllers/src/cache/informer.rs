@@ -65,8 +65,8 @@ impl Informer {
     /// Dispatches until stopped. Fails if the cache ends.
     pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
         let inner = Arc::clone(&self.cache.inner);
-        let mut follower = inner.index.follow(*inner.dispatched.borrow());
-        let mut states = inner.index.states_version();
+        let mut follower = inner.global_cache.follow(*inner.dispatched.borrow());
+        let mut states = inner.global_cache.states_version();
         let mut settle = tokio::time::interval(SETTLE_INTERVAL);
         while !stop.is_cancelled() {
             if let Err(error) = self.dispatch_pending(&mut follower, &*handler).await {
@@ -125,7 +125,7 @@ impl Informer {
     /// Starts dispatching all collections again.
     fn restart_dispatch(&mut self, follower: &mut Follower) {
         let inner = &self.cache.inner;
-        let from = inner.index.seq();
+        let from = inner.global_cache.seq();
         follower.skip_to(from);
         // Changes were missed, so decoded objects can be outdated.
         inner.decoded.remove_matching(|_| true);
@@ -143,8 +143,8 @@ impl Informer {
         let inner = &self.cache.inner;
         for collection in inner.collections.read().values() {
             let is_undispatched = !collection.dispatching.load(Ordering::Acquire);
-            if is_undispatched && inner.index.state(&collection.key).is_some_and(|state| state.is_fresh()) {
-                self.dispatching.push_back(start_dispatch(collection, inner.index.seq(), None));
+            if is_undispatched && inner.global_cache.state(&collection.key).is_some_and(|state| state.is_fresh()) {
+                self.dispatching.push_back(start_dispatch(collection, inner.global_cache.seq(), None));
             }
         }
     }
@@ -158,7 +158,7 @@ impl Informer {
         if !is_requested {
             return Ok(());
         }
-        let page = self.cache.inner.index.page(&dispatching.query, PAGE_SIZE).await?;
+        let page = self.cache.inner.global_cache.page(&dispatching.query, PAGE_SIZE).await?;
         for object in &page.objects {
             let key = namespaced_name(&object.record.key);
             let Some(shown) = decode_object(object) else { continue };
@@ -284,11 +284,11 @@ impl Informer {
         let settled = inner
             .pending_writes
             .lock()
-            .settle(|collection| collection_progress(&inner.index, &inner.dispatched, collection), now);
+            .settle(|collection| collection_progress(&inner.global_cache, &inner.dispatched, collection), now);
         for SettledWrite { collection: key, key: named, version, shown, dispatched } in settled {
             let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };
-            let stored = inner.index.get(&record).await?;
+            let stored = inner.global_cache.get(&record).await?;
             let is_same = |stored: &Object| Version::parse(&stored.record.resource_version) == version;
             let object = match (&stored, &shown) {
                 (Some(stored), _) if dispatched && is_same(stored) => continue,

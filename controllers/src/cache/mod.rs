@@ -84,7 +84,7 @@ struct OwnWrite {
 }
 
 struct Inner {
-    index: GlobalCache,
+    global_cache: GlobalCache,
     collections: RwLock<Collections>,
     /// Notified when a collection is added.
     added: Notify,
@@ -105,21 +105,22 @@ pub struct Cache {
 }
 
 fn collection_progress(
-    index: &GlobalCache,
+    global_cache: &GlobalCache,
     dispatched: &watch::Sender<Seq>,
     collection: &CollectionKey,
 ) -> CollectionProgress {
-    let position = index.state(collection).map(|state| Version::parse(&state.resource_version)).unwrap_or_default();
-    CollectionProgress { position, latest: index.seq(), dispatched: *dispatched.borrow() }
+    let position =
+        global_cache.state(collection).map(|state| Version::parse(&state.resource_version)).unwrap_or_default();
+    CollectionProgress { position, latest: global_cache.seq(), dispatched: *dispatched.borrow() }
 }
 
 impl Cache {
     /// Creates the cache and its informer. `max_bytes` limits the decoded objects and, separately, the own writes.
-    pub fn new(index: GlobalCache, max_bytes: usize) -> (Self, Informer) {
+    pub fn new(global_cache: GlobalCache, max_bytes: usize) -> (Self, Informer) {
         let (own_writes, own_write_receiver) = mpsc::channel(OWN_WRITE_QUEUE_CAPACITY);
         let inner = Inner {
-            dispatched: watch::Sender::new(index.seq()),
-            index,
+            dispatched: watch::Sender::new(global_cache.seq()),
+            global_cache,
             collections: RwLock::default(),
             added: Notify::new(),
             decoded: DecodedObjects::new(max_bytes),
@@ -142,7 +143,7 @@ impl Cache {
         if collections.contains_key(&key) {
             return;
         }
-        let interest = self.inner.index.interests().declare(Interest {
+        let interest = self.inner.global_cache.interests().declare(Interest {
             clusters: Clusters::one(cluster.clone()),
             resource: resource.gvr.clone(),
             namespaces: Namespaces::All,
@@ -215,7 +216,7 @@ impl Cache {
     }
 
     /// Waits until a resource is synced, at most for `timeout`. Returns true if it is.
-    pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, timeout: Duration) -> bool {
+    pub async fn wait_until_synced(&self, cluster: &ClusterName, gvr: &Gvr, timeout: Duration) -> bool {
         let Some(collection) = self.find_collection(cluster, gvr) else { return false };
         let mut dispatched = collection.dispatched.subscribe();
         let result = tokio::time::timeout(timeout, dispatched.wait_for(|dispatched| *dispatched)).await;
@@ -245,7 +246,7 @@ impl Cache {
 
     /// Persisted notes about members' objects, see [`GlobalCache::note`]. Used by the execution controller only.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
-        Ok(self.inner.index.notes().await?)
+        Ok(self.inner.global_cache.notes().await?)
     }
 
     /// Persists a note about an object for as long as the cache's files exist. Notes about objects with withheld
@@ -253,16 +254,16 @@ impl Cache {
     pub async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         let gvr = key.resource();
         let is_secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
-        let is_withheld =
-            is_secret || self.inner.index.options().ingest.withheld.iter().any(|withheld| withheld.applies_to(gvr));
+        let is_withheld = is_secret
+            || self.inner.global_cache.options().ingest.withheld.iter().any(|withheld| withheld.applies_to(gvr));
         if note.is_none() || !is_withheld {
-            self.inner.index.put_note(key, note).await?;
+            self.inner.global_cache.put_note(key, note).await?;
         }
         Ok(())
     }
 
     pub async fn delete_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
-        Ok(self.inner.index.delete_notes(cluster).await?)
+        Ok(self.inner.global_cache.delete_notes(cluster).await?)
     }
 
     /// Adds an API server's response to a write of this process.
@@ -276,7 +277,7 @@ impl Cache {
         let version = Version::parse(unstructured::resource_version(&object));
         let (key, bytes) = (unstructured::key(&object), decoded::size_of_value(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
-        let progress = collection_progress(&self.inner.index, &self.inner.dispatched, &collection);
+        let progress = collection_progress(&self.inner.global_cache, &self.inner.dispatched, &collection);
         // If a reader has already cached the new object, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (CachedObject::from_response(object), version, bytes);
@@ -294,19 +295,19 @@ impl Cache {
     pub fn is_dispatched(&self) -> bool {
         let is_dispatched = |collection: &Arc<Collection>| {
             *collection.dispatched.borrow()
-                || !self.inner.index.state(&collection.key).is_some_and(|state| state.is_fresh())
+                || !self.inner.global_cache.state(&collection.key).is_some_and(|state| state.is_fresh())
         };
-        *self.inner.dispatched.borrow() >= self.inner.index.seq()
+        *self.inner.dispatched.borrow() >= self.inner.global_cache.seq()
             && self.inner.collections.read().values().all(is_dispatched)
     }
 
     /// The last dispatched change of the cache. Also notified after a collection was dispatched.
-    pub fn dispatched(&self) -> watch::Receiver<Seq> {
+    pub fn last_dispatched(&self) -> watch::Receiver<Seq> {
         self.inner.dispatched.subscribe()
     }
 
     /// Number of own writes that have not been dispatched yet.
-    pub fn undispatched(&self) -> watch::Receiver<usize> {
+    pub fn undispatched_writes(&self) -> watch::Receiver<usize> {
         self.inner.undispatched.subscribe()
     }
 }

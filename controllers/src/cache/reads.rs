@@ -1,4 +1,4 @@
-//! Reads from the index, merged with the newer pending writes of this process.
+//! Reads from the global cache, merged with the newer pending writes of this process.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
@@ -28,13 +28,13 @@ impl Cache {
             return Ok(None);
         }
         self.count_reads(1);
-        // Read before the index: pending writes are dropped only after the index has the same or a newer version.
+        // Read before the global cache: pending writes are dropped only after it has the same or a newer version.
         let named = NamespacedName::new(namespace, name);
         let pending = self.inner.pending_writes.lock().newer(&key.collection, &named, Version::default());
         let stored = match self.inner.decoded.lookup(&key) {
             Lookup::Cached(object) => object,
             Lookup::Miss(store_read) => {
-                let stored = self.inner.index.get(&key).await?;
+                let stored = self.inner.global_cache.get(&key).await?;
                 let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
                 let object = stored.as_ref().map(CachedObject::from_stored).transpose()?;
                 store_read.complete(seq, object.as_ref());
@@ -74,12 +74,12 @@ impl Cache {
                         return Ok(Some((object, (query, pending, ready))));
                     }
                     let Some(mut current) = query.take() else {
-                        // After all records: pending writes of objects that the index does not contain.
+                        // After all records: pending writes of objects that the global cache does not contain.
                         let Some((_, (_, object))) = pending.pop_first() else { return Ok(None) };
                         cache.count_reads(1);
                         return Ok(Some((object, (None, pending, ready))));
                     };
-                    let (records, next) = cache.inner.index.records_page(&current, PAGE_SIZE).await?;
+                    let (records, next) = cache.inner.global_cache.records_page(&current, PAGE_SIZE).await?;
                     cache.count_reads(records.len());
                     ready = cache.read_objects(records, &mut pending).await?.into_iter();
                     query = next.map(|next| {
@@ -109,9 +109,9 @@ impl Cache {
         if !self.is_requested(&key) {
             return Ok(Vec::new());
         }
-        // Read before the index; a write that the collector delivers in between is in both.
+        // Read before the global cache; a write that the collector delivers in between is in both.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
-        let keys = with_pending_keys(self.inner.index.keys(&key).await?, pending);
+        let keys = with_pending_keys(self.inner.global_cache.keys(&key).await?, pending);
         self.count_reads(keys.len());
         Ok(keys)
     }
@@ -131,20 +131,20 @@ impl Cache {
             return Ok(Vec::new());
         }
         let pending = self.pending_objects(&query.collection, namespace);
-        let records = self.inner.index.records(&query).await?;
+        let records = self.inner.global_cache.records(&query).await?;
         self.count_reads(records.len());
         Ok(headers(&records, pending, |_| true))
     }
 
     /// Objects with a label, which must be one of [`super::indexed_labels`].
-    pub async fn list_labelled(
+    pub async fn list_by_label(
         &self,
         cluster: &ClusterName,
         gvr: &Gvr,
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<CachedObject>, Error> {
-        let (records, mut pending) = self.records_labelled(cluster, gvr, label, value).await?;
+        let (records, mut pending) = self.records_by_label(cluster, gvr, label, value).await?;
         let mut found = self.read_objects(records, &mut pending).await?;
         found.extend(pending.into_values().map(|(_, object)| object));
         found.retain(|object| has_label(unstructured::label(object.view(), label), value));
@@ -152,19 +152,19 @@ impl Cache {
     }
 
     /// Headers of the objects with a label, which must be one of [`super::indexed_labels`].
-    pub async fn headers_labelled(
+    pub async fn headers_by_label(
         &self,
         cluster: &ClusterName,
         gvr: &Gvr,
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Header>, Error> {
-        let (records, pending) = self.records_labelled(cluster, gvr, label, value).await?;
+        let (records, pending) = self.records_by_label(cluster, gvr, label, value).await?;
         Ok(headers(&records, pending, |object| has_label(unstructured::label(object, label), value)))
     }
 
     /// Records with a label, and all pending writes of the collection.
-    async fn records_labelled(
+    async fn records_by_label(
         &self,
         cluster: &ClusterName,
         gvr: &Gvr,
@@ -175,9 +175,9 @@ impl Cache {
         if !self.is_requested(&key) {
             return Ok((Vec::new(), PendingObjects::default()));
         }
-        // Read before the index; a write that the collector delivers in between is in both.
+        // Read before the global cache; a write that the collector delivers in between is in both.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
-        let records = self.inner.index.records_with_label(&key, label, value).await?;
+        let records = self.inner.global_cache.records_with_label(&key, label, value).await?;
         self.count_reads(records.len());
         Ok((records, pending))
     }
@@ -201,7 +201,7 @@ impl Cache {
             }
         }
         if !undecoded.is_empty() {
-            for object in self.inner.index.bodies(undecoded).await? {
+            for object in self.inner.global_cache.bodies(undecoded).await? {
                 found.push(CachedObject::from_stored(&object)?);
             }
         }

@@ -91,7 +91,7 @@ impl MemberCache {
     }
 
     /// Waits until all resources have been listed.
-    pub async fn wait_listed(&self) {
+    pub async fn wait_until_listed(&self) {
         // The sender is never dropped before `self`.
         drop(self.unlisted.subscribe().wait_for(HashSet::is_empty).await);
     }

@@ -11,9 +11,9 @@ use crowsnest_plan::descheduling;
 
 /// UID of the ReplicaSet with the current pod template of a Deployment. `None` if it does not exist yet.
 pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> Result<Option<String>, Error> {
-    let what = |resource: &str| format!("GET {resource} of {namespace}/{name}");
+    let operation = |resource: &str| format!("GET {resource} of {namespace}/{name}");
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let deployment = deployments.get(name).await.map_err(|source| Error::request(what("deployments"), source))?;
+    let deployment = deployments.get(name).await.map_err(|source| Error::request(operation("deployments"), source))?;
     let selector = Selector::try_from(deployment.spec.selector.clone())
         .map_err(|error| Error::Other(format!("deployment {namespace}/{name}: {error}")))?;
     if selector.selects_all() {
@@ -21,7 +21,7 @@ pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> 
     }
     let replica_sets: Api<ReplicaSet> = Api::namespaced(client, namespace);
     let listed = replica_sets.list(&ListParams::default().labels_from(&selector)).await;
-    let listed = listed.map_err(|source| Error::request(what("replicasets"), source))?;
+    let listed = listed.map_err(|source| Error::request(operation("replicasets"), source))?;
     let newest = descheduling::current_replica_set(&deployment, &listed.items);
     Ok(newest.and_then(|set| set.metadata.uid.clone()))
 }

@@ -27,11 +27,11 @@ fn entry(nth: usize) -> Entry {
 }
 
 /// Requests and successes by message.
-type Seen = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
+type SeenMessages = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
 
 /// An API server. The first response for each Event is the error returned by `error_code`, if any.
-fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (DynamicClient, Seen) {
-    let seen = Seen::default();
+fn server(error_code: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (DynamicClient, SeenMessages) {
+    let seen = SeenMessages::default();
     let recorded = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
         let (recorded, error_code) = (Arc::clone(&recorded), error_code.clone());

@@ -330,17 +330,21 @@ const CLUSTER_METRICS: [(&str, &str, ClusterMetric); 9] = [
     ("cluster_cpu_allocatable_number", "Allocatable CPUs of the cluster.", |cluster| allocatable(cluster, "cpu")),
     ("cluster_pod_allocatable_number", "Allocatable pods of the cluster.", |cluster| allocatable(cluster, "pods")),
     ("cluster_memory_allocated_bytes", "Memory requested by pods of the cluster.", |cluster| {
-        allocated(cluster, "memory")
+        allocated_quantity(cluster, "memory")
     }),
-    ("cluster_cpu_allocated_number", "CPUs requested by pods of the cluster.", |cluster| allocated(cluster, "cpu")),
-    ("cluster_pod_allocated_number", "Number of scheduled pods of the cluster.", |cluster| allocated(cluster, "pods")),
+    ("cluster_cpu_allocated_number", "CPUs requested by pods of the cluster.", |cluster| {
+        allocated_quantity(cluster, "cpu")
+    }),
+    ("cluster_pod_allocated_number", "Number of scheduled pods of the cluster.", |cluster| {
+        allocated_quantity(cluster, "pods")
+    }),
 ];
 
 fn allocatable(cluster: &Cluster, resource: &str) -> Option<f64> {
     quantity_of(&cluster.status.resource_summary.as_ref()?.allocatable, resource)
 }
 
-fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
+fn allocated_quantity(cluster: &Cluster, resource: &str) -> Option<f64> {
     quantity_of(&cluster.status.resource_summary.as_ref()?.allocated, resource)
 }
 

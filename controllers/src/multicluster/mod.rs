@@ -55,7 +55,7 @@ async fn collect_member_resource(
         Err(error) => return Err(error),
     };
     context.cache.collect(cluster, &resource);
-    match context.cache.wait_synced(cluster, &resource.gvr, LIST_TIMEOUT).await {
+    match context.cache.wait_until_synced(cluster, &resource.gvr, LIST_TIMEOUT).await {
         true => Ok(Some(resource)),
         false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
     }

@@ -1,6 +1,6 @@
 //! Assumed state for a plan besides templates: changed clusters, rebalancers, and quotas with their usage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer};
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Proposal, Reports, Role, SimulatedScheduling};
+use super::{Proposal, ProposedOperation, Reports, Role, SimulatedScheduling};
 use crate::Error;
 use crate::cache::CachedObject;
 use crate::runtime::context::decode;
@@ -31,6 +31,8 @@ pub(super) struct AssumedState {
     pub simulation: SimulatedScheduling,
     /// Clusters that are changed or deleted.
     clusters: BTreeMap<String, Arc<Cluster>>,
+    /// Names of the clusters that stay unreachable.
+    lost_clusters: BTreeSet<String>,
     /// Proposed rebalancers, with the time at which they trigger rescheduling.
     rebalancers: Vec<(WorkloadRebalancer, Time)>,
     /// Quotas with their current usage, by namespace. Read on first use.
@@ -57,6 +59,8 @@ impl Reports {
             }
             clusters.insert(unstructured::name(one.object()).to_owned(), Arc::new(cluster));
         }
+        let lost = proposal.with_role(Role::Cluster).filter(|one| one.operation == ProposedOperation::Lose);
+        let lost_clusters = lost.map(|one| unstructured::name(one.object()).to_owned()).collect();
         let mut rebalancers = Vec::new();
         for after in proposal.with_role(Role::Rebalancer).filter_map(|one| one.after.as_ref()) {
             let typed: WorkloadRebalancer = decode(after)?;
@@ -64,7 +68,7 @@ impl Reports {
             rebalancers.push((typed, created));
         }
         let simulation = self.scheduler.simulate(clusters.values().map(|cluster| cluster.as_ref().clone()));
-        Ok(AssumedState { simulation, clusters, rebalancers, quotas: BTreeMap::new(), now })
+        Ok(AssumedState { simulation, clusters, lost_clusters, rebalancers, quotas: BTreeMap::new(), now })
     }
 
     /// The cluster in its assumed state.
@@ -80,7 +84,8 @@ impl Reports {
     }
 
     /// Removes the targets with untolerated taints from the spec, adds an eviction task for each, and returns them.
-    /// Targets with taints that are tolerated for a limited time are returned as well, but not removed.
+    /// Targets with taints that are tolerated for a limited time are returned as well, but not removed, except in lost
+    /// clusters, where that time ends.
     pub(super) async fn evict(
         &self,
         assumed: &AssumedState,
@@ -98,7 +103,9 @@ impl Reports {
             }
             match eviction::evaluate_taints(&cluster, &tolerations, assumed.now) {
                 TaintDecision::Stay => {}
-                TaintDecision::EvictAt(at) if at > assumed.now => evicted.push(TaintEviction::Later(target.name, at)),
+                TaintDecision::EvictAt(at) if at > assumed.now && !assumed.lost_clusters.contains(&target.name) => {
+                    evicted.push(TaintEviction::Later(target.name, at));
+                }
                 TaintDecision::EvictAt(_) => {
                     let task = GracefulEvictionTask {
                         purge_mode: Some(mode.clone()),
@@ -152,7 +159,8 @@ impl Reports {
         Ok(())
     }
 
-    /// Notices for the user: exceeded quotas, taints without effect, and workloads without a binding.
+    /// Notices for the user: exceeded quotas, taints without effect, lost clusters that keep their workloads, and
+    /// workloads without a binding.
     pub(super) async fn notices(&self, assumed: &mut AssumedState, proposal: &Proposal) -> Result<Vec<String>, Error> {
         let mut notices = Vec::new();
         for one in proposal.with_role(Role::Quota).filter(|one| one.after.is_some()) {
@@ -170,6 +178,7 @@ impl Reports {
             let text = "NoExecute taints do not evict: the feature gate Failover or --enable-no-execute-taint-eviction is disabled";
             notices.push(text.to_owned());
         }
+        notices.extend(assumed.lost_cluster_notices(self.context.config.gates.failover));
         for (rebalancer, _) in &assumed.rebalancers {
             for workload in &rebalancer.spec.workloads {
                 let found = match rebalance::template_of(workload) {
@@ -248,6 +257,19 @@ impl AssumedState {
             }
             quota.status.overall_used = plan::to_list(plan::in_status_formats(used));
         }
+    }
+
+    /// Notices about lost clusters without a NoExecute taint. Only ClusterTaintPolicies add one to a cluster
+    /// that is not ready.
+    fn lost_cluster_notices(&self, has_taint_policies: bool) -> impl Iterator<Item = String> {
+        let reason = match has_taint_policies {
+            true => "no ClusterTaintPolicy adds a NoExecute taint to it in this state",
+            false => "the feature gate Failover is disabled",
+        };
+        let keeps_workloads =
+            move |name: &&String| self.clusters.get(*name).is_some_and(|cluster| !has_no_execute_taint(cluster));
+        let names = self.lost_clusters.iter().filter(keeps_workloads);
+        names.map(move |name| format!("cluster {name} would keep its workloads: {reason}"))
     }
 
     /// Notices about limits that are below the current usage.

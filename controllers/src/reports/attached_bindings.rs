@@ -55,7 +55,7 @@ impl PlannedParent {
 
 impl AttachedBindings {
     /// The planned binding of a dependency, if it would change.
-    pub(super) fn attached(&self, key: &BindingKey) -> Option<Arc<Value>> {
+    pub(super) fn planned_binding(&self, key: &BindingKey) -> Option<Arc<Value>> {
         self.attached.get(key).cloned()
     }
 
@@ -162,7 +162,7 @@ impl Planner<'_> {
         let context = &self.reports.context;
         let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let bindings = &context.kinds.resource_binding.gvr;
-        for found in context.cache.list_labelled(&context.control_plane, bindings, &label, None).await? {
+        for found in context.cache.list_by_label(&context.control_plane, bindings, &label, None).await? {
             let attached_key = BindingKey::from_object(found.view());
             if attached_key.namespace != key.namespace || kept.contains(&attached_key.name) {
                 continue;
@@ -214,7 +214,7 @@ impl Planner<'_> {
 
     /// The planned binding of a dependency.
     async fn planned_dependency_binding(&self, key: &BindingKey) -> Result<Option<Arc<Value>>, Error> {
-        match self.attached_bindings.attached(key) {
+        match self.attached_bindings.planned_binding(key) {
             Some(binding) => Ok(Some(binding)),
             None => {
                 let context = &self.reports.context;

@@ -157,7 +157,7 @@ impl Planner<'_> {
         let applicable = self.applicable_policies(namespace).await?;
         let binding_before = reports.binding(before.unwrap_or(template)).await?;
         let key = reports.binding_key(&ObjectIdentity::from_object(template)).await?;
-        let base = self.attached_bindings.attached(&key).or_else(|| binding_before.clone());
+        let base = self.attached_bindings.planned_binding(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = applicable.policies.iter().map(|object| object.policy()).collect();
         let preemption = reports.context.config.gates.propagation_policy_preemption;
         let settled = settle_choice(template, &policies, |policy| self.is_proposed(policy), preemption);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crowsnest_api::Scope;
+use crowsnest_api::cluster::Cluster;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::permanent_id;
 use crowsnest_apimachinery::unstructured;
+use crowsnest_members::MemberRoute;
 use serde_json::{Value, json};
 
 use super::Reports;
@@ -15,7 +17,7 @@ use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::{Resource, Target};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::report::{empty_secret, mask_secret};
-use crowsnest_plan::whatif::{UNKNOWN_ID, simulate_apply};
+use crowsnest_plan::whatif::{UNKNOWN_ID, lose_cluster, simulate_apply};
 
 /// Role of an object in propagation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub enum ProposedOperation {
     /// Server-side semantics of `kubectl apply`.
     Apply,
     Delete,
+    /// A cluster becomes unreachable, and stays so.
+    Lose,
 }
 
 /// An object with its current and its proposed state.
@@ -42,6 +46,7 @@ pub enum ProposedOperation {
 pub struct ProposedObject {
     pub resource: Resource,
     pub role: Role,
+    pub operation: ProposedOperation,
     /// The stored object.
     pub before: Option<Arc<Value>>,
     /// The object that would be stored. `None` if it is deleted.
@@ -105,7 +110,7 @@ impl Reports {
     }
 
     /// Obtains the object that would be stored. A dry run applies the control plane's defaulting, validation and
-    /// admission.
+    /// admission. A Cluster that is lost is changed by the controllers only, without a dry run.
     pub async fn propose(
         &self,
         resource: Resource,
@@ -124,6 +129,10 @@ impl Reports {
         let before = objects.get(target).await?.map(|before| if readable { before } else { empty_secret(before) });
         let after = match operation {
             ProposedOperation::Delete => None,
+            ProposedOperation::Lose => match &before {
+                Some(before) => Some(self.lost_version(before).await?),
+                None => None,
+            },
             ProposedOperation::Apply => {
                 let desired = simulate_apply(before.as_ref(), given);
                 Some(match before {
@@ -136,7 +145,24 @@ impl Reports {
             }
         };
         let after = after.map(|after| if readable { after } else { mask_secret(after) });
-        Ok(ProposedObject { role, before: before.map(Arc::new), after, readable, resource })
+        Ok(ProposedObject { role, operation, before: before.map(Arc::new), after, readable, resource })
+    }
+
+    /// A stored Cluster after it became unreachable. Without the gate `Failover`, ClusterTaintPolicies have no effect.
+    async fn lost_version(&self, stored: &Value) -> Result<Value, Error> {
+        let context = &self.context;
+        let cluster: Cluster = decode(stored)?;
+        let policies = match context.config.gates.failover {
+            true => context.list(&context.kinds.cluster_taint_policy, None).await?,
+            false => Vec::new(),
+        };
+        let policies = policies.iter().map(|policy| decode(policy.view())).collect::<Result<Vec<_>, _>>()?;
+        let is_reported_by_agent = MemberRoute::from_cluster(&cluster) == MemberRoute::AgentIfConnected;
+        let lost = lose_cluster(&cluster, &policies, is_reported_by_agent, context.now());
+        let mut object = stored.clone();
+        unstructured::set(&mut object, &["spec", "taints"], json!(lost.spec.taints));
+        unstructured::set(&mut object, &["status", "conditions"], json!(lost.status.conditions));
+        Ok(object)
     }
 
     /// An interpreter with the proposed customizations. `None` if there are none.

@@ -75,7 +75,7 @@ pub struct Workers {
     pub templates: usize,
     pub bindings: usize,
     pub scheduling: usize,
-    /// Works of all members together.
+    /// Works of all members together. One member occupies at most half of them.
     pub works: usize,
     /// Every other controller.
     pub others: usize,

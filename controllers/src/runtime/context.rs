@@ -191,7 +191,12 @@ const MAX_DECODED_BINDINGS: usize = 1024;
 /// Decodes an untyped object.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(value).map_err(|source| Error::Decode {
-        what: format!("{} {}/{}", unstructured::kind(value), unstructured::namespace(value), unstructured::name(value)),
+        object: format!(
+            "{} {}/{}",
+            unstructured::kind(value),
+            unstructured::namespace(value),
+            unstructured::name(value)
+        ),
         source,
     })
 }
@@ -310,8 +315,8 @@ impl Context {
     }
 
     /// Objects that have a label, one of [`crate::cache::indexed_labels`], with any value.
-    pub async fn list_labelled(&self, resource: &Resource, label: &str) -> Result<Vec<CachedObject>, Error> {
-        self.cache.list_labelled(&self.control_plane, &resource.gvr, label, None).await
+    pub async fn list_by_label(&self, resource: &Resource, label: &str) -> Result<Vec<CachedObject>, Error> {
+        self.cache.list_by_label(&self.control_plane, &resource.gvr, label, None).await
     }
 
     /// Headers of the objects of a namespace.
@@ -326,7 +331,7 @@ impl Context {
         label: &str,
         value: &str,
     ) -> Result<Vec<CachedObject>, Error> {
-        self.cache.list_labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
+        self.cache.list_by_label(&self.control_plane, &resource.gvr, label, Some(value)).await
     }
 
     /// Objects with this permanent id in a label.
@@ -338,7 +343,7 @@ impl Context {
     pub async fn headers_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Header>, Error> {
         match id {
             "" => Ok(Vec::new()),
-            id => self.cache.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
+            id => self.cache.headers_by_label(&self.control_plane, &resource.gvr, label, Some(id)).await,
         }
     }
 

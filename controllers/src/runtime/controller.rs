@@ -85,6 +85,12 @@ pub trait Controller: Sized + Send + Sync + 'static {
         config.workers.others
     }
 
+    /// Member whose responses the reconcile of a key waits for. The keys of one member occupy at most half of the
+    /// workers. `None` (default): the key is not limited.
+    fn group(_key: &Self::Key) -> Option<ClusterName> {
+        None
+    }
+
     /// Additional histogram for the duration of each reconcile.
     fn durations(_context: &Context) -> Option<Durations> {
         None

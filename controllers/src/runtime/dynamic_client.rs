@@ -1,10 +1,13 @@
 //! Client for untyped objects of one API server.
 
+use std::time::Duration;
+
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::path_segment;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::runtime::write_fence::{ClockReading, Fence};
@@ -88,6 +91,8 @@ const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest
 pub struct DynamicClient {
     client: Client,
     fence: Fence,
+    /// Time within which a request must be answered completely. `None`: unlimited.
+    response_timeout: Option<Duration>,
 }
 
 impl DynamicClient {
@@ -98,7 +103,13 @@ impl DynamicClient {
 
     /// A client that rejects writes once `fence` has ended.
     pub fn with_fence(client: Client, fence: Fence) -> Self {
-        DynamicClient { client, fence }
+        DynamicClient { client, fence, response_timeout: None }
+    }
+
+    /// Aborts each request whose response is not complete within `timeout` with [`Error::Timeout`]. The API server may
+    /// have applied an aborted write.
+    pub fn with_response_timeout(self, timeout: Duration) -> Self {
+        DynamicClient { response_timeout: Some(timeout), ..self }
     }
 
     pub fn client(&self) -> &Client {
@@ -106,33 +117,47 @@ impl DynamicClient {
     }
 
     async fn send(&self, method: Method, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value, Error> {
-        let what = format!("{method} {path}");
+        let operation = format!("{method} {path}");
         let bytes = match body {
             None => Vec::new(),
-            Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
+            Some(body) => {
+                serde_json::to_vec(body).map_err(|source| Error::Decode { object: operation.clone(), source })?
+            }
         };
         let writes = method != Method::GET && !path.contains("dryRun=All");
         let now = ClockReading::now();
         if writes && !self.fence.is_open(now) || self.fence.has_ended(now) {
-            return Err(Error::Fenced(what));
+            return Err(Error::Fenced(operation));
         }
         let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
         if body.is_some() {
             request = request.header("Content-Type", content_type);
         }
         let request =
-            request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
-        let response = self.client.request(request);
-        let result = match self.fence.can_end() {
+            request.body(bytes).map_err(|error| Error::request(operation.clone(), kube::Error::HttpError(error)))?;
+        let response = self.receive(&operation, request);
+        match self.fence.can_end() {
             false => response.await,
             // Requests in progress are aborted: the remaining lease time is for writes that cannot be cancelled, and
             // without a response the controllers would not stop for minutes.
             true => tokio::select! {
                 result = response => result,
-                () = self.fence.wait_for_end() => return Err(Error::Fenced(what)),
+                () = self.fence.wait_for_end() => Err(Error::Fenced(operation.clone())),
+            },
+        }
+    }
+
+    /// Sends a request and receives the response within the response timeout.
+    async fn receive(&self, operation: &str, request: Request<Vec<u8>>) -> Result<Value, Error> {
+        let response = self.client.request(request);
+        let result = match self.response_timeout {
+            None => response.await,
+            Some(after) => match timeout(after, response).await {
+                Ok(result) => result,
+                Err(_) => return Err(Error::Timeout { operation: operation.to_owned(), after }),
             },
         };
-        result.map_err(|source| Error::request(what, source))
+        result.map_err(|source| Error::request(operation, source))
     }
 
     /// Returns `None` if the object does not exist.
@@ -215,11 +240,13 @@ impl DynamicClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_apimachinery::names::ClusterName;
+    use crowsnest_component_base::requests::RequestCounters;
+    use crowsnest_members::{Connection, ConnectionSpec, EndpointRules, MemberRoute, Tunnels};
     use http::Response;
     use kube::client::Body;
     use rstest::rstest;
     use std::convert::Infallible;
-    use std::time::Duration;
     use tokio::sync::mpsc;
 
     /// An API server that reports the methods of requests and never responds.
@@ -260,6 +287,51 @@ mod tests {
         // No further request is sent.
         assert!(matches!(send_request(objects, method).await, Err(Error::Fenced(_))));
         assert!(received.is_empty());
+    }
+
+    #[rstest]
+    #[tokio::test]
+    async fn requests_without_a_response_time_out(
+        #[values(Method::GET, Method::POST)] method: Method,
+        #[values(false, true)] fenced: bool,
+    ) {
+        let (client, mut received) = silent_server();
+        let fence = if fenced { Fence::closed() } else { Fence::default() };
+        if fenced {
+            fence.extend(ClockReading::now(), Duration::from_secs(3600));
+        }
+        let objects = DynamicClient::with_fence(client, fence).with_response_timeout(Duration::from_millis(20));
+        let error = send_request(objects, method.clone()).await.expect_err("no response");
+        assert!(error.is_timeout() && error.has_unknown_outcome() && error.is_reported(), "{error}");
+        let path = match method {
+            Method::GET => "/apis/example.com/v1/namespaces/a/things/b",
+            _ => "/apis/example.com/v1/namespaces/a/things",
+        };
+        assert_eq!(error.to_string(), format!("{method} {path}: no complete response within 20ms"));
+        assert_eq!(received.recv().await, Some(method));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_accepted_in_time_is_a_timeout() {
+        // A proxy that never responds.
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let spec = ConnectionSpec {
+            cluster: ClusterName::parse("m1").unwrap(),
+            endpoint: "http://127.0.0.1:1".parse().unwrap(),
+            ca_bundle: None,
+            insecure_skip_tls_verification: false,
+            token: None,
+            proxy_url: Some(format!("http://{}", proxy.local_addr().unwrap()).parse().unwrap()),
+            proxy_header: http::HeaderMap::new(),
+            route: MemberRoute::Direct,
+        };
+        let rules = EndpointRules { allow_local: true, allow_plain_http: true };
+        let (tunnels, requests) = (Tunnels::default(), RequestCounters::default());
+        let member = Connection::open(spec, Duration::ZERO, &tunnels, &requests, rules).unwrap();
+        let error = send_request(DynamicClient::new(member.client()), Method::GET).await.expect_err("no connection");
+        assert!(error.is_timeout() && error.is_reported(), "{error}");
+        let discovery = crowsnest_members::discovery::discover(&member.client()).await.map_err(Error::from);
+        assert!(discovery.is_err_and(|error| error.is_timeout()));
     }
 
     #[tokio::test]

@@ -44,34 +44,34 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts all controllers against the control plane of the cache's fleet. The cache (`index`) must have been opened
+    /// Starts all controllers against the control plane of the cache's fleet. The cache must have been opened
     /// with [`crate::cache::indexed_labels`]. Returns immediately; [`Manager::health`] reports when the initial sync
     /// with the control plane has finished, and when a task has stopped.
-    pub fn start(index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
-        Self::start_with(&Registry::default(), index, config, stop)
+    pub fn start(global_cache: GlobalCache, config: Config, stop: CancellationToken) -> Self {
+        Self::start_with(&Registry::default(), global_cache, config, stop)
     }
 
     /// Starts the controllers of a registry.
-    pub fn start_with(registry: &Registry, index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
-        Self::run(registry, index, config, stop, false)
+    pub fn start_with(registry: &Registry, global_cache: GlobalCache, config: Config, stop: CancellationToken) -> Self {
+        Self::run(registry, global_cache, config, stop, false)
     }
 
     /// Caches the control plane like [`Manager::start`], so that [`Manager::reports`] works, but runs no controllers,
     /// since another process does.
-    pub fn observe(index: GlobalCache, config: Config, stop: CancellationToken) -> Self {
-        Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
+    pub fn observe(global_cache: GlobalCache, config: Config, stop: CancellationToken) -> Self {
+        Self::run(&Registry::default(), global_cache, Config { fence: Fence::closed(), ..config }, stop, true)
     }
 
     fn run(
         registry: &Registry,
-        index: GlobalCache,
+        global_cache: GlobalCache,
         config: Config,
         stop: CancellationToken,
         is_observer: bool,
     ) -> Self {
         let stop = stop.child_token();
-        let fleet = index.fleet().clone();
-        let (cache, informer) = Cache::new(index, config.max_decoded_bytes);
+        let fleet = global_cache.fleet().clone();
+        let (cache, informer) = Cache::new(global_cache, config.max_decoded_bytes);
         let event_client = DynamicClient::with_fence(fleet.control_plane(), config.fence.clone());
         let (events, event_writer) = EventRecorder::new(event_client, "crowsnest-controllers", stop.child_token());
         let close_journal = CancellationToken::new();
@@ -123,7 +123,8 @@ impl Manager {
     /// failures and updates of the counts of events are not awaited.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(AnyQueue::finished).collect();
-        let (mut undispatched, mut dispatched) = (self.context.cache.undispatched(), self.context.cache.dispatched());
+        let (mut undispatched, mut dispatched) =
+            (self.context.cache.undispatched_writes(), self.context.cache.last_dispatched());
         let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
             dispatched.mark_unchanged();

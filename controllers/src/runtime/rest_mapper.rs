@@ -80,7 +80,7 @@ impl RestMapper {
             Ok(discovered) => discovered?,
             Err(_) => {
                 let seconds = DISCOVERY_TIMEOUT.as_secs();
-                return Err(Error::Waiting(format!("discovery in cluster {cluster} timed out after {seconds} s")));
+                return Err(Error::DiscoveryTimeout { cluster: cluster.clone(), seconds });
             }
         };
         let resources = Arc::clone(&discovered.resources);

@@ -51,7 +51,8 @@ impl Resync {
     }
 }
 
-/// The queue of a controller, as a distinct type for each controller, so that [`Setup::shared`] distinguishes them.
+/// The queue of a controller, as a distinct type for each controller, so that [`Setup::get_or_create_shared`]
+/// distinguishes them.
 struct ControllerQueue<C: Controller>(Queue<C::Key>);
 
 /// Creates each controller, its queue and the shared state at the first request for it.
@@ -67,7 +68,7 @@ impl Setup {
     }
 
     /// State that several controllers share, one instance of each type.
-    pub fn shared<T: Send + Sync + 'static>(&self, create: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
+    pub fn get_or_create_shared<T: Send + Sync + 'static>(&self, create: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
         let known = self.created.lock().get(&TypeId::of::<T>()).cloned();
         if let Some(known) = known.and_then(|known| known.downcast().ok()) {
             return known;
@@ -81,7 +82,7 @@ impl Setup {
     /// Another controller, to call its methods. Two controllers must not need each other, because
     /// their construction would recurse. Triggers have no such restriction.
     pub fn controller<C: Controller>(&self) -> Arc<C> {
-        self.shared(|setup| Arc::new(C::new(setup)))
+        self.get_or_create_shared(|setup| Arc::new(C::new(setup)))
     }
 
     /// A trigger that enqueues keys of another controller.
@@ -91,8 +92,8 @@ impl Setup {
 
     /// The queue of a controller. It is closed, and discards keys, if the controller is disabled.
     pub(crate) fn queue<C: Controller>(&self) -> Queue<C::Key> {
-        let queue = self.shared(|setup| {
-            let queue = Queue::new(C::NAME);
+        let queue = self.get_or_create_shared(|setup| {
+            let queue = Queue::new(C::NAME).with_groups(C::group);
             if !setup.context.config.controllers.should_run(C::SWITCH) {
                 queue.close();
             }

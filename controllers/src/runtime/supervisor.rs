@@ -130,10 +130,10 @@ async fn sync_control_plane(dispatcher: &Dispatcher, context: &Context) {
     needed.iter().for_each(|resource| cache.collect(control_plane, resource));
     dispatcher.discoverer.wait_for_discovery().await;
     for resource in &needed {
-        while !cache.wait_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
+        while !cache.wait_until_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
     }
     for resource in cache.resources(control_plane) {
-        if !cache.wait_synced(control_plane, &resource.gvr, TEMPLATE_LIST_TIMEOUT).await {
+        if !cache.wait_until_synced(control_plane, &resource.gvr, TEMPLATE_LIST_TIMEOUT).await {
             tracing::warn!(resource = %resource.gvr, "the resource has not been listed yet");
         }
     }

@@ -1,4 +1,5 @@
-//! Conditions of objects that name a destination of the cache's contents: a search engine or a graph database.
+//! Conditions of a ResourceRegistry or GraphSink, whose destination (a search engine or a graph database) receives objects of
+//! the cache.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -15,7 +16,7 @@ const MAX_MESSAGE_CHARS: usize = 600;
 /// State of a destination. `P` is the progress of writes to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationState<P> {
-    /// Nothing can be written to the destination: a reason of the conditions, and a message.
+    /// Nothing can be written to the destination. Both conditions have the reason and the message.
     Unusable {
         reason: &'static str,
         message: String,
@@ -41,7 +42,7 @@ impl<P> DestinationState<P> {
     }
 }
 
-/// Status, reason and message of a condition.
+/// Status, reason and truncated message of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConditionState {
     is_true: bool,
@@ -58,7 +59,7 @@ impl ConditionState {
         Self { is_true: false, reason, message: truncate(message) }
     }
 
-    /// State of [`SYNCED`] if too many changes are not written yet.
+    /// State of [`SYNCED`] while more than [`MAX_SYNCED_LAG`] changes are not written yet.
     pub(super) fn lagging(lag: u64) -> Option<Self> {
         (lag > MAX_SYNCED_LAG).then(|| {
             // Rounded, so that the message changes rarely; the metric has the exact number.
@@ -68,7 +69,8 @@ impl ConditionState {
     }
 }
 
-/// The conditions with [`CONNECTED`] and [`SYNCED`] replaced by the given states, or `None` if nothing changed.
+/// The conditions `known`, sorted by type, with [`CONNECTED`] and [`SYNCED`] replaced by `states` or removed, or `None` if
+/// nothing changed.
 pub(super) fn replace_conditions(
     known: &[Condition],
     states: impl IntoIterator<Item = (&'static str, ConditionState)>,
@@ -96,7 +98,7 @@ pub(super) fn replace_conditions(
     (next != sorted).then_some(next)
 }
 
-/// The beginning of a message, which may be the answer of a server.
+/// The first [`MAX_MESSAGE_CHARS`] characters of a message, which may be a server's response.
 pub(super) fn truncate(message: &str) -> String {
     let mut truncated: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
     if truncated.len() < message.len() {

@@ -231,10 +231,10 @@ async fn rules_run_on_schedule() {
         .unwrap();
     let has_bounds = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
     env.wait_for(&control_plane, &federated_hpas(), "default", "h", has_bounds).await;
-    control_plane.create(&cron_federated_hpas(), "default", &cron_hpa("lost", hpa("nobody"), rules)).await.unwrap();
+    control_plane.create(&cron_federated_hpas(), "default", &cron_hpa("lost", hpa("missing"), rules)).await.unwrap();
     let has_failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
     let object = env.wait_for(&control_plane, &cron_federated_hpas(), "default", "lost", has_failed).await;
-    let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
+    let message = "federatedhpas.autoscaling.karmada.io \"missing\" not found";
     assert_eq!(object["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
     assert_eq!(env.event_message("ScaleFailed", "lost").await, message);
     env.stop().await;

@@ -32,7 +32,7 @@ fn placed_in(cluster: &str) -> Value {
 fn unscheduled_policy(name: &str, api_version: &str, kind: &str, selector: Value) -> Value {
     let mut policy = policy(name, kind, api_version, placed_in("m1"));
     policy["metadata"]["finalizers"] = json!(["karmada.io/propagation-policy-controller"]);
-    policy["spec"]["schedulerName"] = json!("nobody");
+    policy["spec"]["schedulerName"] = json!("other-scheduler");
     json_patch::merge(&mut policy["spec"]["resourceSelectors"][0], &selector);
     policy
 }
@@ -243,7 +243,8 @@ async fn a_customization_enqueues_only_its_kind() {
         "resource-binding-status-controller",
         "scheduler-queue",
     ];
-    env.wait_until_idle().await;
+    // Changes of the ConfigMaps in the member that are not in the cache yet would be counted as well.
+    env.wait_until_settled().await;
     let before = env.manager.reconciles();
     let script = "function ReviseReplica(obj, replicas)
         obj.spec.replicas = replicas + 5
@@ -283,6 +284,8 @@ async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
         ),
     ];
     for (name, selector, namespace) in selectors {
+        // Events that are not in the cache yet would be counted as well.
+        env.wait_until_settled().await;
         let before = env.reconciles("namespace-sync-controller").await;
         let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
             "metadata": {"name": name}, "spec": {"resourceSelectors": [selector],
@@ -317,7 +320,7 @@ async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let role = rbac("clusterroles", "ClusterRole");
     let wanted_cluster_policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
         "metadata": {"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}},
-        "spec": {"placement": placed_in("m1"), "schedulerName": "nobody", "schedulePriority": wanted,
+        "spec": {"placement": placed_in("m1"), "schedulerName": "other-scheduler", "schedulePriority": wanted,
             "resourceSelectors": [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "r"}]}});
     control_plane.create(&cluster_policy(), "", &wanted_cluster_policy).await.unwrap();
     let template = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -357,15 +360,18 @@ async fn events_on_templates_report_preemption_and_failures() {
     assert_eq!(message, "Propagation policy(default/high) preempted propagation policy(default/low) successfully");
     env.wait_for(&control_plane, &config_map(), "default", "app", is_claimed_by("high")).await;
 
-    let script = "function GetReplicas(obj) error('nobody knows', 0) end";
+    let script = "function GetReplicas(obj) error('unknown replicas', 0) end";
     customize(&control_plane, json!({"replicaResource": {"luaScript": script}})).await;
     let wanted = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
     control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let message = env.event_message("GetReplicasFailed", "web").await;
-    assert!(message.ends_with("nobody knows"), "{message}");
+    assert!(message.ends_with("unknown replicas"), "{message}");
     let message = env.event_message("ApplyPolicyFailed", "web").await;
-    assert!(message.starts_with("Apply policy(default/p) failed: ") && message.ends_with("nobody knows"), "{message}");
+    assert!(
+        message.starts_with("Apply policy(default/p) failed: ") && message.ends_with("unknown replicas"),
+        "{message}"
+    );
     env.stop().await;
 }
 

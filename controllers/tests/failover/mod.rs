@@ -158,7 +158,7 @@ async fn a_workload_whose_state_cannot_be_preserved_is_not_evicted() {
 
 /// Sets the Ready condition of a cluster as Karmada's agent would.
 async fn report_ready(env: &TestEnv, cluster: &str, ready: &str) {
-    let condition = json!({"type": "Ready", "status": ready, "reason": "Told", "message": "",
+    let condition = json!({"type": "Ready", "status": ready, "reason": "TestReport", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let (objects, clusters) = (env.objects(), clusters());
     let target = Target::new(&clusters, "", cluster).status();

@@ -166,7 +166,8 @@ async fn a_new_kind_of_a_member_is_reported_before_the_next_period() {
 async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     let mut config = Config::conformance();
     config.periods.cluster_monitor = Duration::from_millis(200);
-    config.periods.cluster_monitor_grace = Duration::from_secs(3);
+    // Long enough for the taint to be removed after the agent's only report.
+    config.periods.cluster_monitor_grace = Duration::from_secs(15);
     config.periods.cluster_startup_grace = Duration::from_secs(1);
     let env = TestEnv::start_with_config(&["m1"], config).await;
     let control_plane = env.objects();

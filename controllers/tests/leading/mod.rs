@@ -11,15 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::test_env::{TIMEOUT, TestEnv, builtin};
 use super::{binding, merge, policy, propagation_policy};
 
-/// Timeout for stopping during the initial sync with the control plane.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// Number of reconciles that must meet the fence.
 const TRIES: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_leader_writes() {
     let env = TestEnv::start(&["m1"]).await;
-    let env = env.replace_controllers(|index, stop| Manager::observe(index, Config::conformance(), stop)).await;
+    let env = env.replace_controllers(|cache, stop| Manager::observe(cache, Config::conformance(), stop)).await;
     let (control_plane, m1) = (env.objects(), env.member("m1"));
     let config_map = builtin("", "configmaps", "ConfigMap");
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -34,7 +32,7 @@ async fn only_the_leader_writes() {
     let fence = Fence::closed();
     fence.extend(ClockReading::now(), Duration::from_secs(3600));
     let config = Config { fence: fence.clone(), ..Config::conformance() };
-    let env = env.replace_controllers(|index, stop| Manager::start(index, config, stop)).await;
+    let env = env.replace_controllers(|cache, stop| Manager::start(cache, config, stop)).await;
     env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
     env.wait_until_idle().await;
 
@@ -45,21 +43,21 @@ async fn only_the_leader_writes() {
     let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
     assert_eq!(left["data"]["a"], "1");
 
-    let env = env.replace_controllers(|index, stop| Manager::start(index, Config::conformance(), stop)).await;
+    let env = env.replace_controllers(|cache, stop| Manager::start(cache, Config::conformance(), stop)).await;
     env.wait_for(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
     env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_during_the_initial_sync_ends_immediately() {
+async fn the_controllers_stop_during_the_initial_sync() {
     let env = TestEnv::start(&["m1"]).await;
     // Stops after an increasing number of scheduler turns.
     for yields in (0..13).map(|power| 1 << power) {
-        let manager = Manager::observe(env.index.clone(), Config::conformance(), CancellationToken::new());
+        let manager = Manager::observe(env.cache.clone(), Config::conformance(), CancellationToken::new());
         for _ in 0..yields {
             tokio::task::yield_now().await;
         }
-        tokio::time::timeout(ENDS_WITHIN, manager.stop()).await.expect("it ends");
+        tokio::time::timeout(TIMEOUT, manager.stop()).await.expect("the controllers stop");
     }
     env.stop().await;
 }

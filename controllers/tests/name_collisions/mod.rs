@@ -1,4 +1,4 @@
-//! Objects whose derived names are equal: bindings and Works that another object has are not taken.
+//! Objects whose derived names collide: an object does not take over a binding or Work that belongs to another one.
 
 use crowsnest_api::names::work_name;
 use crowsnest_api::object_identity::ObjectIdentity;

@@ -409,9 +409,9 @@ fn errors_of_metrics_have_a_cause() {
         window: SignedDuration::ZERO,
     };
     let counted = of(&cpu, Ok(MetricResult::Samples(vec![sample])));
-    let missing = of(&queue, Err("nobody knows".to_owned()));
+    let missing = of(&queue, Err("no data".to_owned()));
     let message = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
-                unable to get metric length: Service on shop queue/nobody knows";
+                unable to get metric length: Service on shop queue/no data";
     // Scaling up is allowed although one metric is missing.
     let CombinedProposal::Replicas { replicas, metric: called, statuses, failed } =
         combine(vec![missing.clone(), counted.clone()], 1)

@@ -285,7 +285,7 @@ fn cluster_state(ready: Option<bool>, is_doubted: bool) -> ClusterEvictionState 
 }
 
 #[rstest]
-#[case::nobody(&[], EvictionRate::Full)]
+#[case::no_clusters(&[], EvictionRate::Full)]
 #[case::one_of_one(&["not"], EvictionRate::Full)]
 #[case::one_of_three(&["not", "", ""], EvictionRate::Full)]
 #[case::two_of_seven(&["not", "not", "", "", "", "", ""], EvictionRate::Full)]
@@ -377,7 +377,7 @@ fn binding_spec(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 
 #[rstest]
 #[case::elsewhere(&["m2"], json!([]), FailbackStep::Away)]
-#[case::nowhere(&[], json!([]), FailbackStep::Away)]
+#[case::unscheduled(&[], json!([]), FailbackStep::Away)]
 #[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), FailbackStep::Wait)]
 #[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), FailbackStep::Wait)]
 #[case::original(&["m1"], json!([]), FailbackStep::Arrived)]

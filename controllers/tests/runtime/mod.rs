@@ -38,7 +38,7 @@ async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
     let mut env = TestEnv::start(&[]).await;
     for (list, runs) in [("*,namespaceGreeter", true), ("*", false)] {
         let config = Config { controllers: Selection::parse(&registry, list).unwrap(), ..Config::conformance() };
-        env = env.replace_controllers(|index, stop| Manager::start_with(&registry, index, config, stop)).await;
+        env = env.replace_controllers(|cache, stop| Manager::start_with(&registry, cache, config, stop)).await;
         let before = env.reconciles("namespace-greeter").await;
         env.objects().create(&namespaces, "", &namespace(&format!("new-{runs}"))).await.unwrap();
         env.wait_for(&env.objects(), &namespaces, "", &format!("new-{runs}"), |_| true).await;

@@ -31,7 +31,7 @@ pub struct TestEnv {
     pub control_plane: ApiServer,
     pub members: Vec<(String, ApiServer)>,
     pub manager: Manager,
-    pub index: GlobalCache,
+    pub cache: GlobalCache,
     pub directory: tempfile::TempDir,
     /// Requests for objects that members received.
     pub requests: Requests,
@@ -52,8 +52,8 @@ fn cluster_scoped(resource: &str, kind: &str) -> Resource {
     Resource::builtin("", "v1", resource, kind, false)
 }
 
-/// Time after which a wait fails the test.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a wait fails the test. Long enough for a loaded two-core machine.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval for checking conditions without a notification.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -169,10 +169,10 @@ impl TestEnv {
         let directory = tempfile::tempdir().expect("a directory");
         let mut options = CacheOptions::new(directory.path());
         options.indexed_labels = indexed_labels();
-        let index = GlobalCache::open(fleet, options).await.expect("a cache");
-        let manager = Manager::start(index.clone(), config, stop.clone());
+        let cache = GlobalCache::open(fleet, options).await.expect("a cache");
+        let manager = Manager::start(cache.clone(), config, stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
-        let env = TestEnv { control_plane, members: running, manager, index, directory, requests, stop };
+        let env = TestEnv { control_plane, members: running, manager, cache, directory, requests, stop };
         for name in members {
             env.wait_for(&objects, &cluster_resource(), "", name, is_schedulable).await;
         }
@@ -262,7 +262,7 @@ impl TestEnv {
     pub async fn without_controllers<W: Future<Output = ()>>(self, meanwhile: W) -> Self {
         self.manager.stop().await;
         meanwhile.await;
-        let manager = Manager::start(self.index.clone(), Config::conformance(), self.stop.clone());
+        let manager = Manager::start(self.cache.clone(), Config::conformance(), self.stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
         TestEnv { manager, ..self }
     }
@@ -298,7 +298,7 @@ impl TestEnv {
             true => Some(&self.control_plane),
             false => self.members.iter().find(|(name, _)| name == cluster.as_str()).map(|(_, server)| server),
         };
-        self.index.states().iter().filter(|(_, state)| state.is_fresh()).all(|(key, state)| {
+        self.cache.states().iter().filter(|(_, state)| state.is_fresh()).all(|(key, state)| {
             let Some(store) = server(&key.cluster).map(|server| &server.registry().store) else { return true };
             let name = format!("{}/{}", key.resource.group, key.resource.resource);
             let table = store.tables().into_iter().find(|(table, _)| table.as_str() == name);
@@ -324,7 +324,7 @@ impl TestEnv {
     /// Restarts the controllers without their in-memory state.
     pub async fn restart(self) -> Self {
         self.manager.stop().await;
-        let manager = Manager::start(self.index.clone(), Config::conformance(), self.stop.clone());
+        let manager = Manager::start(self.cache.clone(), Config::conformance(), self.stop.clone());
         let mut health = manager.health();
         health.wait_for(Result::is_ok).await.expect("healthy");
         TestEnv { manager, ..self }
@@ -333,14 +333,14 @@ impl TestEnv {
     /// Stops the controllers and starts others with `start`.
     pub async fn replace_controllers(self, start: impl FnOnce(GlobalCache, CancellationToken) -> Manager) -> Self {
         self.manager.stop().await;
-        let manager = start(self.index.clone(), self.stop.clone());
+        let manager = start(self.cache.clone(), self.stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
         TestEnv { manager, ..self }
     }
 
     pub async fn stop(self) {
         self.manager.stop().await;
-        self.index.stop().await;
+        self.cache.stop().await;
         self.stop.cancel();
         for (_, member) in self.members {
             member.stop().await.expect("stopped");

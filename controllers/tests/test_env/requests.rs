@@ -17,12 +17,19 @@ use tower::ServiceExt;
 pub struct Requests {
     recorded: Arc<Mutex<Vec<String>>>,
     unhealthy: Arc<Mutex<BTreeSet<String>>>,
+    /// A request whose response will be lost, as it is recorded.
+    lost: Arc<Mutex<Option<String>>>,
 }
 
 impl Requests {
     /// Removes and returns the requests since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.recorded.lock())
+    }
+
+    /// Processes the next request that is recorded as `request`, and responds to it with a gateway timeout.
+    pub fn lose_response(&self, request: &str) {
+        *self.lost.lock() = Some(request.to_owned());
     }
 
     /// Sets the result of a member's health check. Other requests are not affected.
@@ -38,15 +45,21 @@ impl Requests {
     /// The routes of a member, which record requests for single objects.
     pub fn record(&self, member: &ApiServer) -> Router {
         let (name, router, recorded) = (member.name().to_owned(), member.router(), Arc::clone(&self.recorded));
-        let unhealthy = Arc::clone(&self.unhealthy);
+        let (unhealthy, lost) = (Arc::clone(&self.unhealthy), Arc::clone(&self.lost));
         let handle = move |request: Request| async move {
+            let line = format!("{name} {} {}", request.method(), request.uri().path());
+            let is_lost = lost.lock().take_if(|lost| *lost == line).is_some();
             if is_for_single_object(request.method(), request.uri()) {
-                recorded.lock().push(format!("{name} {} {}", request.method(), request.uri().path()));
+                recorded.lock().push(line);
             }
             if request.uri().path() == "/readyz" && unhealthy.lock().contains(&name) {
                 return Ok((StatusCode::INTERNAL_SERVER_ERROR, "etcd failed").into_response());
             }
-            router.oneshot(request).await
+            let response = router.oneshot(request).await;
+            if is_lost {
+                return Ok((StatusCode::GATEWAY_TIMEOUT, "no response").into_response());
+            }
+            response
         };
         Router::new().route("/{*path}", any(handle))
     }

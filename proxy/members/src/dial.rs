@@ -239,26 +239,26 @@ impl Dialer {
         tcp.set_keepalive_retries(Some(3));
         let target = self.target.clone();
         Ok(match &self.proxy {
-            Proxy::None => boxed(tcp.oneshot(target).await?),
+            Proxy::None => box_io(tcp.oneshot(target).await?),
             Proxy::Socks5 { url } => {
                 let mut socks = SocksV5::new(url.clone(), tcp);
                 if let Some((user, password)) = user_info(url) {
                     socks = socks.with_auth(user, password);
                 }
-                boxed(socks.oneshot(target).await?)
+                box_io(socks.oneshot(target).await?)
             }
             Proxy::Http { url, headers, tls: None } => {
-                boxed(Tunnel::new(url.clone(), tcp).with_headers(headers.clone()).oneshot(target).await?)
+                box_io(Tunnel::new(url.clone(), tcp).with_headers(headers.clone()).oneshot(target).await?)
             }
             Proxy::Http { url, headers, tls: Some(config) } => {
                 let tls = hyper_rustls::HttpsConnector::from((tcp, Arc::clone(config)));
-                boxed(Tunnel::new(url.clone(), tls).with_headers(headers.clone()).oneshot(target).await?)
+                box_io(Tunnel::new(url.clone(), tls).with_headers(headers.clone()).oneshot(target).await?)
             }
         })
     }
 }
 
-fn boxed<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static>(io: T) -> MemberIo {
+fn box_io<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static>(io: T) -> MemberIo {
     MemberIo::new(TokioIo::new(io))
 }
 

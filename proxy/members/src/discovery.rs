@@ -43,7 +43,7 @@ pub struct ApiResources {
 
 impl ApiResources {
     /// One version per (group, resource): the group's preferred one where it serves the resource, else the first.
-    pub fn preferred(&self) -> Vec<&ApiResource> {
+    pub fn preferred_versions(&self) -> Vec<&ApiResource> {
         let mut chosen: Vec<&ApiResource> = Vec::new();
         for resource in &self.resources {
             let same = |other: &&ApiResource| {
@@ -152,8 +152,8 @@ async fn send_get(client: &Client, path: &str, etag: Option<&HeaderValue>) -> Re
         request = request.header(header::IF_NONE_MATCH, etag);
     }
     let request = request.body(Body::empty());
-    let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
-    client.send(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))
+    let request = request.map_err(|e| Error::kube(format!("cannot get {path}"), kube::Error::HttpError(e)))?;
+    client.send(request).await.map_err(|e| Error::kube(format!("cannot get {path}"), e))
 }
 
 /// A document and its ETag.
@@ -162,18 +162,20 @@ async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>
     let etag = response.headers().get(header::ETAG).cloned();
     if response.status().is_success() {
         let body = response.into_body().collect_bytes().await;
-        let body = body.map_err(|e| Error::kube(format!("GET {path}"), e))?;
+        let body = body.map_err(|e| Error::kube(format!("cannot get {path}"), e))?;
         return Ok((String::from_utf8_lossy(&body).into_owned(), etag));
     }
     // This request returns the error with the server's message.
     let request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED).body(Vec::new());
-    let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
-    Ok((client.request_text(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))?, None))
+    let request = request.map_err(|e| Error::kube(format!("cannot get {path}"), kube::Error::HttpError(e)))?;
+    Ok((client.request_text(request).await.map_err(|e| Error::kube(format!("cannot get {path}"), e))?, None))
 }
 
 fn parse<'a, T: Deserialize<'a>>(path: &str, text: &'a str) -> Result<T, Error> {
-    serde_json::from_str(text)
-        .map_err(|e| Error::Parse { what: format!("GET {path} did not return a discovery document"), source: e.into() })
+    serde_json::from_str(text).map_err(|e| Error::Parse {
+        problem: format!("GET {path} did not return a discovery document"),
+        source: e.into(),
+    })
 }
 
 #[derive(Deserialize)]

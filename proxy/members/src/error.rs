@@ -25,15 +25,15 @@ pub enum Error {
     Tunnel(#[source] Arc<hyper::Error>),
     #[error("{target} did not accept a connection within {seconds} s")]
     DialTimeout { target: String, seconds: u64 },
-    #[error("{what}")]
+    #[error("{problem}")]
     Kube {
-        what: String,
+        problem: String,
         #[source]
         source: Arc<kube::Error>,
     },
-    #[error("{what}")]
+    #[error("{problem}")]
     Parse {
-        what: String,
+        problem: String,
         #[source]
         source: Arc<serde_json::Error>,
     },
@@ -53,18 +53,18 @@ pub enum Error {
     Impersonate { user: String, reason: String },
     #[error("{0}")]
     Join(String),
-    #[error("{what} still exists after {seconds} s: its finalizers wait for cleanup")]
-    DeletionTimeout { what: String, seconds: u64 },
+    #[error("{object} still exists after {seconds} s: its finalizers wait for cleanup")]
+    DeletionTimeout { object: String, seconds: u64 },
     #[error("cluster {name} still exists after {seconds} s: it {why}")]
     RemovalTimeout { name: String, seconds: u64, why: String },
-    #[error("the watch on {what} ended: {reason}")]
-    WatchEnded { what: &'static str, reason: String },
+    #[error("the watch on {resource} ended: {reason}")]
+    WatchEnded { resource: &'static str, reason: String },
 }
 
 impl Error {
-    /// A failed request and its operation.
-    pub fn kube(what: impl Into<String>, source: kube::Error) -> Self {
-        Self::Kube { what: what.into(), source: Arc::new(source) }
+    /// A failed request. `problem` names the operation: `cannot read Cluster east`.
+    pub fn kube(problem: impl Into<String>, source: kube::Error) -> Self {
+        Self::Kube { problem: problem.into(), source: Arc::new(source) }
     }
 
     /// True if the API server responded with 404.

@@ -159,7 +159,7 @@ async fn connect_and_find_existing(
     let mut member_config = member_config.clone();
     user_agent::set_in_config(&mut member_config);
     let member = Client::try_from(member_config)
-        .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
+        .map_err(|e| Error::kube(format!("cannot connect to cluster {}", options.name), e))?;
     let id = cluster_id(&member).await?;
     let existing = find_existing(control_plane, options, &id).await?;
     Ok((member, id, existing))
@@ -168,17 +168,18 @@ async fn connect_and_find_existing(
 /// UID of the namespace kube-system, which identifies the cluster.
 pub async fn cluster_id(member: &Client) -> Result<String, Error> {
     let namespaces: Api<Namespace> = Api::all(member.clone());
-    let system = namespaces.get("kube-system").await.map_err(|e| Error::kube("reading namespace kube-system", e))?;
+    let system =
+        namespaces.get("kube-system").await.map_err(|e| Error::kube("cannot read namespace kube-system", e))?;
     system.uid().ok_or_else(|| Error::Join("namespace kube-system has no uid".to_owned()))
 }
 
 async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) -> Result<Option<Cluster>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let known = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("listing Clusters", e)) {
+    let known = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("cannot list Clusters", e)) {
         // Agents may read their own Cluster only. The control plane checks that its ID is not registered by another name.
         Err(error) if error.is_forbidden() && options.sync_mode == ClusterSyncMode::Pull => {
-            let what = || format!("reading Cluster {}", options.name);
-            clusters.get_opt(options.name.as_str()).await.map_err(|e| Error::kube(what(), e))?.into_iter().collect()
+            let problem = || format!("cannot read Cluster {}", options.name);
+            clusters.get_opt(options.name.as_str()).await.map_err(|e| Error::kube(problem(), e))?.into_iter().collect()
         }
         listed => listed?.items,
     };
@@ -338,9 +339,9 @@ async fn put_cluster(
 ) -> Result<Cluster, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let cluster = cluster_object(member_config, options, id);
-    let what = || format!("registering Cluster {}", options.name);
+    let problem = || format!("cannot register Cluster {}", options.name);
     let Some(existing) = existing else {
-        return clusters.create(&PostParams::default(), &cluster).await.map_err(|e| Error::kube(what(), e));
+        return clusters.create(&PostParams::default(), &cluster).await.map_err(|e| Error::kube(problem(), e));
     };
     let mut annotations = serde_json::json!(cluster.metadata.annotations.unwrap_or_default());
     // A cluster that is joined again with full permissions loses the other annotations.
@@ -348,13 +349,13 @@ async fn put_cluster(
     let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
     let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
     let known = serde_json::to_value(existing);
-    let known =
-        known.map_err(|e| Error::Parse { what: format!("reading Cluster {}", options.name), source: e.into() })?;
+    let known = known
+        .map_err(|e| Error::Parse { problem: format!("cannot read Cluster {}", options.name), source: e.into() })?;
     if is_unchanged_by(&known, &patch) {
         return Ok(existing.clone());
     }
     let patched = clusters.patch(options.name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map_err(|e| Error::kube(what(), e))
+    patched.map_err(|e| Error::kube(problem(), e))
 }
 
 /// True if a merge patch would change nothing. Pure.
@@ -425,7 +426,7 @@ async fn set_owner_of_secrets(control_plane: &Client, options: &JoinOptions, clu
         secrets
             .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
-            .map_err(|e| Error::kube(format!("setting the owner of secret {name}"), e))?;
+            .map_err(|e| Error::kube(format!("cannot set the owner of secret {name}"), e))?;
     }
     Ok(())
 }

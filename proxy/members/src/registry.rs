@@ -114,7 +114,7 @@ impl Fleet {
         }
         let reason = fleet.ready().err().unwrap_or_default();
         fleet.stop().await;
-        Err(Error::WatchEnded { what: "Clusters", reason })
+        Err(Error::WatchEnded { resource: "Clusters", reason })
     }
 
     /// A registry that watches nothing and stays empty, for checks and roles without members.
@@ -311,8 +311,8 @@ impl RegistryTask {
 
     fn apply(&mut self, event: RegistryEvent) {
         match event {
-            RegistryEvent::WatchFailed(what, reason) => {
-                tracing::warn!(what, reason, "watch interrupted, retrying");
+            RegistryEvent::WatchFailed(resource, reason) => {
+                tracing::warn!(resource, reason, "watch interrupted, retrying");
                 if !self.is_listed {
                     let _ = self.inner.health.send_replace(Err(reason));
                 }
@@ -464,7 +464,7 @@ fn tunnel_events(tunnels: &Tunnels) -> BoxStream<'static, RegistryEvent> {
 fn watch_events<K>(
     api: Api<K>,
     wrap: impl Fn(Event<K>) -> RegistryEvent + Send + 'static,
-    what: &'static str,
+    resource: &'static str,
 ) -> BoxStream<'static, RegistryEvent>
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -475,7 +475,7 @@ where
         .backoff(backoff)
         .map(move |event| match event {
             Ok(event) => wrap(event),
-            Err(error) => RegistryEvent::WatchFailed(what, error.to_string()),
+            Err(error) => RegistryEvent::WatchFailed(resource, error.to_string()),
         })
         .boxed()
 }

@@ -73,12 +73,12 @@ impl ClusterRemoval {
 /// Lists all clusters with the contents that their removal would delete.
 pub async fn list_removals(control_plane: &Client) -> Result<Vec<ClusterRemoval>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let all = clusters.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Clusters", e))?;
+    let all = clusters.list(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Clusters", e))?;
     let mut removals = Vec::new();
     for cluster in all {
         let name = ClusterName::parse(&cluster.name_any()).map_err(|e| Error::Join(e.to_string()))?;
         let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(&name));
-        let works = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+        let works = works.list(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Works", e))?;
         let kept_works = works.iter().filter(|work| work.spec.preserve_resources_on_deletion == Some(true)).count();
         removals.push(ClusterRemoval { name, deleted_works: works.items.len() - kept_works, kept_works, cluster });
     }
@@ -102,7 +102,7 @@ pub async fn remove_cluster(control_plane: &Client, removal: &ClusterRemoval, ti
 /// Checks that `join` created the namespace. Another namespace may contain foreign objects and must not be deleted.
 async fn check_created_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
     let found = Api::<Namespace>::all(member.clone()).get_opt(namespace).await;
-    let found = found.map_err(|e| Error::kube(format!("reading namespace {namespace}"), e))?;
+    let found = found.map_err(|e| Error::kube(format!("cannot read namespace {namespace}"), e))?;
     match found.is_none_or(|found| found.labels().get(SYSTEM_LABEL.0).is_some_and(|value| value == SYSTEM_LABEL.1)) {
         true => Ok(()),
         false => Err(Error::Join(format!(
@@ -117,7 +117,7 @@ async fn member_client(control_plane: &Client, removal: &ClusterRemoval) -> Resu
     if let Some(reference) = &removal.cluster.spec.secret_ref {
         let key = NamespacedName::new(&reference.namespace, &reference.name);
         let found = Api::<Secret>::namespaced(control_plane.clone(), &key.namespace).get_opt(&key.name).await;
-        let found = found.map_err(|e| Error::kube(format!("reading secret {key}"), e))?;
+        let found = found.map_err(|e| Error::kube(format!("cannot read secret {key}"), e))?;
         secrets.extend(found.map(|secret| (key, Arc::new(secret))));
     }
     let spec = ConnectionSpec::from_cluster(&removal.name, &removal.cluster, &secrets)?;
@@ -137,7 +137,7 @@ async fn delete_join_objects(member: &Client, name: &ClusterName, namespace: &st
     }
     let namespaces: Api<Namespace> = Api::all(member.clone());
     let found = namespaces.get_opt(namespace).await;
-    let found = found.map_err(|e| Error::kube(format!("reading namespace {namespace}"), e))?;
+    let found = found.map_err(|e| Error::kube(format!("cannot read namespace {namespace}"), e))?;
     let own = cluster_role_name(name);
     let Some(owner) = found.as_ref().and_then(|found| found.uid()) else { return revoke(member, &own).await };
     let patch = json!({"metadata": {"ownerReferences":
@@ -153,7 +153,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    match patched.map_err(|e| Error::kube(format!("writing {} {name}", K::kind(&()).to_lowercase()), e)) {
+    match patched.map_err(|e| Error::kube(format!("cannot write {} {name}", K::kind(&()).to_lowercase()), e)) {
         // A cluster that was joined by another tool may have other names for its permissions.
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),

@@ -83,26 +83,27 @@ async fn get_push_cluster(control_plane: &Client, name: &ClusterName) -> Result<
 
 pub(crate) async fn preview_removal(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
-    let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+    let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Works", e))?;
     Ok(RemovalPreview { works: works.items.len() })
 }
 
 pub(crate) async fn get_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let read = clusters.get_opt(name.as_str()).await.map_err(|e| Error::kube(format!("reading Cluster {name}"), e))?;
+    let read =
+        clusters.get_opt(name.as_str()).await.map_err(|e| Error::kube(format!("cannot read Cluster {name}"), e))?;
     read.ok_or_else(|| Error::UnknownCluster(name.clone()))
 }
 
 /// Deletes the Cluster and waits until the controllers have removed their finalizers. A Cluster with another uid was
 /// registered later under the same name and counts as a completed deletion.
-pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, within: Duration) -> Result<(), Error> {
+pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, timeout: Duration) -> Result<(), Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let name = cluster.name_any();
     delete(&clusters, &name).await?;
     let is_deleted = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
-    match wait::until(&clusters, &name, within, is_deleted).await? {
+    match wait::until(&clusters, &name, timeout, is_deleted).await? {
         Some(_) => Ok(()),
-        None => Err(deletion_timeout(&clusters, name, within.as_secs()).await),
+        None => Err(deletion_timeout(&clusters, name, timeout.as_secs()).await),
     }
 }
 
@@ -110,19 +111,19 @@ pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, wi
 async fn deletion_timeout(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
     let cluster = match clusters.get_opt(&name).await {
         Ok(cluster) => cluster,
-        Err(error) => return Error::kube(format!("reading Cluster {name}"), error),
+        Err(error) => return Error::kube(format!("cannot read Cluster {name}"), error),
     };
     let conditions = cluster.map(|cluster| cluster.status.conditions).unwrap_or_default();
     match conditions.into_iter().find(|condition| condition.type_ == REMOVING) {
         Some(removing) => Error::RemovalTimeout { name, seconds, why: removing.message },
-        None => Error::DeletionTimeout { what: format!("Cluster {name}"), seconds },
+        None => Error::DeletionTimeout { object: format!("Cluster {name}"), seconds },
     }
 }
 
 /// Removes the Works without deleting their objects from the member.
 async fn force_removal(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
-    let works_left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+    let works_left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Works", e))?;
     for work in works_left {
         release(&works, &work.name_any()).await?;
     }

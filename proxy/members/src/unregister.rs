@@ -96,11 +96,11 @@ async fn get_pull_cluster(control_plane: &Client, name: &ClusterName) -> Result<
 }
 
 /// Deletes the Works of a cluster, including new ones, until none is left.
-async fn delete_works(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
+async fn delete_works(control_plane: &Client, name: &ClusterName, timeout: Duration) -> Result<(), Error> {
     let namespace = execution_namespace(name);
     let works: Api<Work> = Api::namespaced(control_plane.clone(), namespace.as_str());
     let mut events = pin!(watcher(works.clone(), watcher::Config::default()).default_backoff());
-    let what = || format!("watching Works in {}", namespace.as_str());
+    let problem = || format!("cannot watch Works in {}", namespace.as_str());
     let mut remaining = BTreeSet::new();
     let deleting = async {
         loop {
@@ -120,20 +120,25 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
                 }
                 Ok(Some(Event::InitDone)) if remaining.is_empty() => return Ok(()),
                 Ok(Some(Event::InitDone)) => {}
-                Ok(None) => return Err(Error::WatchEnded { what: "Works", reason: what() }),
+                Ok(None) => {
+                    return Err(Error::WatchEnded {
+                        resource: "Works",
+                        reason: "the stream of events is closed".to_owned(),
+                    });
+                }
                 Err(error) => {
                     if let ControlFlow::Break(error) = wait::retry_after_error(error) {
-                        return Err(Error::kube(what(), error));
+                        return Err(Error::kube(problem(), error));
                     }
                 }
             }
         }
     };
-    match tokio::time::timeout(within, deleting).await {
+    match tokio::time::timeout(timeout, deleting).await {
         Ok(deleted) => deleted,
         Err(_) => {
-            let what = format!("the execution namespace of cluster {name} with {} Works", remaining.len());
-            Err(Error::DeletionTimeout { what, seconds: within.as_secs() })
+            let object = format!("the execution namespace of cluster {name} with {} Works", remaining.len());
+            Err(Error::DeletionTimeout { object, seconds: timeout.as_secs() })
         }
     }
 }
@@ -141,15 +146,15 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
 async fn wait_for_namespace_deletion(
     control_plane: &Client,
     name: &ClusterName,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
     let execution = execution_namespace(name);
-    match wait::until(&namespaces, execution.as_str(), within, |namespace| namespace.is_none()).await? {
+    match wait::until(&namespaces, execution.as_str(), timeout, |namespace| namespace.is_none()).await? {
         Some(_) => Ok(()),
         None => {
-            let what = format!("namespace {}", execution.as_str());
-            Err(Error::DeletionTimeout { what, seconds: within.as_secs() })
+            let object = format!("namespace {}", execution.as_str());
+            Err(Error::DeletionTimeout { object, seconds: timeout.as_secs() })
         }
     }
 }

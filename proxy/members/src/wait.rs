@@ -22,7 +22,7 @@ pub(crate) async fn until<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let what = || format!("watching {} {name}", K::kind(&()).to_lowercase());
+    let problem = || format!("cannot watch {} {name}", K::kind(&()).to_lowercase());
     let mut objects = pin!(watch_object(api.clone(), name).default_backoff());
     let mut last_error = None;
     let waiting = async {
@@ -34,9 +34,14 @@ where
                         return Ok(object);
                     }
                 }
-                Ok(None) => return Err(Error::WatchEnded { what: "an object", reason: what() }),
+                Ok(None) => {
+                    return Err(Error::WatchEnded {
+                        resource: "an object",
+                        reason: "the stream of events is closed".to_owned(),
+                    });
+                }
                 Err(error) => match retry_after_error(error) {
-                    ControlFlow::Break(error) => return Err(Error::kube(what(), error)),
+                    ControlFlow::Break(error) => return Err(Error::kube(problem(), error)),
                     ControlFlow::Continue(error) => last_error = error,
                 },
             }
@@ -45,7 +50,7 @@ where
     match tokio::time::timeout(timeout, waiting).await {
         Ok(reached) => reached.map(Some),
         Err(_) => match last_error {
-            Some(error) => Err(Error::kube(what(), error)),
+            Some(error) => Err(Error::kube(problem(), error)),
             None => Ok(None),
         },
     }
@@ -127,8 +132,8 @@ mod tests {
     #[case::after_a_broken_watch(
         vec![list(&[]), refusal(500), events(&[("ADDED", object("right"))])], Ok(Some(true)))]
     #[case::never(vec![list(&[object("wrong")]), idle_watch()], Ok(None))]
-    #[case::forbidden(vec![refusal(403)], Err("watching configmap c"))]
-    #[case::never_restarted(vec![refusal(500)], Err("watching configmap c"))]
+    #[case::forbidden(vec![refusal(403)], Err("cannot watch configmap c"))]
+    #[case::never_restarted(vec![refusal(500)], Err("cannot watch configmap c"))]
     #[tokio::test]
     async fn waiting_ends_with_the_condition_the_timeout_or_an_error(
         #[case] responses: Vec<(u16, String)>,

@@ -14,7 +14,7 @@ use crate::join::system_metadata;
 /// Creates a namespace unless it exists. Needs no permission to create if it does.
 pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("reading namespace {name}"), e))?;
+    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("cannot read namespace {name}"), e))?;
     if known.is_some() {
         return Ok(());
     }
@@ -26,8 +26,8 @@ pub(crate) async fn create_if_absent<K>(api: &Api<K>, object: &K) -> Result<(), 
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
-    let what = || format!("creating {} {}", K::kind(&()).to_lowercase(), object.name_any());
-    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
+    let problem = || format!("cannot create {} {}", K::kind(&()).to_lowercase(), object.name_any());
+    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(problem(), e)) {
         Err(error) if !error.is_already_exists() => Err(error),
         _ => Ok(()),
     }
@@ -40,14 +40,14 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
     let name = object.name_any();
-    let what = || format!("writing {} {name}", K::kind(&()).to_lowercase());
+    let problem = || format!("cannot write {} {name}", K::kind(&()).to_lowercase());
     let manager = manager.map(str::to_owned);
     let creating = PostParams { field_manager: manager.clone(), ..PostParams::default() };
-    match api.create(&creating, object).await.map_err(|e| Error::kube(what(), e)) {
+    match api.create(&creating, object).await.map_err(|e| Error::kube(problem(), e)) {
         Err(error) if error.is_already_exists() => {
             let patching = PatchParams { field_manager: manager, ..PatchParams::default() };
             let patched = api.patch(&name, &patching, &Patch::Merge(object)).await;
-            patched.map(drop).map_err(|e| Error::kube(what(), e))
+            patched.map(drop).map_err(|e| Error::kube(problem(), e))
         }
         other => other.map(drop),
     }
@@ -58,8 +58,8 @@ pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let what = || format!("deleting {} {name}", K::kind(&()).to_lowercase());
-    ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
+    let problem = || format!("cannot delete {} {name}", K::kind(&()).to_lowercase());
+    ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(problem(), e)))
 }
 
 /// Checks by a dry run that an object can be deleted if it exists. A webhook that does not support dry runs decides at the
@@ -68,10 +68,10 @@ pub(crate) async fn check_delete<K>(api: &Api<K>, name: &str) -> Result<(), Erro
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let what = || format!("deleting {} {name}", K::kind(&()).to_lowercase());
+    let problem = || format!("cannot delete {} {name}", K::kind(&()).to_lowercase());
     match api.delete(name, &DeleteParams::default().dry_run()).await {
         Err(kube::Error::Api(status)) if status.code == 400 => Ok(()),
-        checked => ignore_missing(checked.map(drop).map_err(|e| Error::kube(what(), e))),
+        checked => ignore_missing(checked.map(drop).map_err(|e| Error::kube(problem(), e))),
     }
 }
 
@@ -80,10 +80,10 @@ pub(crate) async fn release<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let what = || format!("releasing {} {name}", K::kind(&()).to_lowercase());
+    let problem = || format!("cannot remove the finalizers of {} {name}", K::kind(&()).to_lowercase());
     let patch = serde_json::json!({"metadata": {"finalizers": null}});
     let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    ignore_missing(patched.map(drop).map_err(|e| Error::kube(what(), e)))
+    ignore_missing(patched.map(drop).map_err(|e| Error::kube(problem(), e)))
 }
 
 /// Deletes a ClusterRole and its binding if they exist.

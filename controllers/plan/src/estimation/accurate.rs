@@ -46,7 +46,7 @@ impl<'a> CombinedEstimator<'a> {
     }
 
     /// Clusters whose scheduler estimators must be queried before the decision is repeated.
-    pub fn unqueried(self) -> Vec<String> {
+    pub fn unqueried_clusters(self) -> Vec<String> {
         let name = |index: &usize| self.clusters.get(*index).map(|facts| facts.name().to_owned());
         self.unqueried.lock().iter().filter_map(name).collect()
     }
@@ -145,6 +145,6 @@ mod tests {
         let estimator = CombinedEstimator::new(&own, &clusters, &responses);
         assert_eq!(estimator.replicas(&[1], None), [expected]);
         assert_eq!(estimator.component_sets(&[1], &[], "ns"), [expected]);
-        assert_eq!(estimator.unqueried(), unqueried);
+        assert_eq!(estimator.unqueried_clusters(), unqueried);
     }
 }

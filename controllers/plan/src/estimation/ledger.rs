@@ -168,7 +168,7 @@ impl Ledger {
             let known = before.and_then(|before| Some((before, before.shares.get(&target.name)?)));
             let reported = parts.iter().zip(&assigned).map(|(part, assigned)| {
                 let reported = match known {
-                    Some((before, share)) => before.reported(share, part),
+                    Some((before, share)) => before.reported_pods(share, part),
                     None => current.map_or(0, |current| pods(spec, part, current)),
                 };
                 reported.min(*assigned)
@@ -403,7 +403,7 @@ impl CachedCapacity {
 
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
-    fn reported(&self, share: &Share, part: &PodSet) -> i32 {
+    fn reported_pods(&self, share: &Share, part: &PodSet) -> i32 {
         let index = self.parts.iter().position(|own| own.name == part.name);
         index.and_then(|index| share.reported.get(index)).copied().unwrap_or_default()
     }

@@ -82,7 +82,7 @@ impl Nodes {
         self.groups.iter().map(fits).fold(0, i64::saturating_add)
     }
 
-    /// Places pods first-fit. Pods that fit nowhere are ignored.
+    /// Places pods first-fit. Pods that fit on no node are ignored.
     pub fn place_pods(&mut self, part: &PodSet, mut pods: i64) {
         let mut index = 0;
         while pods > 0 && index < self.groups.len() {

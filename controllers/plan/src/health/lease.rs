@@ -84,7 +84,7 @@ pub fn evaluate_lease(
 }
 
 /// Karmada's Ready condition for an agent that is lost. `None` if the condition is `Unknown` already.
-fn unknown_condition(current: Option<&Condition>, now: Timestamp) -> Option<Condition> {
+pub(crate) fn unknown_condition(current: Option<&Condition>, now: Timestamp) -> Option<Condition> {
     let (reason, message) = match current {
         Some(current) if current.status == "Unknown" => return None,
         Some(_) => ("ClusterStatusUnknown", "Cluster status controller stopped posting cluster status."),

@@ -63,7 +63,7 @@ fn placement(kind: u8) -> Value {
         5 => json!({"spreadConstraints": [by("region", 2), by("cluster", 3)], "replicaScheduling": dynamic()}),
         _ => json!({
             "clusterAffinities": [
-                {"affinityName": "none", "clusterNames": ["nowhere"]},
+                {"affinityName": "none", "clusterNames": ["missing"]},
                 {"affinityName": "gold", "labelSelector": {"matchLabels": {"tier": "gold"}}},
             ],
             "replicaScheduling": dynamic(),
@@ -81,13 +81,13 @@ fn spec(kind: u8, replicas: i32) -> ResourceBindingSpec {
 }
 
 /// A binding as stored after each decision.
-struct Stored {
+struct StoredBinding {
     spec: ResourceBindingSpec,
     status: ResourceBindingStatus,
     applied: Option<String>,
 }
 
-impl Stored {
+impl StoredBinding {
     fn binding(&self) -> Binding<'_> {
         Binding { generation: 1, applied_placement: self.applied.as_deref(), spec: &self.spec, status: &self.status }
     }
@@ -127,7 +127,7 @@ proptest! {
         let (clusters, capacities) = (fleet(capacities.len()), FixedCapacity(capacities));
         let context = context(&clusters, &capacities);
         let mut stored =
-            Stored { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
+            StoredBinding { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
         let (decided, report) = plan(&context, &stored.binding());
         prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "reports of decisions have no clusters");
         prop_assert_eq!(&explain(&context, &stored.binding()).0, &decided, "explaining decides the same");
@@ -175,7 +175,7 @@ fn placements_change(#[case] applied: Option<&str>, #[case] expected: bool) {
 #[test]
 fn unschedulable_binding_counts_and_explains_reasons() {
     let (clusters, capacities) = (fleet(3), FixedCapacity(vec![1; 3]));
-    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    let mut stored = StoredBinding { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
     let context = context(&clusters, &capacities);
     let (decided, report) = explain(&context, &stored.binding());
@@ -197,7 +197,7 @@ fn unschedulable_binding_counts_and_explains_reasons() {
 #[case::none("", &[None; 3], 0)]
 fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
     let (clusters, capacities) = (fleet(3), FixedCapacity(vec![1; 3]));
-    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    let mut stored = StoredBinding { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     stored.spec.resource.kind = "Job".to_owned();
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
     let context = SchedulingContext { plugins: plugins.parse().expect("plugins"), ..context(&clusters, &capacities) };
@@ -224,7 +224,7 @@ fn taints_that_evict_a_target_are_reported(
         Arc::new(ClusterFacts::new(cluster))
     });
     let (clusters, capacities): (Vec<_>, _) = (tainted.collect(), FixedCapacity(vec![1; 3]));
-    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    let mut stored = StoredBinding { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
     let placement = stored.spec.placement.as_mut().expect("a placement");
     placement.cluster_tolerations = serde_json::from_value(tolerations).expect("tolerations");
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
@@ -236,7 +236,7 @@ fn taints_that_evict_a_target_are_reported(
 #[test]
 fn failed_terms_are_reported_by_index() {
     let (clusters, capacities) = (fleet(3), FixedCapacity(vec![5; 3]));
-    let stored = Stored { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
+    let stored = StoredBinding { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
     let (decided, report) = plan(&context(&clusters, &capacities), &stored.binding());
     assert!(matches!(decided, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "gold"));
     let tried: Vec<_> = report.terms.iter().map(|term| (term.index, term.error.is_some())).collect();
@@ -264,7 +264,7 @@ impl Observer for RecordedSteps {
 #[case::without_capacity(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] capacity: i32, #[case] expected: &[Step]) {
     let (clusters, capacities) = (fleet(3), FixedCapacity(vec![capacity; 3]));
-    let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
+    let mut stored = StoredBinding { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
     let steps = RecordedSteps::default();
     let context = SchedulingContext { observer: &steps, ..context(&clusters, &capacities) };
     let (decided, _) = plan(&context, &stored.binding());

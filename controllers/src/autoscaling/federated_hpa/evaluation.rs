@@ -97,10 +97,10 @@ impl Evaluation<'_> {
     }
 
     /// Reports that the target cannot be scaled.
-    fn report_unable(&mut self, reason: &'static str, what: &str, cause: &str) -> Interruption {
+    fn report_unable(&mut self, reason: &'static str, value: &str, cause: &str) -> Interruption {
         // Karmada uses another spelling of this reason in the event.
         self.warn(if reason == "FailedGetBinding" { "FailedGetBindings" } else { reason }, cause);
-        let message = format!("the HPA controller was unable to get {what}: {cause}");
+        let message = format!("the HPA controller was unable to get {value}: {cause}");
         self.set_condition(ABLE_TO_SCALE, false, reason, message);
         Interruption::NotReady
     }
@@ -174,8 +174,8 @@ impl Evaluation<'_> {
         match self.filter_ready(&binding).await {
             Ok(clusters) => Ok(clusters),
             Err(why) => {
-                let what = "the target clusters from binding";
-                Err(self.report_unable("FailedGetTargetClusters", what, &why.message()))
+                let value = "the target clusters from binding";
+                Err(self.report_unable("FailedGetTargetClusters", value, &why.message()))
             }
         }
     }

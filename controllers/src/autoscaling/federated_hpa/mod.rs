@@ -147,7 +147,7 @@ impl FederatedHpaController {
     ) -> Result<(Scale, Result<Vec<Pod>, String>), Error> {
         let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
         cache.collect(cluster, pods);
-        if !cache.wait_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
+        if !cache.wait_until_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
         let member = DynamicClient::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone());

@@ -90,7 +90,7 @@ impl ClusterStatusController {
                     .collect()
             };
             for (name, reported) in reported {
-                let served = self.clusters.context.cache.served(&name);
+                let served = self.clusters.context.cache.served_apis(&name);
                 if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
                     self.statuses.add(name);
                 }
@@ -317,7 +317,7 @@ impl ClusterController {
 
     /// True if the status of a Cluster shows the current state of its member.
     fn is_up_to_date(&self, name: &ClusterName, cluster: &Arc<Cluster>, probed: &ProbeResult) -> bool {
-        let served = self.context.cache.served(name);
+        let served = self.context.cache.served_apis(name);
         let summary = self.capacity.summary(name, self.models(cluster));
         let (Some(served), Some(summary)) = (served, summary) else { return false };
         let is_same = |shown: &ReportedStatus| {
@@ -352,7 +352,7 @@ impl ClusterController {
         status.kubernetes_version.clone_from(&probed.version);
         // Another version can serve other kinds without a changed CustomResourceDefinition.
         let is_same_version = cluster.status.kubernetes_version == probed.version;
-        let served = match context.cache.served(name).filter(|_| is_same_version) {
+        let served = match context.cache.served_apis(name).filter(|_| is_same_version) {
             Some(served) => {
                 context.rest_mapper.update_from_cache(name, &served);
                 served
@@ -372,7 +372,7 @@ impl ClusterController {
         conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, is_complete, now));
         self.capacity.collect(name);
         for kind in [&context.kinds.node, &context.kinds.pod] {
-            context.cache.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
+            context.cache.wait_until_synced(name, &kind.gvr, Duration::from_secs(5)).await;
         }
         let Some(summary) = self.capacity.summary(name, self.models(cluster)) else { return Ok(None) };
         status.node_summary = Some(summary.nodes.clone());

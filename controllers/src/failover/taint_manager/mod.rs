@@ -439,7 +439,7 @@ impl TaintManager {
             return Ok(None);
         }
         let original = serde_json::to_string(&OriginalPlacement::from_binding(spec, &snapshot.typed.status));
-        original.map(Some).map_err(|source| Error::Decode { what: "original placement".to_owned(), source })
+        original.map(Some).map_err(|source| Error::Decode { object: "original placement".to_owned(), source })
     }
 
     /// Records events for evictions that completed, were cancelled, or continue beyond their timeout. For the latter
@@ -531,7 +531,7 @@ impl Controller for HaltReporter {
         let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         let state = ClusterEvictionState::from_cluster(&cluster)
-            .map_err(|source| Error::Decode { what: name.to_string(), source })?;
+            .map_err(|source| Error::Decode { object: name.to_string(), source })?;
         let eviction_rate = self.evictions.gate.eviction_rate();
         let halted = state.is_halted(&eviction_rate);
         if halted == state.has_halt_condition {

@@ -84,7 +84,7 @@ impl Controller for EndpointSliceController {
     }
 
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
-        let works = self.context.list_labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        let works = self.context.list_by_label(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
         Ok(works.iter().map(|work| WorkKey::from_object(work.view())).collect())
     }
 

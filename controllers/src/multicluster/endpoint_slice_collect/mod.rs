@@ -81,7 +81,7 @@ impl Controller for EndpointSliceCollectController {
         if !self.is_enabled() {
             return Ok(Vec::new());
         }
-        let works = self.context.list_labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
+        let works = self.context.list_by_label(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
         Ok(works.iter().filter_map(|work| Self::provided_service(work.view())).collect())
     }
 

@@ -76,7 +76,7 @@ impl Controller for ServiceExportController {
     }
 
     async fn keys(&self) -> Result<Vec<ExportedService>, Error> {
-        let works = self.context.list_labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        let works = self.context.list_by_label(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
         Ok(works.iter().flat_map(|work| referenced_services(work.view())).collect())
     }
 

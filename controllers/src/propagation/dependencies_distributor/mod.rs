@@ -306,7 +306,7 @@ impl DependenciesDistributor {
         let resource = &self.context.kinds.resource_binding;
         let label = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.namespace, &key.name));
         let cache = &self.context.cache;
-        let bindings = cache.list_labelled(&self.context.control_plane, &resource.gvr, &label, None).await?;
+        let bindings = cache.list_by_label(&self.context.control_plane, &resource.gvr, &label, None).await?;
         let detached = bindings.iter().map(CachedObject::view).filter(|binding| {
             unstructured::namespace(binding) == key.namespace && !keep.contains(unstructured::name(binding))
         });

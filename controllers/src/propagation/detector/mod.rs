@@ -95,7 +95,7 @@ impl ResourceDetector {
     pub fn update_template_resources(&self, served: &ApiResources) {
         let control_plane = &self.context.control_plane;
         let mut desired: HashSet<Gvr> = HashSet::new();
-        for resource in served.preferred() {
+        for resource in served.preferred_versions() {
             let is_usable = resource.is_listable() && resource.verbs.contains("delete");
             if is_usable && is_template_resource(&resource.gvr) {
                 desired.insert(resource.gvr.clone());

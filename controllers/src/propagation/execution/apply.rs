@@ -89,7 +89,7 @@ impl ExecutionController {
     }
 
     /// Applies one manifest in the member. Returns true if it was written. After a conflict, the object is read again
-    /// and the apply is retried.
+    /// and the apply is retried. After a write without a response, the next attempt reads the object from the member.
     async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
         let resource = self
             .context
@@ -100,8 +100,16 @@ impl ExecutionController {
         self.context.cache.wait_first_list(cluster, &resource.gvr).await;
         let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member_client(cluster)?;
-        let cached = self.get_member_object(cluster, target).await?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
+        let is_unconfirmed = self.unconfirmed.lock().contains_key(&key);
+        let cached = match is_unconfirmed {
+            true => {
+                let live = member.get(target).await?;
+                self.unconfirmed.lock().remove(&key);
+                live.map(CachedObject::from_response)
+            }
+            false => self.get_member_object(cluster, target).await?,
+        };
         let fingerprint = Fingerprint::from_manifest(manifest);
         // The applied state is only valid for the Work and manifest that it was recorded for.
         let applied_state =
@@ -150,6 +158,9 @@ impl ExecutionController {
                     return Err(Error::Other(message.clone()));
                 }
             };
+            if written.as_ref().is_err_and(Error::has_unknown_outcome) {
+                self.unconfirmed.lock().insert(key.clone(), work.clone());
+            }
             match (written, plan) {
                 (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
                     let difference = apply::difference(&sent, &live).map(Arc::new);

@@ -63,7 +63,7 @@ impl ExecutionController {
         for manifest in &typed.spec.workload.manifests {
             self.remove_applied_state(cluster, &key, &manifest.0).await;
         }
-        self.unserved.lock().remove(&key);
+        self.forget_work(&key);
         self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await?;
         Ok(Outcome::Done)
     }
@@ -108,7 +108,7 @@ impl ExecutionController {
     async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
         let (cache, pods) = (&self.context.cache, &self.context.kinds.pod);
         cache.collect(cluster, pods);
-        if !cache.wait_synced(cluster, &pods.gvr, STOP_RETRY_DELAY).await {
+        if !cache.wait_until_synced(cluster, &pods.gvr, STOP_RETRY_DELAY).await {
             return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
         }
         let found = cache.list(cluster, &pods.gvr, Some(unstructured::namespace(manifest))).await?;

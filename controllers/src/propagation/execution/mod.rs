@@ -11,6 +11,7 @@ mod operation_metrics;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::config::InterpreterOperation;
@@ -44,6 +45,10 @@ use crate::shared::works::member_of;
 use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, status};
 
+/// Time within which a member must respond to a request. Longer than the 34 seconds after which an API server itself
+/// aborts a write with slow webhooks (`requestTimeoutUpperBound` in k8s.io/apiserver/pkg/endpoints/handlers).
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(35);
+
 /// Applies Works in their member clusters and reflects the status of the objects.
 pub struct ExecutionController {
     context: Arc<Context>,
@@ -54,6 +59,9 @@ pub struct ExecutionController {
     deferred: DeferredWrites<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
+    /// Member objects whose last write may have been applied without a response, with the Work of the write. They are
+    /// read from the member before the next write, since the cache may not contain the write yet.
+    unconfirmed: Mutex<HashMap<RecordKey, WorkKey>>,
 }
 
 impl ExecutionController {
@@ -89,6 +97,7 @@ impl ExecutionController {
             if let Ok(cluster) = ClusterName::parse(unstructured::name(change.object())) {
                 self.applied_states.remove_cluster(&cluster).await;
                 self.unserved.lock().retain(|key| key.cluster() != Some(cluster.as_str()));
+                self.unconfirmed.lock().retain(|key, _| *key.cluster() != cluster);
             }
             return Ok(Requests::none());
         };
@@ -102,6 +111,12 @@ impl ExecutionController {
         }
         let waiting = self.unserved.lock();
         Ok(waiting.iter().filter(|key| key.cluster() == Some(unstructured::name(new))).cloned().collect())
+    }
+
+    /// Removes what is remembered about a Work that is deleted, except its applied states.
+    fn forget_work(&self, key: &WorkKey) {
+        self.unserved.lock().remove(key);
+        self.unconfirmed.lock().retain(|_, work| *work != *key);
     }
 
     /// Enqueues Works with applied objects of a kind whose interpretation changed.
@@ -131,6 +146,7 @@ impl Controller for ExecutionController {
             applied_states: AppliedStates::new(context.cache.clone()),
             deferred: DeferredWrites::default(),
             unserved: Mutex::default(),
+            unconfirmed: Mutex::default(),
             context,
         }
     }
@@ -156,6 +172,10 @@ impl Controller for ExecutionController {
         config.workers.works
     }
 
+    fn group(key: &WorkKey) -> Option<ClusterName> {
+        member_of(&key.namespace)
+    }
+
     fn durations(context: &Context) -> Option<Durations> {
         Some(context.metrics.sync_workload.clone())
     }
@@ -175,7 +195,7 @@ impl Controller for ExecutionController {
         let deferral = self.deferred.begin(&key);
         let Some(cluster) = member_of(&key.namespace) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get_full(&self.context.kinds.work, &key.namespace, &key.name).await? else {
-            self.unserved.lock().remove(&key);
+            self.forget_work(&key);
             return Ok(Outcome::Done);
         };
         let typed: Work = decode(&work)?;
@@ -303,9 +323,11 @@ impl ExecutionController {
         self.context.interpreter.is_interpreted(&object, &InterpreterOperation::InterpretHealth)
     }
 
-    /// Client of a member that rejects writes once the fence has ended.
+    /// Client of a member that rejects writes once the fence has ended. Requests time out, so that a member that does
+    /// not respond does not occupy workers forever.
     fn member_client(&self, cluster: &ClusterName) -> Result<DynamicClient, Error> {
-        Ok(DynamicClient::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
+        let (client, fence) = (self.context.fleet.client(cluster)?, self.context.config.fence.clone());
+        Ok(DynamicClient::with_fence(client, fence).with_response_timeout(RESPONSE_TIMEOUT))
     }
 
     /// The member object: from the cache if it is synced, otherwise from the member.

@@ -4,6 +4,10 @@
 //! Keys of higher priority are processed first; keys of the same priority are first in, first out. After an attempt
 //! without effect a key is requeued with a delay ([`Outcome::Requeue`]), or parked until a change that it may depend on
 //! ([`Outcome::Parked`], [`Queue::unpark`]).
+//!
+//! Keys can belong to groups, one for each member ([`Queue::with_groups`]). A group starts a key only while it occupies
+//! fewer workers than are idle: one slow member occupies at most half of the workers (rounded up), two occupy a third
+//! each, and so on. Members whose requests time out are limited together, like one member.
 
 mod metrics;
 mod state;
@@ -17,6 +21,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::spans::{SPAN_TARGET, record_error};
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -135,6 +140,13 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         Queue { durations: Some(durations), ..self }
     }
 
+    /// Limits the workers of each group of keys. Keys for which `group_of` returns `None` are not limited. Called
+    /// before the first key is added.
+    pub fn with_groups(self, group_of: fn(&K) -> Option<ClusterName>) -> Self {
+        self.state.lock().group_of = group_of;
+        self
+    }
+
     /// Calls `visit` with each key that is ready or being reconciled.
     pub fn for_each_due(&self, visit: impl FnMut(&K)) {
         self.state.lock().due().for_each(visit);
@@ -205,7 +217,15 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
 
     fn finish(&self, key: K, result: Result<Outcome, Error>) {
         let outcome = result.as_ref().map(|outcome| *outcome).map_err(|_| ());
-        let failures = self.state.lock().finish(key.clone(), outcome, Instant::now());
+        let failures = {
+            let mut state = self.state.lock();
+            match &result {
+                Ok(_) => state.record_response(&key, true),
+                Err(error) if error.is_timeout() => state.record_response(&key, false),
+                Err(_) => {}
+            }
+            state.finish(key.clone(), outcome, Instant::now())
+        };
         if let Err(error) = result {
             // Only the 1st, 2nd, 4th, 8th, … consecutive failure of a key is logged as a warning.
             if error.is_waiting() || error.is_conflict() || !failures.is_power_of_two() {

@@ -1,9 +1,11 @@
 //! Keys of a queue with their order and delays. The caller passes the current time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::retry::Backoff;
 use tokio::time::Instant;
 
@@ -48,6 +50,7 @@ struct DelayedKey {
 /// A key that is being reconciled.
 #[derive(Debug)]
 struct RunningKey {
+    group: Option<ClusterName>,
     priority: Priority,
     began: Instant,
     /// Priority and time of the first request to reconcile it again, if it was enqueued meanwhile.
@@ -56,14 +59,23 @@ struct RunningKey {
     unparks: u64,
 }
 
+/// Returns the group of a key: the member whose responses its reconcile waits for, if any.
+pub(super) type GroupOf<K> = fn(&K) -> Option<ClusterName>;
+
 /// State of a queue.
 #[derive(Debug)]
 pub(super) struct State<K> {
-    /// Ready keys in order, with the time at which they became ready.
-    ready: BTreeMap<QueueOrder, (K, Instant)>,
+    /// Ready keys of each group in order, with the time at which they became ready. No map is empty.
+    ready: HashMap<Option<ClusterName>, BTreeMap<QueueOrder, (K, Instant)>>,
     /// Order of each ready key.
     queued: HashMap<K, QueueOrder>,
     running: HashMap<K, RunningKey>,
+    /// Number of running keys of each group that has any.
+    running_by_group: HashMap<ClusterName, usize>,
+    /// Groups whose last request timed out. They share the workers of one group.
+    unresponsive: HashSet<ClusterName>,
+    /// Returns the group of a key.
+    pub(super) group_of: GroupOf<K>,
     /// Delayed keys by time. The sequence number distinguishes keys with the same time.
     by_time: BTreeMap<(Instant, u64), K>,
     delayed: HashMap<K, DelayedKey>,
@@ -84,9 +96,12 @@ pub(super) struct State<K> {
 impl<K: Hash + Eq + Clone> State<K> {
     pub(super) fn new() -> Self {
         State {
-            ready: BTreeMap::new(),
+            ready: HashMap::new(),
             queued: HashMap::new(),
             running: HashMap::new(),
+            running_by_group: HashMap::new(),
+            unresponsive: HashSet::new(),
+            group_of: |_| None,
             by_time: BTreeMap::new(),
             delayed: HashMap::new(),
             parked: HashMap::new(),
@@ -106,7 +121,7 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     /// True if no key is ready, being reconciled, delayed after a change, or in backoff after its first failures.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.running.is_empty() && !self.delayed.values().any(|delayed| delayed.is_requested)
+        self.queued.is_empty() && self.running.is_empty() && !self.delayed.values().any(|delayed| delayed.is_requested)
     }
 
     /// Keys that are ready or being reconciled.
@@ -142,7 +157,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         match self.queued.get(&key).copied() {
             Some(order) => {
                 if let Some(priority) = priority.filter(|priority| *priority != order.priority()) {
-                    let since = self.ready.remove(&order).map_or(since, |(_, since)| since);
+                    let since = self.take_ready((self.group_of)(&key), order).map_or(since, |(_, since)| since);
                     self.insert_ready(key, QueueOrder::new(priority, order.arrival), since);
                 }
                 false
@@ -157,7 +172,50 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     fn insert_ready(&mut self, key: K, order: QueueOrder, since: Instant) {
         self.queued.insert(key.clone(), order);
-        self.ready.insert(order, (key, since));
+        self.ready.entry((self.group_of)(&key)).or_default().insert(order, (key, since));
+    }
+
+    /// Removes a key from the ready keys of its group.
+    fn take_ready(&mut self, group: Option<ClusterName>, order: QueueOrder) -> Option<(K, Instant)> {
+        let Entry::Occupied(mut keys) = self.ready.entry(group) else { return None };
+        let taken = keys.get_mut().remove(&order);
+        if keys.get().is_empty() {
+            keys.remove();
+        }
+        taken
+    }
+
+    fn running_of(&self, group: &ClusterName) -> usize {
+        self.running_by_group.get(group).copied().unwrap_or_default()
+    }
+
+    /// Group and order of the first ready key that may start. A group may start a key if it occupies fewer workers than
+    /// are idle (the dynamic threshold by which switches share a buffer): a group alone occupies half of the workers,
+    /// and a responsive group without a running key never waits while a worker is idle. All unresponsive groups
+    /// together are limited like one. Keys without a group are not limited.
+    fn first_startable(&self) -> Option<(Option<ClusterName>, QueueOrder)> {
+        let idle = self.workers.saturating_sub(self.running.len());
+        let unresponsive: usize = self.unresponsive.iter().map(|group| self.running_of(group)).sum();
+        let may_start = |group: &ClusterName| match self.unresponsive.contains(group) {
+            true => unresponsive < idle,
+            false => self.running_of(group) < idle,
+        };
+        let startable = self.ready.iter().filter(|(group, _)| match group {
+            Some(group) => may_start(group),
+            None => true,
+        });
+        let first_keys = startable.filter_map(|(group, keys)| keys.first_key_value().map(|(order, _)| (group, *order)));
+        first_keys.min_by_key(|(_, order)| *order).map(|(group, order)| (group.clone(), order))
+    }
+
+    /// Records whether a member responded to the requests of a key's reconcile. A successful reconcile without requests
+    /// counts as a response: if the member is still unresponsive, the next timeout limits its group again.
+    pub(super) fn record_response(&mut self, key: &K, responded: bool) {
+        let Some(group) = (self.group_of)(key) else { return };
+        match responded {
+            true => self.unresponsive.remove(&group),
+            false => self.unresponsive.insert(group),
+        };
     }
 
     /// Enqueues a key at `at`. Of two delays, the earlier takes effect.
@@ -201,8 +259,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         backoff.delay(self.attempts.get(key).copied().unwrap_or_default())
     }
 
-    /// Starts the next ready key and returns it, or returns the time of the next delayed key. Delayed keys that are due
-    /// become ready first.
+    /// Starts the next ready key whose group has a worker left and returns it, or returns the time of the next delayed
+    /// key. Delayed keys that are due become ready first.
     pub(super) fn next(&mut self, now: Instant) -> Result<K, Option<Instant>> {
         while let Some(entry) = self.by_time.first_entry() {
             if entry.key().0 > now {
@@ -215,12 +273,19 @@ impl<K: Hash + Eq + Clone> State<K> {
             let known = self.queued.contains_key(&key) || self.running.contains_key(&key);
             self.add(key, priority.filter(|_| !known), now);
         }
-        let Some((order, (key, since))) = self.ready.pop_first() else {
+        let startable = self.first_startable();
+        let Some((group, order, (key, since))) = startable
+            .and_then(|(group, order)| self.take_ready(group.clone(), order).map(|taken| (group, order, taken)))
+        else {
             return Err(self.by_time.first_key_value().map(|((at, _), _)| *at));
         };
         self.queued.remove(&key);
+        if let Some(group) = &group {
+            *self.running_by_group.entry(group.clone()).or_default() += 1;
+        }
         self.counts.record_wait(now.saturating_duration_since(since));
-        let running = RunningKey { priority: order.priority(), began: now, requested: None, unparks: self.unparks };
+        let running =
+            RunningKey { group, priority: order.priority(), began: now, requested: None, unparks: self.unparks };
         self.running.insert(key.clone(), running);
         Ok(key)
     }
@@ -231,6 +296,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         let priority = running.as_ref().map(|running| running.priority);
         if let Some(running) = &running {
             self.counts.record_reconcile(outcome, now.saturating_duration_since(running.began));
+            self.release_worker(running.group.as_ref());
         }
         let attempts = match outcome {
             Ok(Outcome::Done | Outcome::RequeueAfter(_)) => {
@@ -268,10 +334,19 @@ impl<K: Hash + Eq + Clone> State<K> {
         attempts
     }
 
+    fn release_worker(&mut self, group: Option<&ClusterName>) {
+        let Some(group) = group else { return };
+        let left = self.running_of(group).saturating_sub(1);
+        match left {
+            0 => self.running_by_group.remove(group),
+            left => self.running_by_group.insert(group.clone(), left),
+        };
+    }
+
     pub(super) fn metrics(&self, now: Instant) -> QueueMetrics {
         let running = self.running.values().map(|running| now.saturating_duration_since(running.began));
         QueueMetrics {
-            depth: self.ready.len(),
+            depth: self.queued.len(),
             active: self.running.len(),
             workers: self.workers,
             unfinished: running.clone().sum(),
@@ -284,6 +359,6 @@ impl<K: Hash + Eq + Clone> State<K> {
     pub(super) fn pending(&self) -> Pending {
         let waits = |key: &&K| self.delayed.contains_key(*key) && !self.parked.contains_key(*key);
         let backoff = self.attempts.keys().filter(waits).count();
-        Pending { active: self.ready.len(), backoff, unschedulable: self.parked.len() }
+        Pending { active: self.queued.len(), backoff, unschedulable: self.parked.len() }
     }
 }

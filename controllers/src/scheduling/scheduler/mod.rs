@@ -436,7 +436,7 @@ impl Scheduler {
             observer: &NoopObserver,
         };
         let result = decide(&scheduling_context, &estimate);
-        (result, accurate.map(CombinedEstimator::unqueried).unwrap_or_default())
+        (result, accurate.map(CombinedEstimator::unqueried_clusters).unwrap_or_default())
     }
 
     pub(crate) async fn find_peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {

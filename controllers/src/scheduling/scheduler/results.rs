@@ -120,7 +120,7 @@ impl Scheduler {
     ) -> Result<(Arc<Value>, bool), Error> {
         let spec = &binding_state.typed.spec;
         let placement = serde_json::to_string(&spec.placement)
-            .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
+            .map_err(|source| Error::Decode { object: "placement".to_owned(), source })?;
         let applied = unstructured::annotation(binding_state.binding, annotation::APPLIED_PLACEMENT);
         if applied == Some(placement.as_str()) && spec.clusters == clusters {
             return Ok((Arc::clone(binding_state.binding), false));

@@ -124,7 +124,11 @@ impl WorkloadRebalancerController {
 fn triggered_at(binding: &Value) -> Result<Option<Time>, Error> {
     let at = unstructured::at(binding, &["spec", "rescheduleTriggeredAt"]).unwrap_or(&Value::Null);
     Option::<Time>::deserialize(at).map_err(|source| Error::Decode {
-        what: format!("rescheduleTriggeredAt of {}/{}", unstructured::namespace(binding), unstructured::name(binding)),
+        object: format!(
+            "rescheduleTriggeredAt of {}/{}",
+            unstructured::namespace(binding),
+            unstructured::name(binding)
+        ),
         source,
     })
 }

@@ -26,18 +26,18 @@ fn connected_state(progress: &ExportProgress) -> ConditionState {
             ConditionState::unmet(reason_of(*failure), reason)
         }
         _ if progress.is_connected => {
-            ConditionState::met("EngineAnswers", &format!("the engine is {}", progress.engine))
+            ConditionState::met("EngineAnswers", &format!("the backend is {}", progress.backend))
         }
         ExportState::Cleaned => {
-            ConditionState::unmet("NothingSelected", "no object is selected, so the engine is not used")
+            ConditionState::unmet("NothingSelected", "no object is selected, so the backend is not used")
         }
-        _ => ConditionState::unmet("Connecting", "the engine has not responded yet"),
+        _ => ConditionState::unmet("Connecting", "the backend has not responded yet"),
     }
 }
 
 fn synced_state(progress: &ExportProgress) -> ConditionState {
     match &progress.state {
-        ExportState::Connecting => ConditionState::unmet("Connecting", "the engine has not responded yet"),
+        ExportState::Connecting => ConditionState::unmet("Connecting", "the backend has not responded yet"),
         ExportState::Cleaned => ConditionState::unmet("NothingSelected", "no object is selected"),
         ExportState::Comparing { index } => {
             ConditionState::unmet("Comparing", &format!("comparing the documents of {index} with the cache"))
@@ -47,13 +47,13 @@ fn synced_state(progress: &ExportProgress) -> ConditionState {
     }
 }
 
-/// State of the condition `Synced` when all changes are written: an engine may have rejected documents.
+/// State of the condition `Synced` when all changes are written: a backend may have rejected documents.
 fn written_state(progress: &ExportProgress) -> ConditionState {
     let Some(letter) = progress.dead_letters.last() else {
-        return ConditionState::met("UpToDate", "the engine contains the selected objects");
+        return ConditionState::met("UpToDate", "the backend contains the selected objects");
     };
     let count = progress.dead_letters.len();
-    let message = format!("the engine rejected {count} documents, for example {}: {}", letter.id, letter.reason);
+    let message = format!("the backend rejected {count} documents, for example {}: {}", letter.id, letter.reason);
     ConditionState::unmet("DocumentsRefused", &message)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn reason_of(failure: ExportFailure) -> &'static str {
         ExportFailure::Credentials => "CredentialsRefused",
         ExportFailure::Certificate => "CertificateRefused",
         ExportFailure::Unsupported => "EngineUnsupported",
-        ExportFailure::DuplicateEngine => "EngineNamedTwice",
+        ExportFailure::DuplicateBackend => "EngineNamedTwice",
         ExportFailure::Refused => "WritesRefused",
         ExportFailure::Internal => "InternalError",
     }
@@ -85,7 +85,7 @@ mod tests {
         ExportStatus::Running(Box::new(ExportProgress {
             state,
             is_connected: connected,
-            engine: "OpenSearch 2.19.6".to_owned(),
+            backend: "OpenSearch 2.19.6".to_owned(),
             position: 10,
             latest: 10 + lag,
             dead_letters: std::iter::repeat_with(letter).take(dead).collect(),
@@ -106,22 +106,22 @@ mod tests {
 
     #[rstest]
     #[case::new(exporting(ExportState::Connecting, false, 0, 0),
-        ["Connected=False Connecting: the engine has not responded yet", "Synced=False Connecting: the engine has not responded yet"])]
+        ["Connected=False Connecting: the backend has not responded yet", "Synced=False Connecting: the backend has not responded yet"])]
     #[case::comparing(exporting(ExportState::Comparing { index: "kubernetes-pod".to_owned() }, true, 0, 0),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
+        ["Connected=True EngineAnswers: the backend is OpenSearch 2.19.6",
          "Synced=False Comparing: comparing the documents of kubernetes-pod with the cache"])]
     #[case::synced(exporting(ExportState::Following, true, 1_000, 0),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=True UpToDate: the engine contains the selected objects"])]
+        ["Connected=True EngineAnswers: the backend is OpenSearch 2.19.6", "Synced=True UpToDate: the backend contains the selected objects"])]
     #[case::lagging(exporting(ExportState::Following, true, 54_321, 0),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
+        ["Connected=True EngineAnswers: the backend is OpenSearch 2.19.6",
          "Synced=False Lagging: more than 10000 changes are not written yet"])]
     #[case::documents_rejected(exporting(ExportState::Following, true, 0, 2),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
-         "Synced=False DocumentsRefused: the engine rejected 2 documents, for example u: 400 parsing"])]
+        ["Connected=True EngineAnswers: the backend is OpenSearch 2.19.6",
+         "Synced=False DocumentsRefused: the backend rejected 2 documents, for example u: 400 parsing"])]
     #[case::unreachable(exporting(waiting(ExportFailure::Unreachable), false, 0, 0),
         ["Connected=False EngineUnreachable: why", "Synced=False EngineUnreachable: why"])]
     #[case::writes_rejected(exporting(waiting(ExportFailure::Refused), true, 0, 0),
-        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
+        ["Connected=True EngineAnswers: the backend is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
     #[case::no_secret(ExportStatus::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
         ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
     fn conditions_have_reasons(#[case] export_status: ExportStatus, #[case] expected: [&str; 2]) {

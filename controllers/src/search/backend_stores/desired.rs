@@ -1,4 +1,4 @@
-//! Computes which objects are exported to which engine, from the registries and their resources.
+//! Computes which objects are exported to which backend, from the registries and their resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

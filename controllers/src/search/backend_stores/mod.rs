@@ -1,8 +1,8 @@
 //! Backend stores of ResourceRegistries: runs an export for each search engine that registries refer to, reports its
-//! state in their conditions, and removes the documents from engines that no registry refers to.
+//! state in their conditions, and removes the documents from backends that no registry refers to.
 //!
 //! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
-//! after a registry is deleted its engine is cleaned up from these records, for up to [`CLEANUP_TIMEOUT`].
+//! after a registry is deleted its backend is cleaned up from these records, for up to [`CLEANUP_TIMEOUT`].
 
 mod conditions;
 pub(super) mod credentials;
@@ -43,14 +43,14 @@ use crowsnest_admission::backend_store::Destination;
 const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between reads of the Secrets.
 const SECRET_READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Time after which the cleanup of an engine is given up.
+/// Time after which the cleanup of a backend is given up.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Inputs of the exports.
 pub struct BackendStores {
-    pub index: GlobalCache,
+    pub cache: GlobalCache,
     pub registrations: watch::Receiver<Option<Arc<Registrations>>>,
-    /// Allows engines with addresses of this host.
+    /// Allows backends with addresses of this host.
     pub allow_local_addresses: bool,
     pub metrics: BackendStoreMetrics,
 }
@@ -63,7 +63,7 @@ pub struct BackendStoreMetrics(Arc<Mutex<MetricValues>>);
 struct MetricValues {
     /// Progress of exports by registry.
     progress: BTreeMap<String, ExportProgress>,
-    /// Number of engines to clean up.
+    /// Number of backends to clean up.
     cleanups: usize,
 }
 
@@ -81,9 +81,9 @@ struct ActiveExports<'b> {
     stores: &'b BackendStores,
     objects: DynamicClient,
     registry: Resource,
-    /// Exports by name of the engine.
+    /// Exports by name of the backend.
     running: BTreeMap<String, RunningExport>,
-    /// Reasons why engines have no client, by name of the engine.
+    /// Reasons why backends have no client, by name of the backend.
     setup_errors: BTreeMap<String, ClientSetupError>,
     /// Registries whose conditions could not be written. They are written again when Secrets are read again.
     failed_registries: BTreeSet<String>,
@@ -133,7 +133,7 @@ impl<'b> ActiveExports<'b> {
     fn new(stores: &'b BackendStores) -> Self {
         Self {
             stores,
-            objects: DynamicClient::new(stores.index.fleet().control_plane()),
+            objects: DynamicClient::new(stores.cache.fleet().control_plane()),
             registry: Resource::of::<ResourceRegistry>(),
             running: BTreeMap::new(),
             setup_errors: BTreeMap::new(),
@@ -166,25 +166,25 @@ impl<'b> ActiveExports<'b> {
         if is_secret_read_due { self.clean_up(exports).await } else { Ok(()) }
     }
 
-    /// Stops exports to engines that no registry refers to, and records when they ended. Resumes those that a registry
-    /// refers to again. Returns the names of all recorded engines.
+    /// Stops exports to backends that no registry refers to, and records when they ended. Resumes those that a registry
+    /// refers to again. Returns the names of all recorded backends.
     async fn update_abandoned(
         &mut self,
         exports: &BTreeMap<String, (Destination, DesiredExport)>,
     ) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
-        let known_exports = self.stores.index.export_checkpoints().await?;
+        let known_exports = self.stores.cache.export_checkpoints().await?;
         let names = known_exports.keys().cloned().collect();
         for (name, known) in known_exports {
             let (is_referenced, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
             if is_referenced != is_abandoned {
                 continue;
             }
-            // The cleanup of an engine must stop before its export starts, and vice versa.
+            // The cleanup of a backend must stop before its export starts, and vice versa.
             self.stop(&name).await;
             let since = (!is_referenced).then_some(now);
-            if let Err(error) = self.stores.index.abandon_export(&name, since).await {
-                tracing::warn!(error = error.chain(), "cannot record that the export to an engine has ended");
+            if let Err(error) = self.stores.cache.abandon_export(&name, since).await {
+                tracing::warn!(error = error.chain(), "cannot record that the export to a backend has ended");
             }
         }
         let unreferenced = |name: &&String| !exports.contains_key(*name);
@@ -227,7 +227,7 @@ impl<'b> ActiveExports<'b> {
                     selection: receiver,
                     options: ExportOptions::default(),
                 };
-                let running = RunningExport::start(self.stores.index.exporter(export), sender, credentials);
+                let running = RunningExport::start(self.stores.cache.exporter(export), sender, credentials);
                 self.running.insert(name.to_owned(), running);
             }
             Err(error) => {
@@ -241,8 +241,8 @@ impl<'b> ActiveExports<'b> {
         }
     }
 
-    /// Cleans up engines that no registry refers to, once all others have connected, since one of them may be the
-    /// same engine.
+    /// Cleans up backends that no registry refers to, once all others have connected, since one of them may be the
+    /// same backend.
     async fn clean_up(&mut self, exports: &BTreeMap<String, (Destination, DesiredExport)>) -> Result<(), Error> {
         let has_settled = |name: &String| {
             let progress = self.running.get(name).map(|running| running.exporter.progress());
@@ -252,7 +252,7 @@ impl<'b> ActiveExports<'b> {
             })
         };
         let all_settled = exports.keys().all(has_settled);
-        let known_exports = self.stores.index.export_checkpoints().await?;
+        let known_exports = self.stores.cache.export_checkpoints().await?;
         let abandoned = known_exports.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
         self.stores.metrics.0.lock().cleanups = abandoned.len();
@@ -265,10 +265,10 @@ impl<'b> ActiveExports<'b> {
                     "giving up the cleanup of a search engine: documents may remain in it"
                 );
                 self.stop(&name).await;
-                self.stores.index.forget_export(&name).await?;
+                self.stores.cache.forget_export(&name).await?;
                 continue;
             };
-            // A registry that cannot be exported yet may refer to the same engine with other Secrets.
+            // A registry that cannot be exported yet may refer to the same backend with other Secrets.
             let is_shared = exports.values().any(|(live, _)| live.shares_address(&destination));
             if all_settled && !is_shared && !self.running.contains_key(&name) {
                 self.start_or_update(&name, &destination, &Selection::default()).await;
@@ -380,20 +380,20 @@ impl BackendStoreMetrics {
         *self.0.lock() = MetricValues::default();
     }
 
-    /// All metrics. Registries that share an engine have equal values.
+    /// All metrics. Registries that share a backend have equal values.
     pub fn series(&self) -> Vec<Series> {
         let values = self.0.lock();
         type Value = fn(&ExportProgress) -> u64;
         let metrics: [(&'static str, &'static str, bool, Value); 6] = [
             (
                 "crowsnest_backend_store_connected",
-                "Whether the engine of a ResourceRegistry is reachable (1) or not (0).",
+                "Whether the backend of a ResourceRegistry is reachable (1) or not (0).",
                 false,
                 |p| u64::from(p.is_connected),
             ),
             (
                 "crowsnest_backend_store_lag_changes",
-                "Number of changes that are not yet written to the engine.",
+                "Number of changes that are not yet written to the backend.",
                 false,
                 ExportProgress::lag,
             ),
@@ -401,7 +401,7 @@ impl BackendStoreMetrics {
             ("crowsnest_backend_store_deleted_total", "Documents deleted.", true, |p| p.deleted),
             (
                 "crowsnest_backend_store_refused_total",
-                "Number of times that the engine rejected a document.",
+                "Number of times that the backend rejected a document.",
                 true,
                 |p| p.refused,
             ),
@@ -419,7 +419,7 @@ impl BackendStoreMetrics {
             all.extend(values.progress.iter().map(of_registry));
         }
         if values.cleanups > 0 {
-            let help = "Engines that no ResourceRegistry refers to, from which documents must still be deleted.";
+            let help = "Backends that no ResourceRegistry refers to, from which documents must still be deleted.";
             let (name, labels) = ("crowsnest_backend_store_cleanups", Vec::new());
             all.push(Series { name, help, is_counter: false, labels, value: values.cleanups as u64 });
         }
@@ -427,13 +427,13 @@ impl BackendStoreMetrics {
     }
 }
 
-/// Returns true if the cleanup of an engine whose export ended at `abandoned_at` (Unix milliseconds) is given up.
+/// Returns true if the cleanup of a backend whose export ended at `abandoned_at` (Unix milliseconds) is given up.
 fn is_cleanup_expired(abandoned_at: Option<i64>, now: i64) -> bool {
     let since = now.saturating_sub(abandoned_at.unwrap_or(now));
     u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEANUP_TIMEOUT)
 }
 
-/// Name of an engine in the database.
+/// Name of a backend in the database.
 fn engine_name(destination: &Destination) -> String {
     digest_name(&destination_json(destination))
 }

@@ -68,9 +68,9 @@ pub(super) enum SinkSetupError {
     InvalidAccountName(String),
     #[error("ServiceAccount {0} does not exist; create it, and bind roles to it in the clusters")]
     AccountNotFound(NamespacedName),
-    #[error("cannot read {what}: {source}")]
+    #[error("cannot read {object}: {source}")]
     Read {
-        what: &'static str,
+        object: &'static str,
         #[source]
         source: Box<Error>,
     },
@@ -184,7 +184,7 @@ impl SinkResolver {
     async fn check_account(&self, name: &NamespacedName, spec: &GraphSinkSpec) -> Result<(), SinkSetupError> {
         let accounts = Resource::builtin("", "v1", "serviceaccounts", "ServiceAccount", true);
         let account = self.objects.get(Target::new(&accounts, &name.namespace, &spec.service_account_name)).await;
-        let unreadable = |source| SinkSetupError::Read { what: "the ServiceAccount", source: Box::new(source) };
+        let unreadable = |source| SinkSetupError::Read { object: "the ServiceAccount", source: Box::new(source) };
         match account.map_err(unreadable)? {
             Some(_) => Ok(()),
             None => Err(SinkSetupError::AccountNotFound(NamespacedName::new(
@@ -199,7 +199,7 @@ impl SinkResolver {
     async fn read_control_plane_uid(&self) -> Result<String, SinkSetupError> {
         let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
         let namespace = self.objects.get(Target::new(&namespaces, "", "kube-system")).await;
-        let unreadable = |source| SinkSetupError::Read { what: "namespace kube-system", source: Box::new(source) };
+        let unreadable = |source| SinkSetupError::Read { object: "namespace kube-system", source: Box::new(source) };
         let namespace = namespace.map_err(unreadable)?;
         let uid = namespace.as_ref().and_then(|namespace| namespace["metadata"]["uid"].as_str());
         uid.filter(|uid| !uid.is_empty()).map(str::to_owned).ok_or(SinkSetupError::NoControlPlaneUid)

@@ -44,7 +44,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Graph sink controller.
 pub struct GraphSinks {
-    pub index: GlobalCache,
+    pub cache: GlobalCache,
     /// Allows databases with addresses of this host.
     pub allow_local_addresses: bool,
     /// Receives the progress of the running sinks.
@@ -99,7 +99,7 @@ impl GraphSinks {
 impl ActiveWork for ActiveSinks<'_> {
     /// Runs until the watch of GraphSinks ends.
     async fn run(&mut self) {
-        let api: Api<GraphSink> = Api::all(self.sinks.index.fleet().control_plane());
+        let api: Api<GraphSink> = Api::all(self.sinks.cache.fleet().control_plane());
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
         let mut tick = tokio::time::interval(UPDATE_INTERVAL);
         loop {
@@ -137,11 +137,11 @@ impl ActiveWork for ActiveSinks<'_> {
 
 impl<'s> ActiveSinks<'s> {
     fn new(sinks: &'s GraphSinks) -> Self {
-        let objects = DynamicClient::new(sinks.index.fleet().control_plane());
+        let objects = DynamicClient::new(sinks.cache.fleet().control_plane());
         let resolver = SinkResolver {
             objects: objects.clone(),
             allow_local_addresses: sinks.allow_local_addresses,
-            rules: Arc::from(sinks.index.options().references.as_slice()),
+            rules: Arc::from(sinks.cache.options().references.as_slice()),
         };
         Self {
             sinks,
@@ -225,7 +225,7 @@ impl<'s> ActiveSinks<'s> {
                     Some(running) if running.desired == desired => running.revision = revision,
                     _ => {
                         self.stop(&name).await;
-                        self.running.insert(name, RunningSink::start(&self.sinks.index, desired, revision));
+                        self.running.insert(name, RunningSink::start(&self.sinks.cache, desired, revision));
                     }
                 }
             }
@@ -278,16 +278,16 @@ impl<'s> ActiveSinks<'s> {
 }
 
 impl RunningSink {
-    fn start(index: &GlobalCache, desired: DesiredSink, revision: SpecRevision) -> Self {
+    fn start(cache: &GlobalCache, desired: DesiredSink, revision: SpecRevision) -> Self {
         let source = SinkSource {
-            changes: index.change_source(),
-            states: index.collection_states(),
+            changes: cache.change_source(),
+            states: cache.collection_states(),
             // Cluster aliases are derived from the identity, so readers of a graph must not learn it.
-            store_name: digest_name(index.store_identity()),
-            now_ms: index.options().clock,
-            rules: index.options().references.clone(),
+            store_name: digest_name(cache.store_identity()),
+            now_ms: cache.options().clock,
+            rules: cache.options().references.clone(),
         };
-        let visibility = CacheVisibility::new(index.clone(), desired.caller.clone(), desired.query.clone());
+        let visibility = CacheVisibility::new(cache.clone(), desired.caller.clone(), desired.query.clone());
         let sink = Arc::new(Sink::new(desired.config.clone(), source, Arc::new(visibility)));
         let tasks = Tasks::default();
         let (running, stop) = (Arc::clone(&sink), tasks.stop_token().clone());

@@ -55,12 +55,12 @@ pub struct Publishers {
 }
 
 /// Watches registries, members and served resources until `stop`.
-pub async fn run(fleet: Fleet, index: GlobalCache, publishers: Publishers, stop: CancellationToken) {
+pub async fn run(fleet: Fleet, cache: GlobalCache, publishers: Publishers, stop: CancellationToken) {
     let Publishers { progress, registrations } = publishers;
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());
     let mut members = fleet.changes();
-    let mut served = index.served_version();
+    let mut served = cache.served_version();
     let mut known = RegistryCache::default();
     let mut held = HeldInterests::new();
     loop {
@@ -77,16 +77,16 @@ pub async fn run(fleet: Fleet, index: GlobalCache, publishers: Publishers, stop:
             change = members.next() => if change.is_none() { return },
             changed = served.changed() => if changed.is_err() { return },
         }
-        let control_plane = index.served_resources(&ClusterName::control_plane());
+        let control_plane = cache.served_resources(&ClusterName::control_plane());
         if known.listed {
             let members = fleet.members();
             let members: Vec<(_, Option<Arc<ApiResources>>)> =
-                members.iter().map(|member| (member.cluster(), index.served_resources(member.name()))).collect();
+                members.iter().map(|member| (member.cluster(), cache.served_resources(member.name()))).collect();
             let members: Vec<Member<'_>> =
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
             let resources = select_resources(&known.registries, &members, control_plane.as_deref());
             let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
-            held = replace_interests(held, interests.collect(), index.interests());
+            held = replace_interests(held, interests.collect(), cache.interests());
             if control_plane.is_some() {
                 let unresolved = find_unresolved_kinds(&known.registries, &members, control_plane.as_deref());
                 let registries = known.registries.clone();

@@ -51,8 +51,8 @@ pub enum ScriptError {
     Components(&'static str),
     #[error("{0}")]
     Dependencies(String),
-    #[error("expect the returned {what} type is {expected} but got {found}")]
-    Type { what: &'static str, expected: &'static str, found: &'static str },
+    #[error("expect the returned {result} type is {expected} but got {found}")]
+    Type { result: &'static str, expected: &'static str, found: &'static str },
     #[error("{function} returned an invalid result: {source}")]
     Decode {
         function: &'static str,
@@ -142,13 +142,13 @@ fn type_of(value: &Value) -> &'static str {
 
 fn expect_table(
     call_arguments: &CallArguments<'_>,
-    what: &'static str,
+    result: &'static str,
     value: &Value,
     references: &[&Json],
 ) -> Result<Json, ScriptError> {
     match value {
         Value::Table(_) => call_arguments.to_json(value, references),
-        other => Err(ScriptError::Type { what, expected: "table", found: type_of(other) }),
+        other => Err(ScriptError::Type { result, expected: "table", found: type_of(other) }),
     }
 }
 
@@ -173,7 +173,7 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
             Value::Integer(count) => i32::try_from(count).unwrap_or(i32::MAX),
             Value::Number(count) => count as i32,
             other => {
-                return Err(ScriptError::Type { what: "replica", expected: "number", found: type_of(&other) });
+                return Err(ScriptError::Type { result: "replica", expected: "number", found: type_of(&other) });
             }
         };
         let requirements = match requirements {
@@ -228,7 +228,7 @@ pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
 pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
     run(script, "InterpretHealth", &[object], |_, healthy, _| match healthy {
         Value::Boolean(healthy) => Ok(healthy),
-        other => Err(ScriptError::Type { what: "health", expected: "bool", found: type_of(&other) }),
+        other => Err(ScriptError::Type { result: "health", expected: "bool", found: type_of(&other) }),
     })
 }
 

@@ -26,7 +26,7 @@ fn scripts_compile_or_report_an_error() {
 #[case::a_string("local a \"b c\"", "<string> line:1(column:13) near 'b c':   syntax error")]
 #[case::no_end("function Retain(desired)", "<string> at EOF:   syntax error")]
 #[case::no_expression("x = ", "<string> at EOF:   syntax error")]
-#[case::no_grammar("goto nowhere", "<string>:1: undefined label 'nowhere'")]
+#[case::no_grammar("goto missing", "<string>:1: undefined label 'missing'")]
 fn syntax_errors_have_a_position(#[case] script: &str, #[case] expected: &str) {
     assert_eq!(compile(script).expect_err("invalid").to_string(), expected);
 }

@@ -209,7 +209,7 @@ async fn webhook_is_resolved_by_service_and_verified_by_name() {
 
     let headless = json!({"type": "ClusterIP", "clusterIP": "None"});
     let webhooks = server.webhooks(Arc::new(FixedService(headless)), client_config);
-    let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("nowhere").to_string();
+    let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("a headless Service").to_string();
     let url = format!("https://{host}/interpret?timeout=5s");
     assert_eq!(
         error,

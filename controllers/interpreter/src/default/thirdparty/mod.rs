@@ -45,9 +45,9 @@ pub enum RuleError {
         #[source]
         source: QuantityError,
     },
-    #[error("{what}: {source}")]
+    #[error("{field}: {source}")]
     Decode {
-        what: &'static str,
+        field: &'static str,
         #[source]
         source: serde_json::Error,
     },

@@ -74,7 +74,7 @@ pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<Nod
         return Ok(None);
     }
     let claim = serde_json::from_value(remove_blanks(Value::Object(claim)));
-    claim.map(Some).map_err(|source| RuleError::Decode { what: "node claim", source })
+    claim.map(Some).map_err(|source| RuleError::Decode { field: "node claim", source })
 }
 
 /// Dependencies of the pod template in `spec.template`.
