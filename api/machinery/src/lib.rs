@@ -9,6 +9,7 @@ pub mod content_negotiation;
 pub mod differences;
 pub mod duration;
 pub mod field;
+pub mod http_headers;
 pub mod json_patch;
 pub mod jsonpath;
 pub mod list_options;

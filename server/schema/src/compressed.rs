@@ -54,9 +54,14 @@ impl CompressedJson {
         self.gzip.len()
     }
 
+    /// The text of the document.
+    pub fn decompress(&self) -> Vec<u8> {
+        decompress(&self.gzip)
+    }
+
     /// Decompresses and parses the document.
     pub fn decode(&self) -> Value {
-        serde_json::from_slice(&decompress(&self.gzip)).expect("the text is that of a JSON value")
+        serde_json::from_slice(&self.decompress()).expect("the text is that of a JSON value")
     }
 }
 
@@ -79,7 +84,7 @@ mod tests {
             .collect::<serde_json::Map<_, _>>()});
         let text = document.to_string();
         let compressed = CompressedJson::from_text(&text);
-        assert_eq!(compressed.decode(), document);
+        assert_eq!((compressed.decode(), compressed.decompress()), (document, text.clone().into_bytes()));
         assert_eq!(compressed.hash(), &content_hash(&text));
         assert!(compressed.size() * 10 < text.len(), "{} of {} bytes", compressed.size(), text.len());
     }

@@ -4,11 +4,11 @@
 //! validation, and for the annotations of the old autoscaling API.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::compressed::decompress;
 use super::ordered_json::Json;
 use super::print::{definition_to_json, encode_compact, encode_pretty};
 
@@ -19,9 +19,7 @@ static COMPRESSED: &[u8] = include_bytes!("../schemas/internal.json.gz");
 type Field = (String, String, String);
 
 static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
-    let mut text = Vec::new();
-    flate2::read::GzDecoder::new(COMPRESSED).read_to_end(&mut text).expect("internal.json.gz is a gzip file");
-    serde_json::from_slice(&text).expect("internal.json.gz has the format of internal.py")
+    serde_json::from_slice(&decompress(COMPRESSED)).expect("internal.json.gz has the format of internal.py")
 });
 
 /// Formats a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).

@@ -3,6 +3,7 @@
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
+use crowsnest_apimachinery::http_headers::{accepts_coding, has_current_etag};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::StatusResponse;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -32,8 +33,8 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let Ok(tag) = HeaderValue::try_from(weak_etag(&file)) else {
         return ApiError::internal("invalid ETag").into_response();
     };
-    let is_unchanged = is_known(&headers, tag.as_bytes());
-    let brotli_copy = if !is_unchanged && accepts_brotli(&headers) {
+    let is_unchanged = has_current_etag(&headers, tag.as_bytes());
+    let brotli_copy = if !is_unchanged && accepts_coding(&headers, "br") {
         Files::get(&format!("{file_path}{BROTLI_SUFFIX}"))
     } else {
         None
@@ -66,20 +67,6 @@ async fn page(uri: Uri, headers: HeaderMap) -> Response {
     response
 }
 
-/// True if the client accepts Brotli (RFC 9110, section 12.5.3). A weight of 0 means that a coding is not acceptable.
-fn accepts_brotli(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let is_brotli = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("br"));
-        let is_refused = |parameter: &str| {
-            let weight = parameter.strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
-            weight.is_some_and(|weight| weight <= 0.0)
-        };
-        is_brotli && !parts.any(is_refused)
-    })
-}
-
 /// A weak ETag, which is the same for all encodings.
 fn weak_etag(file: &EmbeddedFile) -> String {
     let hash = file.metadata.sha256_hash();
@@ -87,24 +74,11 @@ fn weak_etag(file: &EmbeddedFile) -> String {
     format!("W/\"{hex}\"")
 }
 
-/// True if the browser has the file with this ETag.
-fn is_known(headers: &HeaderMap, tag: &[u8]) -> bool {
-    let values = headers.get_all(header::IF_NONE_MATCH).iter();
-    let mut tags = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    tags.any(|known| known == b"*" || opaque_tag(known) == opaque_tag(tag))
-}
-
-/// The ETag without the weakness prefix.
-fn opaque_tag(tag: &[u8]) -> &[u8] {
-    tag.strip_prefix(b"W/").unwrap_or(tag)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use http::Request;
     use http_body_util::BodyExt;
-    use rstest::rstest;
     use tower::ServiceExt;
 
     async fn send_get(path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
@@ -162,17 +136,5 @@ mod tests {
         for missing in ["/assets/none.js", "/index.html.br"] {
             assert_eq!(send_get(missing, &[]).await.status(), StatusCode::NOT_FOUND, "{missing}");
         }
-    }
-
-    #[rstest]
-    #[case::browser("gzip, deflate, br, zstd", true)]
-    #[case::weighted("gzip;q=0.5, BR; q=0.8", true)]
-    #[case::refused("gzip, br;q=0", false)]
-    #[case::refused_with_digits("br;q=0.000", false)]
-    #[case::other("gzip", false)]
-    #[case::none("", false)]
-    fn brotli_is_sent_to_clients_that_accept_it(#[case] accepted: &str, #[case] expected: bool) {
-        let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, accepted.parse().unwrap())]);
-        assert_eq!(accepts_brotli(&headers), expected);
     }
 }

@@ -22,10 +22,13 @@ const KEY: &str = "a-key-of-more-than-thirty-two-characters";
 const HOST: &str = "127.0.0.1:7080";
 
 /// Requests that a control plane received.
-type Received = Arc<Mutex<Vec<(Method, String, HeaderMap)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(Method, String, HeaderMap)>>>;
 
 /// A control plane that accepts one token and otherwise sends hostile responses.
-async fn control_plane(State(received): State<Received>, request: axum::extract::Request) -> axum::response::Response {
+async fn control_plane(
+    State(received): State<ReceivedRequests>,
+    request: axum::extract::Request,
+) -> axum::response::Response {
     let (parts, _) = request.into_parts();
     let known = parts.headers.get(header::AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
     received.lock().push((parts.method, parts.uri.to_string(), parts.headers));
@@ -63,13 +66,13 @@ async fn control_plane(State(received): State<Received>, request: axum::extract:
 
 struct TestUi {
     router: Router,
-    received: Received,
+    received: ReceivedRequests,
     tokens: Tokens,
 }
 
 impl TestUi {
     async fn start() -> Self {
-        let received = Received::default();
+        let received = ReceivedRequests::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = Router::new().fallback(control_plane).with_state(Arc::clone(&received));

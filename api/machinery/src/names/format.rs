@@ -20,17 +20,17 @@ const LABEL_VALUE_ERROR: &str = "a valid label must be an empty string or consis
 const CONDITION_REASON_FORMAT: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
 const CONDITION_REASON_ERROR: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
 
-static DNS1123_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1123_LABEL_FORMAT));
+static DNS1123_LABEL: LazyLock<Regex> = LazyLock::new(|| compile_anchored(DNS1123_LABEL_FORMAT));
 static DNS1123_SUBDOMAIN_FORMAT: LazyLock<String> =
     LazyLock::new(|| format!("{DNS1123_LABEL_FORMAT}(\\.{DNS1123_LABEL_FORMAT})*"));
-static DNS1123_SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| anchored(&DNS1123_SUBDOMAIN_FORMAT));
-static DNS1035_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1035_LABEL_FORMAT));
-static QUALIFIED_NAME: LazyLock<Regex> = LazyLock::new(|| anchored(QUALIFIED_NAME_FORMAT));
-static CONDITION_REASON: LazyLock<Regex> = LazyLock::new(|| anchored(CONDITION_REASON_FORMAT));
-static LABEL_VALUE: LazyLock<Regex> = LazyLock::new(|| anchored(LABEL_VALUE_FORMAT));
+static DNS1123_SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| compile_anchored(&DNS1123_SUBDOMAIN_FORMAT));
+static DNS1035_LABEL: LazyLock<Regex> = LazyLock::new(|| compile_anchored(DNS1035_LABEL_FORMAT));
+static QUALIFIED_NAME: LazyLock<Regex> = LazyLock::new(|| compile_anchored(QUALIFIED_NAME_FORMAT));
+static CONDITION_REASON: LazyLock<Regex> = LazyLock::new(|| compile_anchored(CONDITION_REASON_FORMAT));
+static LABEL_VALUE: LazyLock<Regex> = LazyLock::new(|| compile_anchored(LABEL_VALUE_FORMAT));
 
 #[expect(clippy::expect_used, reason = "the patterns are constants above, each exercised by the tests below")]
-fn anchored(pattern: &str) -> Regex {
+fn compile_anchored(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern compiles")
 }
 

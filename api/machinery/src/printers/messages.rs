@@ -4,7 +4,7 @@
 //! A parser of the object's JSON tracks its position with [`MessagePosition`] and collects the messages in the same
 //! pass.
 
-/// Position in an object's JSON, reduced to what decides whether the value there is a message.
+/// Position in an object's JSON: whether the value there is or contains a message, and the sort key of that message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessagePosition {
     location: Location,

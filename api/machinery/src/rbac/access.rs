@@ -33,7 +33,7 @@ pub struct VisibleRbac<'r> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'r> {
     pub subject: Subject,
-    /// Namespace of the binding, in which the right holds; empty for a ClusterRoleBinding, whose rights hold everywhere.
+    /// Namespace of the binding, in which the right applies; empty for a ClusterRoleBinding, whose rights apply in all namespaces.
     pub namespace: &'r str,
     pub binding: &'r str,
     pub role: &'r RoleRef,
@@ -155,8 +155,8 @@ impl<'r> VisibleRbac<'r> {
         sources
     }
 
-    /// Names of objects to which the rules of visible roles restrict one of the verbs on a resource: rules that can hold in the
-    /// namespace, or in the cluster if it is empty.
+    /// The `resourceNames` of rules with one of the verbs on a resource, in visible ClusterRoles and in visible Roles of the
+    /// namespace (empty: ClusterRoles only).
     pub(super) fn names_in_rules(
         &self,
         namespace: &str,
@@ -240,7 +240,7 @@ impl<'r> VisibleRbac<'r> {
     }
 }
 
-/// Kind of the roles of a namespace; empty: those of the cluster.
+/// Role, or ClusterRole if the namespace is empty.
 fn kind_of_role(namespace: &str) -> ObjectKind {
     if namespace.is_empty() { ObjectKind::ClusterRole } else { ObjectKind::Role }
 }

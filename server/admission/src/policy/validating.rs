@@ -161,18 +161,16 @@ impl Decision {
     /// Writes the audit annotations of a policy to the audit log.
     fn record_annotations(&mut self, policy: &str, a: &Attributes<'_>) {
         for (key, values) in std::mem::take(&mut self.annotations) {
-            if let Some(record) = &a.ctx.record {
-                record.annotate(&format!("{policy}/{key}"), &values.join(", "));
-            }
+            a.annotate(&format!("{policy}/{key}"), &values.join(", "));
         }
     }
 
     /// Writes failures of bindings with the action `Audit` to the audit log.
     fn record_failures(&mut self, a: &Attributes<'_>) {
         self.failures.truncate(MAX_AUDITED_FAILURES);
-        if let Some(record) = a.ctx.record.as_ref().filter(|_| !self.failures.is_empty()) {
+        if !self.failures.is_empty() {
             let failures = Value::Array(std::mem::take(&mut self.failures));
-            record.annotate("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
+            a.annotate("validation.policy.admission.k8s.io/validation_failure", &failures.to_string());
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Configurations are parsed again when they change. Validating webhooks are called concurrently, mutating ones
 //! sequentially. Error messages are those of kube-apiserver.
 
+mod annotations;
 pub mod client;
 pub mod config;
 pub mod matching;
@@ -79,6 +80,8 @@ struct Invocation<'a> {
     gvr: Gvr,
     /// The new and the old object in that version, if it is not the version of the request.
     converted: Option<Arc<[Option<Value>; 2]>>,
+    /// Index of the webhook in audit annotations: among all mutating webhooks, or among the validating ones that match.
+    index: usize,
 }
 
 impl Invocation<'_> {
@@ -117,6 +120,8 @@ struct MatchContext<'c> {
     equivalents: &'c [Gvr],
     /// Webhooks that match so far and receive the same objects: each version is converted once.
     matched: &'c [Invocation<'c>],
+    /// Index of the webhook in audit annotations.
+    index: usize,
 }
 
 impl Webhooks {
@@ -164,7 +169,7 @@ impl Webhooks {
         object: Option<&Value>,
         context: MatchContext<'_>,
     ) -> ApiResult<Option<Invocation<'a>>> {
-        let MatchContext { phase, namespace, equivalents, matched } = context;
+        let MatchContext { phase, namespace, equivalents, matched, index } = context;
         let gvr = matching::find_matching_version(&webhook.rules, webhook.matches_equivalents, a, equivalents);
         let Some(gvr) = gvr.filter(|_| matching::selectors_match(&webhook.selectors, a, object, namespace)) else {
             return Ok(None);
@@ -175,7 +180,7 @@ impl Webhooks {
             let old = convert_to_version(&gvr, a, a.old).await.map_err(|why| phase.conversion_error(why))?;
             converted = Some(Arc::new([object, old]));
         }
-        let invocation = Invocation { webhook, gvr, converted };
+        let invocation = Invocation { webhook, gvr, converted, index };
         let conditions_met = match webhook.conditions.is_empty() {
             true => Ok(true),
             // Conditions see the objects in the version that the webhook receives.
@@ -226,16 +231,13 @@ impl Webhooks {
         }
         match self.send_review(invocation, a, object, phase).await {
             Ok(response) => {
-                if let Some(record) = &a.ctx.record {
-                    for (key, value) in &response.audit_annotations {
-                        record.annotate(&format!("{}/{key}", webhook.name), value);
-                    }
-                }
+                annotations::record_returned(a, invocation, &response.audit_annotations);
                 Ok(Some(response))
             }
             Err(why) if webhook.ignores_failure => {
                 let configuration = &webhook.configuration;
                 tracing::warn!(webhook = webhook.name, configuration, %why, "ignoring a failed webhook call");
+                annotations::record_failed_open(a, invocation, phase);
                 Ok(None)
             }
             Err(why) => Err(ApiError::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
@@ -277,9 +279,10 @@ impl Webhooks {
             return Ok(());
         }
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        let context = MatchContext { phase: Phase::Mutating, namespace, equivalents: &equivalents, matched: &[] };
+        let (phase, equivalents) = (Phase::Mutating, equivalents.as_slice());
         a.reinvocation.enter(STEP, object.as_deref());
-        for webhook in &configured.webhooks {
+        for (index, webhook) in configured.webhooks.iter().enumerate() {
+            let context = MatchContext { phase, namespace, equivalents, matched: &[], index };
             let invocation = self.match_webhook(webhook, a, object.as_deref(), context).await?;
             let Some(invocation) = invocation else { continue };
             let key = format!("{}/{}", webhook.configuration, webhook.name);
@@ -287,8 +290,10 @@ impl Webhooks {
                 continue;
             }
             let before = object.as_deref().cloned();
-            self.mutate_one(&invocation, a, object, warnings).await?;
+            let result = self.mutate_one(&invocation, a, object, warnings).await;
             let has_changed = object.as_deref() != before.as_ref();
+            annotations::record_mutation(a, &invocation, has_changed);
+            result?;
             a.reinvocation.record_invocation(STEP, &key, has_changed, webhook.can_reinvoke);
         }
         a.reinvocation.leave(STEP, object.as_deref());
@@ -328,6 +333,7 @@ impl Webhooks {
         } else if before.get("kind").is_some() {
             patching::check_kind(&patched).map_err(ApiError::internal)?;
         }
+        annotations::record_patch(a, invocation, &response.patch);
         *object = convert_to_request_version(gvr, a, patched).await?;
         Ok(())
     }
@@ -347,7 +353,8 @@ impl Webhooks {
         let (phase, equivalents) = (Phase::Validating, equivalents.as_slice());
         let mut invocations: Vec<Invocation<'_>> = Vec::new();
         for webhook in &configured.webhooks {
-            let context = MatchContext { phase, namespace, equivalents, matched: &invocations };
+            let context =
+                MatchContext { phase, namespace, equivalents, matched: &invocations, index: invocations.len() };
             let invocation = self.match_webhook(webhook, a, object, context).await?;
             invocations.extend(invocation);
         }

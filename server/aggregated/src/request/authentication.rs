@@ -3,7 +3,8 @@
 //! certificate, else with a bearer token that the control plane reviews. Authorizes with a SubjectAccessReview in the
 //! control plane. Results are cached briefly.
 
-use crowsnest_apimachinery::status::{ApiError, Reason};
+use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_component_base::client_errors::api_error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use std::time::Duration;
 use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_apiserver::authn::bearer::bearer_token;
-use crowsnest_apiserver::authn::impersonation::Mode;
+use crowsnest_apiserver::authn::impersonation::Impersonator;
 use crowsnest_apiserver::authn::request_header;
+use crowsnest_apiserver::authz;
 use crowsnest_process::client_certificate::{Certificate, Peer};
 use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -32,7 +34,16 @@ pub struct AccessDecision {
 impl AccessDecision {
     /// Returns an error with kube-apiserver's wording if the request is denied.
     pub fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
-        if self.allowed { Ok(()) } else { Err(forbidden(caller, attributes, &self.reason)) }
+        match self.allowed {
+            true => Ok(()),
+            false => Err(authz::forbidden(&caller.name, &Action::from(attributes.clone()), &self.reason)),
+        }
+    }
+}
+
+impl From<AccessDecision> for Decision {
+    fn from(AccessDecision { allowed, reason }: AccessDecision) -> Self {
+        if allowed { Self::Allowed { reason } } else { Self::NoOpinion { reason } }
     }
 }
 
@@ -47,9 +58,6 @@ const REFUSED_TOKEN_CACHE_TTL: Duration = Duration::from_secs(5);
 /// Maximum size of a user name with its groups for which decisions are cached.
 const MAX_CACHED_IDENTITY_BYTES: usize = 64 * 1024;
 
-/// Maximum number of callers whose last mode of impersonation is cached.
-const MAX_IMPERSONATORS: u64 = 10_000;
-
 /// Sends reviews of tokens and rights to the control plane.
 #[derive(Clone)]
 pub struct DelegatedAuth {
@@ -58,8 +66,7 @@ pub struct DelegatedAuth {
     tokens: Cache<Fingerprint, UserInfo>,
     refused: Cache<Fingerprint, ()>,
     decisions: Cache<(UserInfo, Attributes), AccessDecision>,
-    /// The mode by which each caller impersonated last, by user name.
-    pub(super) impersonation_modes: Cache<String, Mode>,
+    pub(super) impersonator: Arc<Impersonator>,
 }
 
 impl DelegatedAuth {
@@ -71,7 +78,7 @@ impl DelegatedAuth {
             tokens: Cache::builder().max_capacity(1_000).time_to_live(TOKEN_CACHE_TTL).build(),
             refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_TOKEN_CACHE_TTL).build(),
             decisions: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
-            impersonation_modes: Cache::new(MAX_IMPERSONATORS),
+            impersonator: Arc::default(),
         }
     }
 
@@ -205,33 +212,6 @@ fn with_authenticated_group(user: UserInfo) -> UserInfo {
         true => user,
         false => user.with_implied_groups(),
     }
-}
-
-fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> ApiError {
-    let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if let Some(path) = &attributes.path {
-        let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, attributes.verb);
-        return ApiError::new(Reason::Forbidden, text).with_object("", "", "");
-    }
-    let resource = if attributes.subresource.is_empty() {
-        attributes.resource.clone()
-    } else {
-        format!("{}/{}", attributes.resource, attributes.subresource)
-    };
-    let what = match attributes.group.as_str() {
-        "" => attributes.resource.clone(),
-        group => format!("{}.{group}", attributes.resource),
-    };
-    let location = match attributes.namespace.as_str() {
-        "" => "at the cluster scope".to_owned(),
-        namespace => format!("in the namespace \"{namespace}\""),
-    };
-    let subject = if attributes.name.is_empty() { what } else { format!("{what} \"{}\"", attributes.name) };
-    let text = format!(
-        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {location}{tail}",
-        caller.name, attributes.verb, attributes.group
-    );
-    ApiError::new(Reason::Forbidden, text).with_object(&attributes.group, &attributes.resource, &attributes.name)
 }
 
 #[cfg(test)]

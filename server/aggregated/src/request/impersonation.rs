@@ -1,16 +1,12 @@
-//! Impersonation by callers that do not come through a front proxy, with the constrained modes of KEP-5284 and the
-//! original one.
+//! Impersonation by callers that do not come through a front proxy: its rights are reviewed by the control plane.
 
-use crowsnest_apimachinery::rbac::Action;
-use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Attributes;
-use crowsnest_apiserver::authn::impersonation::{Attempt, Step, plan_attempts};
+use crowsnest_apiserver::authz::AccessReviewer;
 
-use super::authentication::{AccessDecision, DelegatedAuth};
-
-/// Maximum length in bytes of the user names whose last mode is cached.
-const MAX_CACHED_NAME_BYTES: usize = 1024;
+use super::authentication::DelegatedAuth;
 
 impl DelegatedAuth {
     /// The identity with which `caller` sends `request` as the user `requested`, and the verb that permits it if the mode
@@ -21,47 +17,22 @@ impl DelegatedAuth {
         requested: &UserInfo,
         request: &Attributes,
     ) -> Result<(UserInfo, Option<&'static str>), ApiError> {
-        let last = self.impersonation_modes.get(&caller.name).await;
-        let mut first_error = None;
-        for attempt in plan_attempts(caller, requested, &Action::from(request.clone()), last) {
-            match self.check_attempt(caller, &attempt, request).await {
-                Ok(()) => {
-                    if caller.name.len() <= MAX_CACHED_NAME_BYTES {
-                        self.impersonation_modes.insert(caller.name.clone(), attempt.mode).await;
-                    }
-                    return Ok((attempt.user, attempt.mode.constraint()));
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
-        Err(first_error.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
+        let reviewer = RightsReviewer { delegated: self, request };
+        let action = Action::from(request.clone());
+        let (user, mode) = self.impersonator.impersonate(&reviewer, caller, requested, &action).await?;
+        Ok((user, mode.constraint()))
     }
+}
 
-    /// Checks all rights that an attempt to impersonate for `request` requires.
-    async fn check_attempt(&self, caller: &UserInfo, attempt: &Attempt, request: &Attributes) -> Result<(), ApiError> {
-        for step in &attempt.steps {
-            match step {
-                Step::Check(action) => self.check_right(caller, &with_version(action, request)).await?,
-                Step::CheckMany { all, each } => {
-                    if !self.review(caller, &with_version(all, request)).await?.allowed {
-                        for action in each {
-                            self.check_right(caller, &with_version(action, request)).await?;
-                        }
-                    }
-                }
-                Step::Refuse { action, reason } => {
-                    let refusal = AccessDecision { allowed: false, reason: reason.clone() };
-                    refusal.check(caller, &Attributes::from(action.clone()))?;
-                }
-            }
-        }
-        Ok(())
-    }
+/// Reviews the rights to impersonate for a request.
+struct RightsReviewer<'a> {
+    delegated: &'a DelegatedAuth,
+    request: &'a Attributes,
+}
 
-    async fn check_right(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), ApiError> {
-        self.review(caller, attributes).await?.check(caller, attributes)
+impl AccessReviewer for RightsReviewer<'_> {
+    async fn review_action(&self, user: &UserInfo, action: &Action) -> ApiResult<Decision> {
+        Ok(self.delegated.review(user, &with_version(action, self.request)).await?.into())
     }
 }
 
@@ -153,5 +124,14 @@ mod tests {
             }
         }
         server.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn failed_reviews_are_not_refusals() {
+        let unreachable = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
+        let delegated = DelegatedAuth::new(kube::Client::try_from(unreachable).unwrap());
+        let (caller, requested) = (UserInfo::new("ops", ["dev"]), UserInfo::new("jane", ["dev"]));
+        let error = delegated.impersonate(&caller, &requested, &Attributes::default()).await.unwrap_err();
+        assert!(error.code >= 500, "{error}");
     }
 }

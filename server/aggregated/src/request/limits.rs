@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::dropped_requests::DroppedRequests;
 use crowsnest_component_base::token_bucket::TokenBucket;
 use crowsnest_search::paths::MAX_PATH_SEARCHES;
 use parking_lot::Mutex;
@@ -58,6 +59,7 @@ struct RequestLimit {
     permits: Arc<Semaphore>,
     /// Permits of responses that are being sent, with the time until which they are held; oldest first.
     sending: Mutex<VecDeque<(Instant, Weak<HeldPermit>)>>,
+    dropped: DroppedRequests,
 }
 
 /// A permit, until it is released.
@@ -111,7 +113,9 @@ impl Limits {
     pub fn new(reads: usize, writes: usize) -> Self {
         let limit = |max: usize| {
             let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
-            (max > 0).then(|| Arc::new(RequestLimit { permits, sending: Mutex::default() }))
+            (max > 0).then(|| {
+                Arc::new(RequestLimit { permits, sending: Mutex::default(), dropped: DroppedRequests::default() })
+            })
         };
         Self { reads: limit(reads), writes: limit(writes), messages: Arc::default(), path_searches: Arc::default() }
     }
@@ -147,7 +151,7 @@ impl Limits {
         match limit.permit(now) {
             Some(in_flight) => Ok(in_flight),
             None if caller.is_master() => Ok(InFlight(None)),
-            None => Err(ApiError::too_many_requests()),
+            None => Err(limit.dropped.reject(now)),
         }
     }
 }
@@ -205,6 +209,20 @@ mod tests {
         assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()["retry-after"], "1");
         assert!(admit("bob", start).is_ok(), "each user has a limit");
+    }
+
+    #[test]
+    fn clients_retry_later_while_requests_are_dropped() {
+        let (limits, alice, start) = (Limits::new(1, 1), UserInfo::new("alice", ["dev"]), Instant::now());
+        let admit = |verb, now| limits.admit(&alice, &attributes(verb, false), now);
+        let (_read, _write) = (admit("get", start).unwrap(), admit("delete", start).unwrap());
+        for (verb, seconds, expected) in [("get", 0, "1"), ("get", 1, "2"), ("get", 3, "4"), ("delete", 3, "1")] {
+            let now = start + Duration::from_secs(seconds);
+            let errors: Vec<_> = (0..10).filter_map(|_| admit(verb, now).err()).collect();
+            let responses: Vec<_> = errors.into_iter().map(StatusResponse::into_response).collect();
+            assert_eq!(responses.len(), 10);
+            assert!(responses.iter().all(|response| response.headers()["retry-after"] == expected), "{verb} {seconds}");
+        }
     }
 
     #[test]

@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn memory_of_queued_bodies_is_limited() {
+        let rule = policy("rules: [{level: Request}]\nomitStages: [RequestReceived]");
+        let events = log_events(&rule, async |auditor: Auditor| {
+            let (headers, attributes) = (HeaderMap::new(), sample_attributes());
+            let large = auditor.begin(&request("1", &headers, &attributes), None, false).await.unwrap();
+            assert!(!large.reserve_body(record::MAX_BODY_BYTES + 1));
+            let first = auditor.begin(&request("2", &headers, &attributes), None, false).await.unwrap();
+            let max_bodies = BODY_MEMORY_UNITS * BODY_MEMORY_UNIT_BYTES / record::MAX_BODY_BYTES;
+            assert!((0..max_bodies).all(|_| first.reserve_body(record::MAX_BODY_BYTES)));
+            let second = auditor.begin(&request("3", &headers, &attributes), None, false).await.unwrap();
+            assert!(!second.reserve_body(1));
+        })
+        .await;
+        let truncated = |event: &Value| event["annotations"]["audit.k8s.io/truncated"] == "true";
+        let mut found: Vec<_> = events.iter().map(|event| (event["auditID"].as_str(), truncated(event))).collect();
+        found.sort_unstable();
+        assert_eq!(found, [(Some("1"), true), (Some("2"), false), (Some("3"), true)]);
+    }
+
+    #[tokio::test]
     async fn forwarded_records_are_taken_once_while_registered() {
         let rule = policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived]");
         let events = log_events(&rule, async |auditor: Auditor| {

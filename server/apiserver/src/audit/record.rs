@@ -8,7 +8,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 use tokio::sync::Semaphore;
 
 use super::BODY_MEMORY_UNIT_BYTES;
@@ -101,6 +101,12 @@ impl Record {
         self.state.lock().event.annotations.insert(key.to_owned(), value.to_owned());
     }
 
+    /// Sets an annotation unless it has another value. Returns false if it has.
+    pub fn annotate_first(&self, key: &str, value: &str) -> bool {
+        let mut state = self.state.lock();
+        state.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned()) == value
+    }
+
     /// True if request bodies are logged.
     pub fn logs_request_body(&self) -> bool {
         self.decision.level >= Level::Request
@@ -149,20 +155,27 @@ impl Record {
         self.annotate(event::TRUNCATED, "true");
     }
 
+    /// Reserves memory for a body until the event is written. Returns false, and annotates the event as truncated, if the
+    /// body or the sum of queued bodies is too large.
+    pub fn reserve_body(&self, bytes: usize) -> bool {
+        let units = u32::try_from(bytes.div_ceil(BODY_MEMORY_UNIT_BYTES)).ok().filter(|_| bytes <= MAX_BODY_BYTES);
+        let permits = units.and_then(|units| Arc::clone(&self.body_permits).try_acquire_many_owned(units).ok());
+        let Some(permits) = permits else {
+            self.mark_truncated();
+            return false;
+        };
+        self.state.lock().event.body_permits.push(Arc::new(permits));
+        true
+    }
+
     /// Encodes a body for the log; `None` if it or the sum of queued bodies is too large.
     fn encode(&self, object: Value) -> Option<RawBody> {
         let object = if self.decision.omit_managed_fields { event::strip_managed_fields(object) } else { object };
-        let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= MAX_BODY_BYTES);
-        let body_permits = raw.as_ref().and_then(|raw| {
-            let units = u32::try_from(raw.get().len().div_ceil(BODY_MEMORY_UNIT_BYTES)).ok()?;
-            Arc::clone(&self.body_permits).try_acquire_many_owned(units).ok()
-        });
-        let (Some(raw), Some(body_permits)) = (raw, body_permits) else {
+        let Ok(raw) = to_raw_value(&object) else {
             self.mark_truncated();
             return None;
         };
-        self.state.lock().event.body_permits.push(Arc::new(body_permits));
-        Some(RawBody::from(raw))
+        self.reserve_body(raw.get().len()).then(|| RawBody::from(raw))
     }
 
     /// Records the start of the response. When several servers forward a response, the status of the first one is

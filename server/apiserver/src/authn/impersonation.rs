@@ -1,14 +1,19 @@
-//! `Impersonate-*` headers: the requested user, the RBAC checks that it requires, and the resulting identity. Pure.
+//! Impersonation: the user that `Impersonate-*` headers request, the RBAC checks that it requires, and the resulting
+//! identity.
+//!
+//! `modes` plans the checks and is pure, as this file; [`Impersonator`] has them reviewed.
 //!
 //! Used by the Kubernetes API server, and by extension servers that are called without a front proxy.
 
+mod impersonator;
 mod modes;
 
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{ANONYMOUS, UNAUTHENTICATED, UserInfo, parse_service_account_user};
 use http::header::HeaderMap;
 
-pub use modes::{Attempt, Mode, Step, plan_attempts};
+pub use impersonator::Impersonator;
+pub use modes::Mode;
 
 use super::request_header;
 use crowsnest_apimachinery::status::ApiError;

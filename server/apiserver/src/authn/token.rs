@@ -179,7 +179,7 @@ mod tests {
     fn foreign_tokens_are_rejected() {
         let (ours, theirs) =
             (TokenSigner::generate(Algorithm::Es256).unwrap(), TokenSigner::generate(Algorithm::Es256).unwrap());
-        let claims = json!({"sub": "someone"});
+        let claims = json!({"sub": "ann"});
         let token = ours.sign(&claims).unwrap();
         assert_eq!(ours.verify(&token), Some(claims));
         assert_eq!(theirs.verify(&token), None);

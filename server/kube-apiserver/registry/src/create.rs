@@ -241,9 +241,9 @@ pub fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Removes duplicate owner references with a warning, as apiserver does. Those in patches are checked after
-/// admission only.
-pub(crate) fn deduplicate_owners(object: &mut Value, is_patch: bool, warnings: &mut Vec<String>) {
+/// Removes duplicate owner references with a warning, as apiserver does. `is_after_admission` selects the wording of the
+/// warning; patches are checked after admission only.
+pub(crate) fn deduplicate_owners(object: &mut Value, is_after_admission: bool, warnings: &mut Vec<String>) {
     let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::new();
     let mut repeated: Vec<String> = Vec::new();
@@ -258,7 +258,7 @@ pub(crate) fn deduplicate_owners(object: &mut Value, is_patch: bool, warnings: &
         is_new
     });
     if !repeated.is_empty() {
-        let when = if is_patch { " after mutating admission happens" } else { "" };
+        let when = if is_after_admission { " after mutating admission happens" } else { "" };
         warnings.push(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             repeated.join(", ")

@@ -64,6 +64,11 @@ impl ResourceInfo {
         self.strategy.is_custom()
     }
 
+    /// True for kinds of Kubernetes; false for resources of a CRD, and for those without a schema.
+    pub fn is_built_in(&self) -> bool {
+        !self.is_custom() && self.strategy.schema().is_some()
+    }
+
     /// The table in which its objects are stored.
     pub fn table(&self) -> crate::storage::ResourceKey {
         crate::storage::ResourceKey::new(&self.storage_group, &self.gvr.resource)

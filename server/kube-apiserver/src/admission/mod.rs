@@ -3,6 +3,8 @@
 //! [`plugins`] returns them in order; each implements the registry's [`Admission`].
 
 pub mod accounts;
+#[cfg(test)]
+mod audit_tests;
 mod certificates;
 #[cfg(test)]
 mod certificates_tests;

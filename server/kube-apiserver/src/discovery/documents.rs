@@ -134,8 +134,7 @@ fn resource_discovery(resource: &ResourceRef) -> Value {
 /// A kind reference. Group and version are empty if they equal those of the resource, except for custom resources.
 fn kind_reference(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
     let is_own_version = *group == *resource.gvr.group && *version == *resource.gvr.version;
-    let is_built_in = !resource.is_custom() && resource.strategy.schema().is_some();
-    if is_own_version && is_built_in {
+    if is_own_version && resource.is_built_in() {
         return json!({"group": "", "version": "", "kind": kind});
     }
     json!({"group": group, "version": version, "kind": kind})

@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::dropped_requests::DroppedRequests;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -36,6 +38,7 @@ pub(super) struct RequestPermits {
     /// Maximum number of permits per user.
     permits_per_user: usize,
     users: Mutex<HashMap<String, UserQueue>>,
+    dropped: DroppedRequests,
 }
 
 /// Queue of one user.
@@ -78,7 +81,13 @@ impl RequestPermits {
             permits: Arc::new(Semaphore::new(permits)),
             permits_per_user: permits.div_ceil(2),
             users: Mutex::default(),
+            dropped: DroppedRequests::default(),
         }
+    }
+
+    /// Records a request that gets no permit; returns its error.
+    pub(super) fn reject(&self, now: Instant) -> ApiError {
+        self.dropped.reject(now)
     }
 
     /// Waits for a permit. `None` if the user's queue is full or `timeout` expires.

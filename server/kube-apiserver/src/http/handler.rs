@@ -335,7 +335,7 @@ async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options:
 /// Reads the body and parses it as the patch of its media type.
 pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Request) -> ApiResult<Patch> {
     let media_type = content_negotiation::media_type(call.content_type.as_deref());
-    let is_built_in = !resource.is_custom() && resource.strategy.schema().is_some();
+    let is_built_in = resource.is_built_in();
     let unsupported =
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
     let read_body = async || {

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -130,7 +130,7 @@ pub(super) async fn impersonate(State(api): State<Arc<ApiState>>, mut request: R
         Err(error) => return respond::error(&error),
     };
     let (caller, action) = (user(&request), authz::action(&info(&request)));
-    let (user, mode) = match api.impersonation.resolve(&api.authorizer, &caller, &requested, &action) {
+    let (user, mode) = match api.impersonator.impersonate(&*api.authorizer, &caller, &requested, &action).await {
         Ok(impersonated) => impersonated,
         Err(error) => return respond::error_in(error_encoding(&request), &error),
     };
@@ -152,7 +152,7 @@ pub(super) async fn limit_concurrency(State(api): State<Arc<ApiState>>, request:
     let (permits, user) = (if is_read { &api.read_permits } else { &api.write_permits }, user(&request));
     match permits.acquire(&user, concurrency::PERMIT_TIMEOUT).await {
         Some(permit) => run_blocking_if_large(request, next, permit).await,
-        None => respond::error_in(error_encoding(&request), &ApiError::too_many_requests()),
+        None => respond::error_in(error_encoding(&request), &permits.reject(Instant::now())),
     }
 }
 

@@ -17,7 +17,6 @@ pub mod delegate;
 mod escalation_tests;
 mod eviction;
 pub mod handler;
-mod impersonation;
 #[cfg(test)]
 mod impersonation_tests;
 #[cfg(test)]
@@ -44,6 +43,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use crowsnest_apiserver::audit::Auditor;
+use crowsnest_apiserver::authn::impersonation::Impersonator;
 use crowsnest_registry::authentication::Authenticator;
 use crowsnest_registry::authz::Authorizer;
 use parking_lot::RwLock;
@@ -55,7 +55,6 @@ use crate::discovery::Discovery;
 pub use crate::http::concurrency::InFlightLimits;
 use crate::http::concurrency::RequestPermits;
 use crate::http::delegate::Delegate;
-use crate::http::impersonation::Impersonation;
 pub(crate) use crate::http::layers::MIN_COMPRESSED_BYTES;
 use crowsnest_registry::Registry;
 
@@ -69,7 +68,7 @@ pub struct ApiState {
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
     read_permits: Arc<RequestPermits>,
     write_permits: Arc<RequestPermits>,
-    impersonation: Impersonation,
+    impersonator: Impersonator,
     /// Cancelled when the server drains, which ends watches.
     pub draining: CancellationToken,
 }
@@ -92,7 +91,7 @@ impl ApiState {
             delegates: RwLock::default(),
             read_permits: Arc::new(RequestPermits::new(in_flight.reads)),
             write_permits: Arc::new(RequestPermits::new(in_flight.writes)),
-            impersonation: Impersonation::default(),
+            impersonator: Impersonator::default(),
             draining,
         }
     }

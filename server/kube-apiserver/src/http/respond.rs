@@ -122,7 +122,7 @@ fn go_type(resource: &ResourceRef) -> String {
 
 /// True if list items have no `apiVersion` and `kind`, which is the case for built-in kinds.
 pub(super) fn omits_item_type(resource: &ResourceRef) -> bool {
-    !resource.is_custom() && resource.strategy.schema().is_some()
+    resource.is_built_in()
 }
 
 pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> ListMeta {

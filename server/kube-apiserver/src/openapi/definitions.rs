@@ -1,8 +1,13 @@
 //! OpenAPI definitions of served kinds, in v2 and v3.
 
+use std::collections::BTreeMap;
+
 use crowsnest_registry::resource::ResourceRef;
+use crowsnest_schema::compressed::CompressedJson;
 use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::{Map, Value, json};
+
+use super::definition_text::{DefinitionText, complete_schema};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -57,19 +62,39 @@ pub(super) fn reference(name: &str, spec_version: SpecVersion) -> Value {
     json!({"$ref": format!("{}{name}", spec_version.reference_prefix())})
 }
 
-/// The definitions of the resources, those with the given names, and all types that they reference.
-pub(super) fn collect(resources: &[&ResourceRef], names: Vec<String>, spec_version: SpecVersion) -> Map<String, Value> {
+/// The v2 definitions of the resources, those with the given names, and all types that they reference.
+pub(super) fn collect_v2(resources: &[&ResourceRef], names: Vec<String>) -> Map<String, Value> {
+    let custom =
+        |resource: &ResourceRef, schema: &CompressedJson| custom_definition(resource, schema.decode(), SpecVersion::V2);
+    collect(resources, names, SpecVersion::V2, custom).into_iter().collect()
+}
+
+/// The v3 definitions of the resources, those with the given names, and all types that they reference.
+pub(super) fn collect_v3(resources: &[&ResourceRef], names: Vec<String>) -> BTreeMap<String, DefinitionText> {
+    let custom = |resource: &ResourceRef, schema: &CompressedJson| {
+        complete_schema(schema, |schema| custom_definition(resource, schema, SpecVersion::V3))
+    };
+    collect(resources, names, SpecVersion::V3, custom)
+}
+
+/// Collects definitions; `custom` makes those of custom resources from their published schemas.
+fn collect<D: From<Value>>(
+    resources: &[&ResourceRef],
+    names: Vec<String>,
+    spec_version: SpecVersion,
+    custom: impl Fn(&ResourceRef, &CompressedJson) -> D,
+) -> BTreeMap<String, D> {
     let mut pending = names;
     if !resources.is_empty() {
         pending.extend(COMMON_KINDS.iter().map(|name| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")));
     }
-    let mut out = Map::new();
+    let mut out = BTreeMap::new();
     for resource in resources {
         let kind = definition_name(resource);
         if let Some(schema) = resource.strategy.published_schema() {
             let list = format!("{kind}List");
-            out.insert(list, custom_list_definition(resource, &kind, spec_version));
-            out.insert(kind, custom_definition(resource, schema.decode(), spec_version));
+            out.insert(list, custom_list_definition(resource, &kind, spec_version).into());
+            out.insert(kind, custom(resource, schema));
             pending.extend([OBJECT_META.to_owned(), LIST_META.to_owned()]);
         } else {
             pending.extend([format!("{kind}List"), kind]);
@@ -92,7 +117,7 @@ pub(super) fn collect(resources: &[&ResourceRef], names: Vec<String>, spec_versi
             INT_OR_STRING if spec_version == SpecVersion::V3 => with_one_of(&definition, &["integer", "string"]),
             _ => convert_definition(&definition, spec_version),
         };
-        out.insert(name, converted);
+        out.insert(name, converted.into());
     }
     out
 }
@@ -206,7 +231,7 @@ fn custom_definition(resource: &ResourceRef, schema: Value, spec_version: SpecVe
 }
 
 /// The published schema of a custom resource.
-fn custom_schema(schema: Value, spec_version: SpecVersion) -> Value {
+pub(super) fn custom_schema(schema: Value, spec_version: SpecVersion) -> Value {
     let any_object = || json!({"type": "object"});
     // With published fields, v2 clients would reject unknown fields that the kind preserves.
     if spec_version == SpecVersion::V2 && schema.get("x-kubernetes-preserve-unknown-fields") == Some(&json!(true)) {
@@ -225,7 +250,7 @@ fn custom_schema(schema: Value, spec_version: SpecVersion) -> Value {
 }
 
 /// Adds what a schema's extensions imply: fields of embedded resources, and the two types of `int-or-string`.
-fn add_implied_keywords(node: &mut Value, spec_version: SpecVersion) {
+pub(super) fn add_implied_keywords(node: &mut Value, spec_version: SpecVersion) {
     const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
     let Some(fields) = node.as_object_mut() else { return };
     if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {

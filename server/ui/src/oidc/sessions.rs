@@ -241,7 +241,7 @@ mod tests {
             sessions.open(new_session("r-1"), "n".into(), [1; 32]),
             sessions.open(new_session("r-2"), "n".into(), [2; 32]),
         );
-        assert_eq!(sessions.close("nobody's").await, None);
+        assert_eq!(sessions.close("unknown").await, None);
         assert_eq!(sessions.close(&one).await, Some(Some("r-1".to_owned())));
         assert_eq!(sessions.close(&one).await, None);
         assert_eq!(sessions.close(&other).await, Some(Some("r-2".to_owned())));

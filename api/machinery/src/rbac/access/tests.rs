@@ -1,4 +1,4 @@
-//! Tables, and a comparison with the authorizer.
+//! Table tests of listed subjects and roles, and property tests that compare them with the authorizer.
 
 use super::*;
 use crate::rbac::Decision;

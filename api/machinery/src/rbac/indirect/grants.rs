@@ -2,9 +2,9 @@
 //!
 //! An API server lets a subject write a binding if it may `bind` the role, or has all rights of it; and write a role if it
 //! may `escalate` it, or has all rights of the new rules. Subjects that have all these rights are allowed the action
-//! already, so only the two verbs give further rights. Both are checked with the name of the role, and writes with that
-//! of their object; `create` has a name only if the object is created by an update or by server-side apply. The role of
-//! a binding cannot be changed.
+//! already, so only the two verbs give further rights. `bind` and `escalate` are authorized with the name of the role,
+//! writes with the name of the written object; `create` has a name only if an update or server-side apply creates the
+//! object. The role of a binding cannot be changed.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ struct Roles<'a> {
 impl<'a> Roles<'a> {
     const CLUSTER: Self = Self { resource: "clusterroles", namespace: "" };
 
-    /// The roles whose namespace is that of their bindings.
+    /// Roles in the same namespace as their bindings: Roles, or ClusterRoles if it is empty.
     fn for_namespace(namespace: &'a str) -> Self {
         if namespace.is_empty() { Self::CLUSTER } else { Self { resource: "roles", namespace } }
     }
@@ -42,7 +42,7 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// Steps that grant the action in the namespace; in the cluster, if it is empty.
+/// Steps that grant the action in the builder's namespace, or in the cluster if that is empty.
 pub(super) fn steps_to_grant(
     view: VisibleRbac<'_>,
     builder: RightBuilder<'_>,
@@ -53,12 +53,12 @@ pub(super) fn steps_to_grant(
     steps
 }
 
-/// True if a namespace has more names of new bindings than are followed.
+/// True if a namespace has more than [`MAX_NEW_BINDINGS`] names of new bindings; the others are ignored.
 pub(super) fn has_too_many_new_bindings(view: VisibleRbac<'_>, namespace: &str) -> bool {
     names_of_new_bindings(view, namespace).len() > MAX_NEW_BINDINGS
 }
 
-/// Names with which rules allow creating bindings in a namespace.
+/// Names in rules that allow creating a binding of that name in a namespace.
 fn names_of_new_bindings<'r>(view: VisibleRbac<'r>, namespace: &str) -> BTreeSet<&'r str> {
     view.names_in_rules(namespace, &["create"], RBAC, resource_of_bindings(namespace))
 }

@@ -39,8 +39,8 @@ pub enum IssuerError {
     Malformed { url: String, source: serde_json::Error },
     #[error("{url} names the issuer {got:?}, not {expected:?}")]
     IssuerMismatch { url: String, expected: String, got: String },
-    #[error("the issuer's {what} {url:?} is not an https URL")]
-    NotSecure { what: &'static str, url: String },
+    #[error("the issuer's {endpoint} {url:?} is not an https URL")]
+    NotSecure { endpoint: &'static str, url: String },
     #[error("{why} (retrying after {} s)", MIN_FETCH_INTERVAL.as_secs())]
     FailedRecently { why: String },
 }
@@ -215,11 +215,11 @@ impl Metadata {
             ("revocation_endpoint", self.revocation_endpoint.as_deref()),
             ("jwks_uri", Some(self.jwks_uri.as_str())),
         ];
-        for (what, url) in endpoints {
+        for (endpoint, url) in endpoints {
             if let Some(url) = url
                 && !url::Url::parse(url).is_ok_and(|parsed| parsed.scheme() == "https")
             {
-                return Err(IssuerError::NotSecure { what, url: url.to_owned() });
+                return Err(IssuerError::NotSecure { endpoint, url: url.to_owned() });
             }
         }
         Ok(())

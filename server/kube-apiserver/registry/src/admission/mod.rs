@@ -9,6 +9,7 @@ mod reinvocation;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::names::format::qualified_name;
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -101,6 +102,17 @@ impl<'a> Attributes<'a> {
     pub fn subresource_of_other_kind(&self) -> Option<&Subresource> {
         let matches = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
         self.resource.subresources.iter().find(matches)
+    }
+
+    /// Adds an annotation to the audit event of the request. As in kube-apiserver, the key is a qualified name with a
+    /// prefix, and its first value is kept.
+    pub fn annotate(&self, key: &str, value: &str) {
+        let Some(record) = &self.ctx.record else { return };
+        if !key.contains('/') || !qualified_name(key).is_empty() {
+            tracing::warn!(key, "ignoring an audit annotation with an invalid key");
+        } else if !record.annotate_first(key, value) {
+            tracing::warn!(key, "ignoring another value of an audit annotation");
+        }
     }
 
     /// True if the resource itself is written, not a subresource.

@@ -45,6 +45,11 @@ impl Reinvocation {
         should_begin
     }
 
+    /// The current round: 0, or 1 for the second.
+    pub fn round(&self) -> u8 {
+        u8::from(self.0.lock().is_second_round)
+    }
+
     /// Records the object at the start of a step.
     pub fn enter(&self, step: &'static str, object: Option<&Value>) {
         let mut state = self.0.lock();
@@ -95,7 +100,7 @@ mod tests {
         round.record_invocation("webhooks", "never", false, false);
         round.record_invocation("webhooks", "changes", true, true);
         round.leave("webhooks", Some(&after));
-        assert!(round.begin_second());
+        assert_eq!((round.round(), round.begin_second(), round.round()), (0, true, 1));
         round.enter("webhooks", Some(&after));
         let reinvoked = ["first", "never", "changes"].map(|name| round.should_invoke("webhooks", name));
         assert_eq!(reinvoked, [true, false, false]);

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, Role, RoleBinding};
 use crowsnest_apimachinery::request::RequestInfo;
-use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
+use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::authz::{AccessReviewer, forbidden};
 use crowsnest_cel::authorizer::AccessChecker;
 use parking_lot::RwLock;
 use serde::Deserialize;
@@ -106,6 +107,12 @@ impl AccessChecker for Authorizer {
     }
 }
 
+impl AccessReviewer for Authorizer {
+    fn review_action(&self, user: &UserInfo, action: &Action) -> impl Future<Output = ApiResult<Decision>> + Send {
+        std::future::ready(Ok(self.decide(user, action)))
+    }
+}
+
 impl CreateAuthorizer for Authorizer {
     fn authorize_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
         let action = Action::Resource {
@@ -150,23 +157,4 @@ fn compile([cluster_roles, roles, cluster_bindings, bindings]: [Vec<Value>; 4]) 
         }
     }
     rbac
-}
-
-fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {
-    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    match action {
-        Action::Path { verb, path } => {
-            let text = format!("forbidden: User {user:?} cannot {verb} path {path:?}{because}");
-            ApiError::new(Reason::Forbidden, text).with_details(Default::default())
-        }
-        Action::Resource { verb, group, resource, subresource, namespace, name } => {
-            let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
-            let scope = match namespace.as_str() {
-                "" => "at the cluster scope".to_owned(),
-                namespace => format!("in the namespace {namespace:?}"),
-            };
-            let why = format!("User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}{because}");
-            ApiError::forbidden(group, resource, name, why)
-        }
-    }
 }

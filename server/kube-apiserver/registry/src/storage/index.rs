@@ -285,7 +285,7 @@ impl Index {
     }
 
     /// Drops history beyond the limits from tables that no longer change, if it is large: after a burst it would use
-    /// memory until their next change. Does nothing within [`EXPIRY_INTERVAL`] of the last call.
+    /// memory until their next change. Has an effect once in [`EXPIRY_INTERVAL`].
     pub fn expire_history(&mut self, now: Instant) {
         if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < EXPIRY_INTERVAL) {
             return;

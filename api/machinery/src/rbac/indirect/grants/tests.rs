@@ -1,4 +1,4 @@
-//! Tables of named rights, and a comparison with the writes that an API server accepts.
+//! Tables of rights with `resourceNames`, and a comparison with the writes that an API server accepts.
 
 use super::*;
 use crate::rbac::access::Scope;
