@@ -3,7 +3,7 @@
 mod reading;
 
 use crate::collect::{Budget, Shared, Supervisor};
-use crate::export::EngineClaims;
+use crate::export::BackendClaims;
 use crate::replicas::Claims;
 use crate::replicas::election;
 use crate::replicas::follower::LogFollower;
@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     _rbac_interests: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
     /// Claims of this process's exporters.
-    pub engine_claims: Arc<EngineClaims>,
+    pub backend_claims: Arc<BackendClaims>,
     /// See [`GlobalCache::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
     tasks: Tasks,
@@ -203,23 +203,23 @@ impl GlobalCache {
             store_identity,
             _rbac_interests: declare_rbac_interests(&shared.interests),
             health,
-            engine_claims: Arc::default(),
+            backend_claims: Arc::default(),
             replicas: watch::Sender::default(),
             tasks,
             workers: Mutex::default(),
         });
-        let index = Self { inner };
-        index.spawn_worker("store writer", writer_worker);
+        let cache = Self { inner };
+        cache.spawn_worker("store writer", writer_worker);
         for (name, worker) in workers {
-            index.spawn_worker(name, worker);
+            cache.spawn_worker(name, worker);
         }
         if let Some(postgres) = replicated {
-            index.spawn_replica_workers(&shared, postgres, collect, elected_sender, &stop);
+            cache.spawn_replica_workers(&shared, postgres, collect, elected_sender, &stop);
         }
         if collect {
-            index.spawn_worker("collectors", Supervisor::new(shared, stored_scopes).run(stop));
+            cache.spawn_worker("collectors", Supervisor::new(shared, stored_scopes).run(stop));
         }
-        Ok(index)
+        Ok(cache)
     }
 
     /// Starts the workers that only replicas sharing a store have.
@@ -448,7 +448,7 @@ fn declare_rbac_interests(interests: &Interests) -> Vec<InterestGuard> {
 async fn control_plane_id(fleet: &Fleet) -> Result<String, Error> {
     let namespaces: kube::Api<Namespace> = kube::Api::all(fleet.control_plane());
     let found = namespaces.get_opt("kube-system").await;
-    let found = found.map_err(|e| crowsnest_members::Error::kube("reading namespace kube-system", e))?;
+    let found = found.map_err(|e| crowsnest_members::Error::kube("cannot read namespace kube-system", e))?;
     Ok(found.and_then(|namespace| namespace.metadata.uid).unwrap_or_default())
 }
 

@@ -133,7 +133,7 @@ mod tests {
         let (options, codec) = (CacheOptions::new(data_dir), Arc::new(Codec::default()));
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         let opened = OpenedStore { store, replicated: None, codec: Arc::clone(&codec) };
-        let index = GlobalCache::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
+        let cache = GlobalCache::with_store(fleet, options, Interests::default(), opened, false).await.unwrap();
         let pod = |nth: usize| {
             let annotation =
                 format!("{:x}", (nth as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).repeat(60);
@@ -147,10 +147,10 @@ mod tests {
         });
         let collection = CollectionKey::new(cluster("member1"), resource_of(&pod(0)));
         let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: steps.collect(), progress: Progress::default() };
-        index.inner.shared.writer.apply_and_wait(batch).await.unwrap();
-        let latest = index.seq();
-        index.searcher().searchable().wait_for(|seq| *seq >= latest).await.unwrap();
-        index.stop().await;
+        cache.inner.shared.writer.apply_and_wait(batch).await.unwrap();
+        let latest = cache.seq();
+        cache.searcher().searchable().wait_for(|seq| *seq >= latest).await.unwrap();
+        cache.stop().await;
     }
 
     /// Overwrites a page in the middle of a file.

@@ -28,7 +28,7 @@ struct IngestRules {
 pub(crate) fn apply(options: &CacheOptions) -> Result<(), Error> {
     let path = options.data_dir.join(FILE);
     let fail = |source| Error::Io { path: path.display().to_string(), source };
-    let decode = |source| Error::Decode { what: path.display().to_string(), source };
+    let decode = |source| Error::Decode { object: path.display().to_string(), source };
     let current = IngestRules { rules: options.ingest.clone(), printed: COLUMNS_VERSION, withheld: WITHHELD_VERSION };
     let before = match std::fs::read(&path) {
         // An unreadable file counts as other rules.

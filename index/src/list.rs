@@ -58,7 +58,7 @@ pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record
         return Ok(false);
     }
     let Some(selector) = fields else { return Ok(true) };
-    let printed = &record.printed()?.fields;
+    let printed = &record.printed_object()?.fields;
     // None: the kind does not support the field.
     let value = |field: &str| match field {
         "metadata.name" => Some(&*record.key.name),

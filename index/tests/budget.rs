@@ -46,7 +46,7 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     (options.collect_everything, options.collect_control_plane) = (false, false);
     (options.bytes_in_flight, options.bytes_in_flight_per_cluster) =
         (MAX_TOTAL_BYTES as usize, MAX_CLUSTER_BYTES as usize);
-    let index = GlobalCache::open(fleet.clone(), options).await.unwrap();
+    let cache = GlobalCache::open(fleet.clone(), options).await.unwrap();
     let admin = control_plane.server.admin();
     let members = [member("paged", PAGES).await, member("streamed", STREAM).await];
     for member in &members {
@@ -54,15 +54,15 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
         for resource in ["roles", "rolebindings", "clusterroles", "clusterrolebindings"] {
             let resource = Gvr::new("rbac.authorization.k8s.io", "v1", resource);
             let key = CollectionKey::new(name(&member.cluster), resource);
-            within("the collections for authorization", index.wait_until_complete(&key)).await;
+            within("the collections for authorization", cache.wait_until_complete(&key)).await;
         }
     }
     let declare_interest = |cluster: &str| {
         let (clusters, resource) = (Clusters::one(name(cluster)), config_maps());
         let (namespaces, reason) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
-        index.interests().declare(Interest { clusters, resource, namespaces, reason })
+        cache.interests().declare(Interest { clusters, resource, namespaces, reason })
     };
-    let in_flight = &index.metrics().bytes_in_flight;
+    let in_flight = &cache.metrics().bytes_in_flight;
     let wait_for_bytes = async |bytes: u64| {
         while in_flight.get() < bytes {
             tokio::task::yield_now().await;
@@ -81,8 +81,8 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     sqlx::query("ROLLBACK").execute(&mut blocker).await.unwrap();
     for cluster in ["paged", "streamed"] {
         let key = CollectionKey::new(name(cluster), config_maps());
-        within("the whole list", index.wait_until_complete(&key)).await;
-        assert_eq!(index.keys(&key).await.unwrap().len(), 60, "{cluster}");
+        within("the whole list", cache.wait_until_complete(&key)).await;
+        assert_eq!(cache.keys(&key).await.unwrap().len(), 60, "{cluster}");
     }
     assert!(in_flight.peak() <= MAX_TOTAL_BYTES, "{} bytes were in flight", in_flight.peak());
     within("the release of all bytes", async {
@@ -92,7 +92,7 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     })
     .await;
     blocker.close().await.unwrap();
-    index.stop().await;
+    cache.stop().await;
     fleet.stop().await;
     control_plane.shut_down().await;
 }

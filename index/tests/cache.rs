@@ -31,7 +31,7 @@ struct TestEnv {
     control_plane: Member,
     members: Vec<Member>,
     fleet: Fleet,
-    index: GlobalCache,
+    cache: GlobalCache,
     directory: tempfile::TempDir,
 }
 
@@ -48,13 +48,13 @@ async fn wait_for_change(follower: &mut Follower, what: &str, mut is_match: impl
     .await;
 }
 
-async fn wait_until_searchable(index: &GlobalCache, seq: Seq) {
-    let mut reached = index.searcher().searchable();
+async fn wait_until_searchable(cache: &GlobalCache, seq: Seq) {
+    let mut reached = cache.searcher().searchable();
     within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
 }
 
-async fn search(index: &GlobalCache, query: &str, caller: UserInfo) -> SearchResponse {
-    index.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
+async fn search(cache: &GlobalCache, query: &str, caller: UserInfo) -> SearchResponse {
+    cache.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
 fn hit_names(response: &SearchResponse) -> Vec<String> {
@@ -85,29 +85,29 @@ impl TestEnv {
         let directory = tempfile::tempdir().unwrap();
         let mut options = CacheOptions::new(directory.path());
         options.text_commit_interval = Duration::from_millis(50);
-        let index = GlobalCache::open(fleet.clone(), options).await.unwrap();
+        let cache = GlobalCache::open(fleet.clone(), options).await.unwrap();
         for cluster in [name("member1"), name("member2"), ClusterName::control_plane()] {
             let key = CollectionKey::new(cluster, config_maps());
-            within("the first list", index.wait_until_complete(&key)).await;
+            within("the first list", cache.wait_until_complete(&key)).await;
         }
-        let mut version = index.states_version();
+        let mut version = cache.states_version();
         within("every first list", async {
-            while !search(&index, "", UserInfo::system()).await.skipped.is_empty() {
+            while !search(&cache, "", UserInfo::system()).await.skipped.is_empty() {
                 version.changed().await.unwrap();
             }
         })
         .await;
-        wait_until_searchable(&index, index.seq()).await;
-        Self { control_plane, members, fleet, index, directory }
+        wait_until_searchable(&cache, cache.seq()).await;
+        Self { control_plane, members, fleet, cache, directory }
     }
 
     async fn list(&self, query: ListQuery) -> Vec<String> {
-        let objects: Vec<_> = self.index.list(query).try_collect().await.unwrap();
+        let objects: Vec<_> = self.cache.list(query).try_collect().await.unwrap();
         objects.iter().map(|object| object.record.key.name.to_string()).collect()
     }
 
     async fn stop(self) {
-        self.index.stop().await;
+        self.cache.stop().await;
         self.fleet.stop().await;
         for member in self.members {
             member.shut_down().await;
@@ -119,12 +119,12 @@ impl TestEnv {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_of_members_are_listed_watched_and_found() {
     let env = TestEnv::new().await;
-    let index = &env.index;
+    let cache = &env.cache;
     let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
     let listed = env.list(query.clone()).await;
     assert_eq!(listed.len(), 30, "{listed:?}");
     assert!(listed.is_sorted());
-    let page = index.page(&query, 10).await.unwrap();
+    let page = cache.page(&query, 10).await.unwrap();
     let mut rest = query.clone();
     rest.after = page.next.clone();
     assert_eq!(page.objects.len() + env.list(rest).await.len(), 30);
@@ -132,7 +132,7 @@ async fn objects_of_members_are_listed_watched_and_found() {
     assert_eq!(env.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
 
     // A change is published immediately and searchable shortly after.
-    let mut follower = index.follow(index.seq());
+    let mut follower = cache.follow(cache.seq());
     env.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
     let mut seq = Seq(0);
     wait_for_change(&mut follower, "the new object", |change| {
@@ -140,18 +140,18 @@ async fn objects_of_members_are_listed_watched_and_found() {
         change.kind == ChangeKind::Added && &*change.object.record.key.name == "late-config"
     })
     .await;
-    let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
+    let body: Value = cache.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
     assert_eq!((&body["kind"], &body["metadata"]["managedFields"]), (&json!("ConfigMap"), &Value::Null));
-    wait_until_searchable(index, seq).await;
-    assert_eq!(hit_names(&search(index, "brand-new", UserInfo::system()).await), ["member2/ops/late-config"]);
-    let nginx = search(index, "kind:cm nginx:1.27 region:eu-*", UserInfo::system()).await;
+    wait_until_searchable(cache, seq).await;
+    assert_eq!(hit_names(&search(cache, "brand-new", UserInfo::system()).await), ["member2/ops/late-config"]);
+    let nginx = search(cache, "kind:cm nginx:1.27 region:eu-*", UserInfo::system()).await;
     assert_eq!(hit_names(&nginx), ["member1/ops/runbook", "member2/ops/runbook"]);
     assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
     assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
-    assert_eq!(search(index, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
+    assert_eq!(search(cache, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
     // The control plane is collected like a member.
     assert!(
-        !search(index, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty()
+        !search(cache, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty()
     );
 
     // Deletions are published as well.
@@ -162,16 +162,16 @@ async fn objects_of_members_are_listed_watched_and_found() {
         change.kind == ChangeKind::Deleted && &*change.object.record.key.name == "late-config"
     })
     .await;
-    assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
-    wait_until_searchable(index, seq).await;
-    assert!(search(index, "brand-new", UserInfo::system()).await.hits.is_empty());
+    assert!(cache.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
+    wait_until_searchable(cache, seq).await;
+    assert!(search(cache, "brand-new", UserInfo::system()).await.hits.is_empty());
     env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_see_the_objects_that_each_member_allows() {
     let env = TestEnv::new().await;
-    let mut follower = env.index.follow(env.index.seq());
+    let mut follower = env.cache.follow(env.cache.seq());
     let (role, binding) = (
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"namespace": "ops", "name": "read"},
             "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]}),
@@ -187,11 +187,11 @@ async fn callers_see_the_objects_that_each_member_allows() {
         &*change.object.record.key.name == "ann-reads"
     })
     .await;
-    wait_until_searchable(&env.index, seq).await;
+    wait_until_searchable(&env.cache, seq).await;
     let ann = UserInfo::new("ann", ["staff"]);
     let response = within("ann's rights", async {
         loop {
-            let response = search(&env.index, "kind:configmap", ann.clone()).await;
+            let response = search(&env.cache, "kind:configmap", ann.clone()).await;
             if !response.hits.is_empty() {
                 return response;
             }
@@ -202,8 +202,8 @@ async fn callers_see_the_objects_that_each_member_allows() {
     assert!(hit_names(&response).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", hit_names(&response));
     let counted: u64 = response.facets[0].values.iter().map(|(_, count)| count).sum();
     assert_eq!((response.summary.unwrap().total, counted), (response.hits.len() as u64, response.hits.len() as u64));
-    assert!(search(&env.index, "app-3", ann).await.hits.is_empty());
-    assert!(search(&env.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
+    assert!(search(&env.cache, "app-3", ann).await.hits.is_empty());
+    assert!(search(&env.cache, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
     env.stop().await;
 }
 
@@ -212,14 +212,14 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
     let mut env = TestEnv::new().await;
     let before = env.list(ListQuery::new(name("member2"), config_maps())).await;
     let broken = env.members.remove(1);
-    let mut version = env.index.states_version();
+    let mut version = env.cache.states_version();
     broken.shut_down().await;
     let cut_off = CollectionKey::new(name("member2"), config_maps());
-    within("the stale state", version.wait_for(|_| env.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
+    within("the stale state", version.wait_for(|_| env.cache.state(&cut_off).is_some_and(|state| !state.is_fresh())))
         .await
         .unwrap();
     assert_eq!(env.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records are kept");
-    let response = search(&env.index, "kind:configmap runbook", UserInfo::system()).await;
+    let response = search(&env.cache, "kind:configmap runbook", UserInfo::system()).await;
     assert_eq!(hit_names(&response).len(), 2);
     assert_eq!(response.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
     assert!(
@@ -227,25 +227,25 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
         "{:?}",
         response.skipped
     );
-    assert_eq!(env.index.check_ready(), Ok(()), "a failing member does not make the cache unready");
+    assert_eq!(env.cache.check_ready(), Ok(()), "a failing member does not make the cache unready");
 
     // Changes while the cache is stopped are received from the stored position, without another list.
-    env.index.stop().await;
+    env.cache.stop().await;
     env.members[0].create(config_map("ops", "meanwhile", "missed")).await;
     let mut options = CacheOptions::new(env.directory.path());
     options.text_commit_interval = Duration::from_millis(50);
-    env.index = GlobalCache::open(env.fleet.clone(), options).await.unwrap();
-    let start = Seq(0).max(env.index.seq());
-    if env.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
-        let mut follower = env.index.follow(start);
+    env.cache = GlobalCache::open(env.fleet.clone(), options).await.unwrap();
+    let start = Seq(0).max(env.cache.seq());
+    if env.cache.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
+        let mut follower = env.cache.follow(start);
         wait_for_change(&mut follower, "the missed object", |change| &*change.object.record.key.name == "meanwhile")
             .await;
     }
     assert_eq!(env.list(ListQuery::new(name("member2"), config_maps())).await, before);
-    assert_eq!(env.index.metrics().lists.get(), 0, "everything resumed");
+    assert_eq!(env.cache.metrics().lists.get(), 0, "everything resumed");
 
     // The records of a cluster that leaves are deleted.
-    let mut follower = env.index.follow(env.index.seq());
+    let mut follower = env.cache.follow(env.cache.seq());
     let cluster =
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member2"}});
     let clusters = api(&env.control_plane.server.admin(), &cluster);
@@ -260,7 +260,7 @@ async fn a_broken_member_affects_only_itself_and_a_restart_resumes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kinds_are_collected_while_their_definitions_exist() {
     let env = TestEnv::new().await;
-    let (member, index) = (&env.members[0], &env.index);
+    let (member, cache) = (&env.members[0], &env.cache);
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced",
@@ -268,10 +268,10 @@ async fn kinds_are_collected_while_their_definitions_exist() {
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
     let key = CollectionKey::new(name("member1"), Gvr::new("example.com", "v1", "widgets"));
-    assert!(index.state(&key).is_none());
+    assert!(cache.state(&key).is_none());
     member.create(definition.clone()).await;
-    within("the list of a new kind", index.wait_until_complete(&key)).await;
-    let mut follower = index.follow(index.seq());
+    within("the list of a new kind", cache.wait_until_complete(&key)).await;
+    let mut follower = cache.follow(cache.seq());
     member
         .create(
             json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"namespace": "shop", "name": "one"}}),
@@ -279,7 +279,7 @@ async fn kinds_are_collected_while_their_definitions_exist() {
         .await;
     wait_for_change(&mut follower, "an object of the new kind", |change| change.object.record.key.collection == key)
         .await;
-    let (collectors, mut version) = (index.metrics().collectors.get(), index.states_version());
+    let (collectors, mut version) = (cache.metrics().collectors.get(), cache.states_version());
 
     let definitions = api(&member.server.admin(), &definition);
     definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
@@ -287,9 +287,9 @@ async fn kinds_are_collected_while_their_definitions_exist() {
         change.object.record.key.collection == key && change.kind == ChangeKind::Deleted
     })
     .await;
-    within("the end of its collection", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
-    assert_eq!(index.metrics().collectors.get(), collectors - 1);
-    assert!(index.served_resources(&name("member1")).unwrap().get(&key.resource).is_none());
+    within("the end of its collection", version.wait_for(|_| cache.state(&key).is_none())).await.unwrap();
+    assert_eq!(cache.metrics().collectors.get(), collectors - 1);
+    assert!(cache.served_resources(&name("member1")).unwrap().get(&key.resource).is_none());
     env.stop().await;
 }
 
@@ -354,13 +354,13 @@ async fn an_export_shows_one_snapshot() {
     let member = &env.members[0];
     let row = |nth: usize, text: &str| config_map("ops", &format!("row-{nth:03}"), text);
     let rows = api(&member.server.admin(), &row(0, ""));
-    let mut follower = env.index.follow(env.index.seq());
+    let mut follower = env.cache.follow(env.cache.seq());
     for nth in 0..ROWS {
         member.create(row(nth, "before")).await;
     }
     let is_row = |change: &Change, nth: usize| *change.object.record.key.name == *format!("row-{nth:03}");
     wait_for_change(&mut follower, "the last row", |change| is_row(change, ROWS - 1)).await;
-    wait_until_searchable(&env.index, env.index.seq()).await;
+    wait_until_searchable(&env.cache, env.cache.seq()).await;
 
     let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
     request.include_manifests = true;
@@ -371,7 +371,7 @@ async fn an_export_shows_one_snapshot() {
         };
         hits.iter().map(row).collect()
     };
-    let mut export = Box::pin(env.index.searcher().export(request.clone()).await.unwrap());
+    let mut export = Box::pin(env.cache.searcher().export(request.clone()).await.unwrap());
     let mut all = rows_of(within("the first rows", export.try_next()).await.unwrap().unwrap());
     assert!(all.len() < ROWS, "not everything at once");
     // Delete, change and add objects that are exported later.
@@ -386,7 +386,7 @@ async fn an_export_shows_one_snapshot() {
     }
     member.create(row(ROWS, "after")).await;
     wait_for_change(&mut follower, "the added row", |change| is_row(change, ROWS)).await;
-    wait_until_searchable(&env.index, env.index.seq()).await;
+    wait_until_searchable(&env.cache, env.cache.seq()).await;
     while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
         all.extend(rows_of(hits));
     }
@@ -395,7 +395,7 @@ async fn an_export_shows_one_snapshot() {
 
     // Another export shows another snapshot and respects the limit.
     request.query.push_str(" limit:3 name:row-69*");
-    let hits: Vec<Vec<Hit>> = env.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
+    let hits: Vec<Vec<Hit>> = env.cache.searcher().export(request).await.unwrap().try_collect().await.unwrap();
     let limited_rows: Vec<_> = hits.into_iter().flat_map(rows_of).collect();
     assert_eq!(limited_rows, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
     env.stop().await;

@@ -66,12 +66,12 @@ impl TestEnv {
         CacheOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
     }
 
-    async fn open_index(&self, options: CacheOptions) -> GlobalCache {
-        let index = GlobalCache::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
+    async fn open_cache(&self, options: CacheOptions) -> GlobalCache {
+        let cache = GlobalCache::open_with(self.fleet.clone(), options, self.declared.clone()).await.unwrap();
         for resource in [config_maps(), secrets()] {
-            within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
+            within("the first list", cache.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }
-        index
+        cache
     }
 
     fn member(&self) -> &Member {
@@ -79,9 +79,9 @@ impl TestEnv {
     }
 }
 
-async fn bodies(index: &GlobalCache) -> Vec<String> {
+async fn bodies(cache: &GlobalCache) -> Vec<String> {
     let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
-    let objects: Vec<_> = index.list(query).try_collect().await.unwrap();
+    let objects: Vec<_> = cache.list(query).try_collect().await.unwrap();
     objects.iter().map(|object| object.text().to_owned()).collect()
 }
 
@@ -98,79 +98,79 @@ async fn next_change_of(follower: &mut Follower, name: &str) -> Arc<Change> {
     within(name, next).await
 }
 
-async fn search(index: &GlobalCache, query: &str) -> SearchResponse {
-    index.searcher().search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
+async fn search(cache: &GlobalCache, query: &str) -> SearchResponse {
+    cache.searcher().search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
 }
 
-async fn wait_until_searchable(index: &GlobalCache) {
-    let seq = index.seq();
-    within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+async fn wait_until_searchable(cache: &GlobalCache) {
+    let seq = cache.seq();
+    within("the text index", cache.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_collector_follows_a_resource_for_all_interests() {
     let mut env = TestEnv::new().await;
-    let index = env.open_index(env.options()).await;
-    let collectors = index.metrics().collectors.get();
+    let cache = env.open_cache(env.options()).await;
+    let collectors = cache.metrics().collectors.get();
     let other_reasons = ["registry", "controller", "page"];
     env.interests.extend(other_reasons.map(|reason| env.declared.declare(interest(config_maps(), reason))));
     // When a later interest is collected, the earlier ones have been processed.
     let roles = Gvr::new("", "v1", "endpoints");
     let late_interest = env.declared.declare(interest(roles.clone(), "late"));
-    within("the late one", index.wait_until_complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
-    assert_eq!(index.metrics().collectors.get(), collectors + 1);
+    within("the late one", cache.wait_until_complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
+    assert_eq!(cache.metrics().collectors.get(), collectors + 1);
 
     // When the last interest ends, the collector stops and the records are deleted.
     let key = CollectionKey::new(name("member1"), config_maps());
     drop(late_interest);
     env.interests.drain(..1).for_each(drop);
-    let mut version = index.states_version();
+    let mut version = cache.states_version();
     let deleted = CollectionKey::new(name("member1"), roles);
-    within("the late one's end", version.wait_for(|_| index.state(&deleted).is_none())).await.unwrap();
-    assert!(index.state(&key).is_some_and(|state| state.is_fresh()), "three other interests remain");
+    within("the late one's end", version.wait_for(|_| cache.state(&deleted).is_none())).await.unwrap();
+    assert!(cache.state(&key).is_some_and(|state| state.is_fresh()), "three other interests remain");
     env.interests.clear();
-    within("the end", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
-    assert!(bodies(&index).await.is_empty());
-    index.stop().await;
+    within("the end", version.wait_for(|_| cache.state(&key).is_none())).await.unwrap();
+    assert!(bodies(&cache).await.is_empty());
+    cache.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_data_directory_loses_nothing() {
     let env = TestEnv::new().await;
-    let index = env.open_index(env.options()).await;
-    let before = bodies(&index).await;
-    index.stop().await;
+    let cache = env.open_cache(env.options()).await;
+    let before = bodies(&cache).await;
+    cache.stop().await;
     for entry in std::fs::read_dir(env.directory.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
     }
-    let index = env.open_index(env.options()).await;
-    assert_eq!((bodies(&index).await, before.len()), (before, OBJECTS));
-    wait_until_searchable(&index).await;
-    assert_eq!(search(&index, "kind:configmap hello").await.hits.len(), OBJECTS);
-    index.stop().await;
+    let cache = env.open_cache(env.options()).await;
+    assert_eq!((bodies(&cache).await, before.len()), (before, OBJECTS));
+    wait_until_searchable(&cache).await;
+    assert_eq!(search(&cache, "kind:configmap hello").await.hits.len(), OBJECTS);
+    cache.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_text_index_is_rebuilt_from_the_store() {
     let mut env = TestEnv::new().await;
-    let index = env.open_index(env.options()).await;
-    index.stop().await;
+    let cache = env.open_cache(env.options()).await;
+    cache.stop().await;
     env.member.take().unwrap().shut_down().await;
     std::fs::remove_dir_all(env.directory.path().join("text")).unwrap();
-    let index = env.open_index(env.options()).await;
-    wait_until_searchable(&index).await;
+    let cache = env.open_cache(env.options()).await;
+    wait_until_searchable(&cache).await;
     // Stored collections are resumed if their cluster responds.
-    let mut version = index.states_version();
+    let mut version = cache.states_version();
     let is_resumed = || {
-        let states = index.states();
+        let states = cache.states();
         let mut control_plane_states = states.iter().filter(|(key, _)| key.cluster == ClusterName::control_plane());
         control_plane_states.all(|(_, state)| state.is_fresh())
     };
     within("the control plane", version.wait_for(|_| is_resumed())).await.unwrap();
-    let response = search(&index, "kind:configmap hello").await;
+    let response = search(&cache, "kind:configmap hello").await;
     assert_eq!((response.hits.len(), response.skipped.len()), (OBJECTS, 1), "the unreachable member is reported");
-    index.stop().await;
+    cache.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,54 +178,54 @@ async fn reads_never_wait_for_the_text_index() {
     let env = TestEnv::new().await;
     let never = Duration::from_secs(24 * 3600);
     let options = CacheOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
-    let index = env.open_index(options).await;
-    let mut follower = index.follow(index.seq());
+    let cache = env.open_cache(options).await;
+    let mut follower = cache.follow(cache.seq());
     env.member().create(config_map("shop", "new", "fresh")).await;
     let change = next_change_of(&mut follower, "new").await;
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
-    assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
-    assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
+    assert_eq!(cache.get(&key).await.unwrap().unwrap().body, change.object.body);
+    assert!(bodies(&cache).await.contains(&change.object.text().to_owned()));
     // Search does not include the change yet and reports its lag.
-    let Summary { total, seq, behind, .. } = search(&index, "fresh").await.summary.unwrap();
-    assert_eq!((total, seq.0 + behind), (0, index.seq().0));
+    let Summary { total, seq, behind, .. } = search(&cache, "fresh").await.summary.unwrap();
+    assert_eq!((total, seq.0 + behind), (0, cache.seq().0));
     assert!(behind > 0);
-    index.stop().await;
+    cache.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
     let env = TestEnv::new().await;
-    let index = env.open_index(env.options()).await;
-    wait_until_searchable(&index).await;
-    index.stop().await;
+    let cache = env.open_cache(env.options()).await;
+    wait_until_searchable(&cache).await;
+    cache.stop().await;
     let never = Duration::from_secs(24 * 3600);
     let options = CacheOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..env.options() };
-    let index = env.open_index(options).await;
-    let mut follower = index.follow(index.seq());
+    let cache = env.open_cache(options).await;
+    let mut follower = cache.follow(cache.seq());
     let deleted = api(&env.member().server.admin(), &config_map("shop", "app-3", ""));
     deleted.delete("app-3", &DeleteParams::default()).await.unwrap();
     next_change_of(&mut follower, "app-3").await;
     for when in ["during:now-1h..now", "(is:deleted OR -is:deleted)"] {
-        let response = search(&index, &format!("kind:configmap hello {when}")).await;
+        let response = search(&cache, &format!("kind:configmap hello {when}")).await;
         let deleted: Vec<_> =
             response.hits.iter().filter(|hit| hit.version_end.is_some_and(|was| was.deleted)).collect();
         let total = response.summary.map(|summary| summary.total);
         assert_eq!((total, response.hits.len()), (Some(OBJECTS as u64), OBJECTS), "{when}");
         assert_eq!(deleted.iter().map(|hit| &*hit.object.record.key.name).collect::<Vec<_>>(), ["app-3"], "{when}");
     }
-    index.stop().await;
+    cache.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
         let env = TestEnv::new().await;
-        let index = env.open_index(env.options()).await;
-        assert_eq!((index.check_ready(), index.failed_workers()), (Ok(()), Vec::new()));
-        assert!(index.abort_worker(worker), "there is no worker {worker}");
+        let cache = env.open_cache(env.options()).await;
+        assert_eq!((cache.check_ready(), cache.failed_workers()), (Ok(()), Vec::new()));
+        assert!(cache.abort_worker(worker), "there is no worker {worker}");
         let unready = within(worker, async {
             loop {
-                match index.check_ready() {
+                match cache.check_ready() {
                     Err(reason) => return reason,
                     Ok(()) => tokio::task::yield_now().await,
                 }
@@ -233,11 +233,11 @@ async fn an_ended_worker_makes_the_cache_unready() {
         });
         assert!(unready.await.contains(worker), "{worker}");
         assert!(
-            index.failed_workers().iter().any(|dead| dead.contains(worker)),
+            cache.failed_workers().iter().any(|dead| dead.contains(worker)),
             "{worker}: {:?}",
-            index.failed_workers()
+            cache.failed_workers()
         );
-        index.stop().await;
+        cache.stop().await;
     }
 }
 
@@ -245,22 +245,22 @@ async fn an_ended_worker_makes_the_cache_unready() {
 async fn secret_values_are_not_stored() {
     const VALUE: &str = "correct-horse-battery";
     let env = TestEnv::new().await;
-    let index = env.open_index(env.options()).await;
-    let mut follower = index.follow(index.seq());
+    let cache = env.open_cache(env.options()).await;
+    let mut follower = cache.follow(cache.seq());
     env.member()
         .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
             "stringData": {"password": VALUE}}))
         .await;
     let change = next_change_of(&mut follower, "login").await;
-    wait_until_searchable(&index).await;
+    wait_until_searchable(&cache).await;
     let body: Value = change.object.parse().unwrap();
     assert_eq!((&body["data"]["password"], change.object.record.redacted), (&json!(""), true));
-    assert_eq!(search(&index, "kind:secret password").await.hits.len(), 1, "names of keys are found");
+    assert_eq!(search(&cache, "kind:secret password").await.hits.len(), 1, "names of keys are found");
     let encoded = "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5";
     for query in [VALUE, encoded] {
-        assert_eq!(search(&index, query).await.hits.len(), 0, "{query}");
+        assert_eq!(search(&cache, query).await.hits.len(), 0, "{query}");
     }
-    index.stop().await;
+    cache.stop().await;
     let mut files = vec![env.directory.path().to_owned()];
     while let Some(path) = files.pop() {
         match path.is_dir() {

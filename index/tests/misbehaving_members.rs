@@ -215,7 +215,7 @@ struct TestEnv {
     control_plane: Member,
     well_behaved: Member,
     fleet: Fleet,
-    index: GlobalCache,
+    cache: GlobalCache,
     _interests: Vec<InterestGuard>,
     directory: tempfile::TempDir,
 }
@@ -240,8 +240,8 @@ impl TestEnv {
         register(&control_plane.server.admin(), "honest", &well_behaved).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let index = GlobalCache::open(fleet.clone(), options(directory.path())).await.unwrap();
-        let mut env = Self { control_plane, well_behaved, fleet, index, _interests: Vec::new(), directory };
+        let cache = GlobalCache::open(fleet.clone(), options(directory.path())).await.unwrap();
+        let mut env = Self { control_plane, well_behaved, fleet, cache, _interests: Vec::new(), directory };
         env.declare_interest(Clusters::All, config_maps());
         env
     }
@@ -255,16 +255,16 @@ impl TestEnv {
                 fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
             }
         }
-        self.index.stop().await;
+        self.cache.stop().await;
         meanwhile();
-        let interests = self.index.interests().clone();
-        self.index = GlobalCache::open_with(self.fleet.clone(), options(copy.path()), interests).await.unwrap();
+        let interests = self.cache.interests().clone();
+        self.cache = GlobalCache::open_with(self.fleet.clone(), options(copy.path()), interests).await.unwrap();
         self.directory = copy;
     }
 
     fn declare_interest(&mut self, clusters: Clusters, resource: Gvr) {
         let (namespaces, reason) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
-        self._interests.push(self.index.interests().declare(Interest { clusters, resource, namespaces, reason }));
+        self._interests.push(self.cache.interests().declare(Interest { clusters, resource, namespaces, reason }));
     }
 
     async fn scripted_member(&self, cluster: &str, script: Script) -> ScriptedMember {
@@ -276,12 +276,12 @@ impl TestEnv {
 
     /// Waits until the state of a cluster's ConfigMaps matches.
     async fn wait_for_state(&self, cluster: &str, what: &str, is_match: impl Fn(&CollectionState) -> bool) {
-        let mut version = self.index.states_version();
+        let mut version = self.cache.states_version();
         let mut last = None;
         let wait = async {
             loop {
                 version.borrow_and_update();
-                last = self.index.state(&collection(cluster));
+                last = self.cache.state(&collection(cluster));
                 if last.as_ref().is_some_and(&is_match) {
                     return;
                 }
@@ -313,7 +313,7 @@ impl TestEnv {
     /// Names and versions of all cached objects.
     async fn cached_objects(&self, cluster: &str) -> Vec<(String, u64)> {
         let objects: Vec<_> =
-            self.index.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
+            self.cache.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
         let of = |object: &crowsnest_index::Object| {
             (object.record.key.name.to_string(), object.record.resource_version.parse().unwrap_or_default())
         };
@@ -331,9 +331,9 @@ impl TestEnv {
             let resource = Gvr::new(group, "v1", resource);
             self.declare_interest(Clusters::one(name("honest")), resource.clone());
             let key = CollectionKey::new(name("honest"), resource);
-            within("a list of the well-behaved member", self.index.wait_until_complete(&key)).await;
+            within("a list of the well-behaved member", self.cache.wait_until_complete(&key)).await;
         }
-        let mut follower = self.index.follow(self.index.seq());
+        let mut follower = self.cache.follow(self.cache.seq());
         self.well_behaved.create(config_map("shop", "news", "hello")).await;
         within("a change of the well-behaved member", async {
             while !follower.next().await.unwrap().unwrap().iter().any(|change| {
@@ -342,13 +342,13 @@ impl TestEnv {
             }) {}
         })
         .await;
-        let state = self.index.state(&collection("honest")).unwrap();
+        let state = self.cache.state(&collection("honest")).unwrap();
         assert!(state.is_fresh(), "{state:?}");
-        assert_eq!(self.index.check_ready(), Ok(()));
+        assert_eq!(self.cache.check_ready(), Ok(()));
     }
 
     async fn stop(self) {
-        self.index.stop().await;
+        self.cache.stop().await;
         self.fleet.stop().await;
         self.well_behaved.shut_down().await;
         self.control_plane.shut_down().await;
@@ -380,7 +380,7 @@ async fn a_misbehaving_member_affects_only_its_own_records() {
     for case in &cases {
         env.assert_cached(case.name, case.cached_objects).await;
     }
-    let metrics = env.index.metrics();
+    let metrics = env.cache.metrics();
     assert!(metrics.objects_refused.get() > 0 && metrics.objects_outdated.get() > 0);
 
     // A member that behaves again is followed again.
@@ -405,7 +405,7 @@ async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
     member.set_script(Some(MemberState { version: 8, objects: vec![object("a", 2), object("b", 4)] }), CORRECT);
     env.wait_until_fresh("restored", "8").await;
     env.assert_cached("restored", &[("a", 2), ("b", 4)]).await;
-    assert!(env.index.metrics().watch_failures.get() >= 2, "its first list was rejected");
+    assert!(env.cache.metrics().watch_failures.get() >= 2, "its first list was rejected");
 
     // One older list may come from an outdated replica and is rejected.
     member.set_script(Some(MemberState { version: 12, objects: vec![object("a", 12), object("b", 4)] }), |request| {
@@ -417,7 +417,7 @@ async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
     });
     env.wait_until_fresh("restored", "12").await;
     env.assert_cached("restored", &[("a", 12), ("b", 4)]).await;
-    let removed = env.index.deletions(crowsnest_index::Seq(env.index.seq().0 + 1), 100).await.unwrap();
+    let removed = env.cache.deletions(crowsnest_index::Seq(env.cache.seq().0 + 1), 100).await.unwrap();
     assert!(removed.iter().all(|version| &*version.object.record.key.name != "b"), "{removed:?}");
     env.stop().await;
 }
@@ -469,7 +469,7 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
         env.wait_until_fresh(cluster, "20").await;
         members.push(member);
     }
-    let seq = env.index.seq();
+    let seq = env.cache.seq();
     let meanwhile = || {
         // The member's list is empty, so a list would delete everything.
         members[0].set_script(Some(MemberState { version: 99, objects: Vec::new() }), |request| {
@@ -489,7 +489,7 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
         env.assert_cached(cluster, &[("a", 15), ("c", 25)]).await;
     }
     // No change is published twice; the control plane may still be creating its own roles.
-    let published = env.index.follow(seq).ready_now().unwrap();
+    let published = env.cache.follow(seq).ready_now().unwrap();
     let named = |change: &Arc<Change>| {
         let key = &change.object.record.key;
         format!("{} {}", key.cluster(), key.name)

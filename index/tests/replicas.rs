@@ -76,9 +76,9 @@ async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path
     let reason = InterestReason::Other("the test".to_owned());
     let declared = Interests::default();
     let _interest = declared.declare(Interest { clusters, resource: config_maps(), namespaces, reason });
-    let index = GlobalCache::open_with(fleet, options, declared).await.unwrap();
-    let start = index.seq();
-    let mut changes = index.follow(start);
+    let cache = GlobalCache::open_with(fleet, options, declared).await.unwrap();
+    let start = cache.seq();
+    let mut changes = cache.follow(start);
     let mut log = tokio::fs::File::create(directory.join("log")).await.unwrap();
     log.write_all(format!("after {start}\n").as_bytes()).await.unwrap();
     tokio::spawn(async move {
@@ -101,22 +101,22 @@ async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path
     println!("{}", listener.local_addr().unwrap().port());
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let index = index.clone();
+        let cache = cache.clone();
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
             let mut command = String::new();
             stream.read_line(&mut command).await.unwrap();
-            let response = execute_command(&index, command.trim()).await;
+            let response = execute_command(&cache, command.trim()).await;
             stream.get_mut().write_all(response.as_bytes()).await.unwrap();
         });
     }
 }
 
-async fn execute_command(index: &GlobalCache, command: &str) -> String {
+async fn execute_command(cache: &GlobalCache, command: &str) -> String {
     match command.split_once(' ') {
         Some(("list", cluster)) => {
             let query = ListQuery::new(name(cluster), config_maps()).in_namespace("shop");
-            match index.list(query).try_collect::<Vec<_>>().await {
+            match cache.list(query).try_collect::<Vec<_>>().await {
                 Ok(objects) => {
                     let text = objects.iter().map(|o| format!("{} {}", o.record.key.name, o.record.resource_version));
                     text.collect::<Vec<_>>().join("\n")
@@ -126,15 +126,15 @@ async fn execute_command(index: &GlobalCache, command: &str) -> String {
         }
         // True if every collection of the tested resource is followed by some replica.
         _ => {
-            let states = index.states();
+            let states = cache.states();
             let of = states.iter().filter(|(key, _)| key.resource == config_maps());
             let stale: Vec<String> = of
                 .clone()
                 .filter(|(_, state)| !state.is_fresh())
                 .map(|(key, state)| format!("{key}: {:?}", state.stale_reason))
                 .collect();
-            match index.check_ready() {
-                Ok(()) if stale.is_empty() && of.count() == MEMBERS => format!("ready {}", index.seq()),
+            match cache.check_ready() {
+                Ok(()) if stale.is_empty() && of.count() == MEMBERS => format!("ready {}", cache.seq()),
                 Ok(()) => format!("stale {}", stale.join(", ")),
                 Err(reason) => reason,
             }
@@ -236,8 +236,8 @@ impl TestEnv {
         let began = Instant::now();
         let marker = format!("after-{fault}");
         for cluster in lost_clusters {
-            if let Some(index) = cluster.strip_prefix("member") {
-                let member = &self.members[index.parse::<usize>().unwrap()];
+            if let Some(number) = cluster.strip_prefix("member") {
+                let member = &self.members[number.parse::<usize>().unwrap()];
                 member.create(config_map("shop", &marker, fault)).await;
             }
         }
@@ -304,13 +304,13 @@ async fn replicas_survive_each_others_faults() {
     let control_plane = control_plane().await;
     let admin = control_plane.server.admin();
     let mut members = Vec::new();
-    for index in 0..MEMBERS {
-        let member = start(&format!("member{index}")).await;
+    for number in 0..MEMBERS {
+        let member = start(&format!("member{number}")).await;
         member.create(namespace("shop")).await;
         for n in 0..20 {
             create(&member.server.admin(), config_map("shop", &format!("app-{n}"), "hello")).await;
         }
-        register(&admin, &format!("member{index}"), &member).await;
+        register(&admin, &format!("member{number}"), &member).await;
         members.push(member);
     }
     let clients: Vec<Client> = members.iter().map(|member| member.server.admin()).collect();
@@ -364,7 +364,7 @@ async fn replicas_survive_each_others_faults() {
     stop.cancel();
     let rounds = churning.await.unwrap();
     let alive = [&two, &three, &four];
-    for (index, client) in clients.iter().enumerate() {
+    for (number, client) in clients.iter().enumerate() {
         create(client, config_map("shop", "last", "word")).await;
         let objects = api(client, &config_map("shop", "", "")).list(&ListParams::default()).await.unwrap();
         let text = |object: &DynamicObject| {
@@ -376,12 +376,12 @@ async fn replicas_survive_each_others_faults() {
             let mut last = String::new();
             let waiting = async {
                 while last != expected {
-                    last = replica.request(&format!("list member{index}")).await.unwrap();
+                    last = replica.request(&format!("list member{number}")).await.unwrap();
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             };
             let result = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-            assert!(result.is_ok(), "{} of member{index}\n{last}\nis not\n{expected}", replica.id);
+            assert!(result.is_ok(), "{} of member{number}\n{last}\nis not\n{expected}", replica.id);
         }
     }
     let mut connection = env.database.connect().await;
@@ -406,8 +406,8 @@ async fn replicas_survive_each_others_faults() {
         .collect();
     let mut all: BTreeMap<u64, &str> = BTreeMap::new();
     for (id, start, log) in &logs {
-        for (index, (seq, line)) in log.iter().enumerate() {
-            assert_eq!(*seq, start + index as u64 + 1, "{id} published {line}");
+        for (nth, (seq, line)) in log.iter().enumerate() {
+            assert_eq!(*seq, start + nth as u64 + 1, "{id} published {line}");
             assert_eq!(*all.entry(*seq).or_insert(line), line, "{id} published a different change");
         }
     }

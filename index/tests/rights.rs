@@ -58,7 +58,7 @@ fn shown_resources() -> [Gvr; 5] {
 /// One member whose objects and rules are in the cache.
 struct TestEnv {
     member: Member,
-    index: GlobalCache,
+    cache: GlobalCache,
     fleet: Fleet,
     _interests: Vec<InterestGuard>,
     _directory: tempfile::TempDir,
@@ -104,29 +104,29 @@ impl TestEnv {
                 reason: InterestReason::Other("test".to_owned()),
             })
         });
-        let index = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
+        let cache = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
-            within("the first list", index.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
+            within("the first list", cache.wait_until_complete(&CollectionKey::new(name("member1"), resource))).await;
         }
         for resource in rbac_resources() {
             let own = CollectionKey::new(ClusterName::control_plane(), resource);
-            within("the control plane's rules", index.wait_until_complete(&own)).await;
+            within("the control plane's rules", cache.wait_until_complete(&own)).await;
         }
-        let env = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
-        env.wait_until_applied(env.index.seq()).await;
-        let seq = env.index.seq();
-        within("the text index", env.index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+        let env = Self { member, cache, fleet, _interests: interests.into(), _directory: directory, control_plane };
+        env.wait_until_applied(env.cache.seq()).await;
+        let seq = env.cache.seq();
+        within("the text index", env.cache.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
         env
     }
 
     async fn wait_until_applied(&self, seq: Seq) {
-        within("the rules", self.index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
+        within("the rules", self.cache.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
     }
 
     /// Waits until the member's current rules are applied: each watch is ordered, so its last object arrives last.
     async fn wait_until_rules_applied(&self, round: &str) {
         aggregate::aggregate_all(self.member.server.registry()).await.unwrap();
-        let mut follower = self.index.follow(self.index.seq());
+        let mut follower = self.cache.follow(self.cache.seq());
         for (kind, namespace) in
             [("Role", Some("shop")), ("ClusterRole", None), ("RoleBinding", Some("shop")), ("ClusterRoleBinding", None)]
         {
@@ -150,17 +150,17 @@ impl TestEnv {
 
     /// A change in the cache takes effect within a second.
     async fn assert_applied_soon(&self, seq: Seq) {
-        let mut applied_seq = self.index.searcher().applied_seq();
+        let mut applied_seq = self.cache.searcher().applied_seq();
         let waited = tokio::time::timeout(Duration::from_secs(1), applied_seq.wait_for(|reached| *reached >= seq));
         waited.await.expect("within a second").unwrap();
     }
 
     async fn search(&self, query: &str, caller: &UserInfo) -> SearchResponse {
-        self.index.searcher().search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
+        self.cache.searcher().search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
     }
 
     async fn stop(self) {
-        self.index.stop().await;
+        self.cache.stop().await;
         self.fleet.stop().await;
         self.member.shut_down().await;
     }
@@ -397,7 +397,7 @@ async fn grants_follow_their_binding() {
         let binding =
             json!({"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": role});
         assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
-        let mut follower = env.index.follow(env.index.seq());
+        let mut follower = env.cache.follow(env.cache.seq());
         env.member.create(binding.clone()).await;
         env.assert_applied_soon(wait_for_change(&mut follower, "ann-reads", ChangeKind::Added).await).await;
         assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
@@ -419,6 +419,6 @@ async fn grants_follow_their_binding() {
         env.assert_applied_soon(wait_for_change(&mut follower, "ann-reads", ChangeKind::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
-    assert_eq!(env.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
+    assert_eq!(env.cache.metrics().access_reviews.get(), 0, "the rules in the cache decide");
     env.stop().await;
 }

@@ -34,7 +34,7 @@ impl Proxy {
         self.forward_to_member(&member, caller, path, request, None).await
     }
 
-    /// Sends a request to a member as the caller and, if it is upgraded, relays the connection. `within` limits the
+    /// Sends a request to a member as the caller and, if it is upgraded, relays the connection. `timeout` limits the
     /// time to the response head; None: the member's timeout.
     pub(crate) async fn forward_to_member(
         &self,
@@ -42,7 +42,7 @@ impl Proxy {
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
-        within: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let path = check_path(request.method(), path)?;
         let upgrade = take_upgrade(&mut request);
@@ -56,9 +56,9 @@ impl Proxy {
         admission::admit(&mut request, member.name()).await?;
         let session = upgrade.map(|client| (client, Session::new(caller, member.name(), path, request.uri().query())));
         // A request to a single member waits for its agent to connect; a fan-out does not.
-        let current = if within.is_none() { self.inner.fleet.wait_for_tunnel(member.name()).await } else { None };
+        let current = if timeout.is_none() { self.inner.fleet.wait_for_tunnel(member.name()).await } else { None };
         let member = current.as_ref().unwrap_or(member);
-        let response = self.inner.transport.send(member, caller, path, request, within).await?;
+        let response = self.inner.transport.send(member, caller, path, request, timeout).await?;
         Ok(self.relay_upgraded(session, response, observer))
     }
 

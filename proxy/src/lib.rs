@@ -77,7 +77,7 @@ pub struct Proxy {
 
 struct Inner {
     fleet: Fleet,
-    index: GlobalCache,
+    cache: GlobalCache,
     transport: Transport,
     /// Tunnels of upgraded connections.
     tunnels: TaskTracker,
@@ -89,16 +89,16 @@ struct Inner {
 }
 
 impl Proxy {
-    pub fn new(index: GlobalCache) -> Self {
-        Self::with_response_timeout(index, RESPONSE_TIMEOUT)
+    pub fn new(cache: GlobalCache) -> Self {
+        Self::with_response_timeout(cache, RESPONSE_TIMEOUT)
     }
 
     /// Members have to respond within `response_timeout`, unless their Cluster sets another timeout.
-    pub fn with_response_timeout(index: GlobalCache, response_timeout: Duration) -> Self {
+    pub fn with_response_timeout(cache: GlobalCache, response_timeout: Duration) -> Self {
         let stopping = CancellationToken::new();
         let inner = Inner {
-            fleet: index.fleet().clone(),
-            index,
+            fleet: cache.fleet().clone(),
+            cache,
             transport: Transport::new(response_timeout),
             tunnels: TaskTracker::new(),
             stopping,

@@ -185,7 +185,7 @@ pub fn encode_row(cells: Vec<Value>, object: Option<&[u8]>) -> Result<Vec<u8>, s
 pub fn row(record: &Record, body: &[u8], version: &str, table: TableForm, now_seconds: i64) -> Result<Vec<u8>, Error> {
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
-        let cells = record.printed()?.cells.iter().map(|cell| cell.render(now_seconds)).collect();
+        let cells = record.printed_object()?.cells.iter().map(|cell| cell.render(now_seconds)).collect();
         insert_cluster(cells, cluster.into())
     } else {
         let created = record.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());

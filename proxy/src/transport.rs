@@ -28,7 +28,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type MemberClient = Client<Dialer, Body>;
 
-/// The client of each cluster.
+/// Clients and breakers of all members.
 pub struct Transport {
     clients: Mutex<HashMap<ClusterName, MemberTransport>>,
     response_timeout: Duration,
@@ -53,7 +53,7 @@ impl Transport {
         self.response_timeout
     }
 
-    /// Closes the connections of clusters that are no members.
+    /// Closes the connections of clusters that are not members.
     pub fn retain(&self, is_member: impl Fn(&ClusterName) -> bool) {
         self.clients.lock().retain(|cluster, _| is_member(cluster));
     }
@@ -61,10 +61,10 @@ impl Transport {
     /// The transport of a member, created again if its connection has changed.
     fn member_transport(&self, cluster: &ClusterName, connection: &Arc<Connection>) -> MemberTransport {
         let mut clients = self.clients.lock();
-        if let Some(known) = clients.get(cluster)
-            && Arc::ptr_eq(&known.connection, connection)
+        if let Some(transport) = clients.get(cluster)
+            && Arc::ptr_eq(&transport.connection, connection)
         {
-            return known.clone();
+            return transport.clone();
         }
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -77,18 +77,18 @@ impl Transport {
     }
 
     /// Sends a request to a member as the caller. `path` replaces the request's path; the query is kept. A 101
-    /// response contains the connection (`hyper::upgrade::on`). `within` limits the time to the response head; None:
-    /// the member's timeout.
+    /// response contains the connection (`hyper::upgrade::on`). `timeout` limits the time to the response head; `None`
+    /// means the member's timeout.
     pub async fn send(
         &self,
         member: &Member,
         caller: &Caller,
         path: &str,
         request: Request<Body>,
-        within: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let span = request_span(member.name(), path, request.method());
-        let sent = self.send_impersonated(member, caller, path, request, within).instrument(span.clone()).await;
+        let sent = self.send_impersonated(member, caller, path, request, timeout).instrument(span.clone()).await;
         match &sent {
             Ok(response) => {
                 span.record("http.response.status_code", response.status().as_u16());
@@ -104,7 +104,7 @@ impl Transport {
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
-        within: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let path = check_path(request.method(), path)?;
         let cluster = member.name();
@@ -131,10 +131,10 @@ impl Transport {
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
         let follows_log = Query::parse(request.uri().query()).flag("follow");
-        let within = within.or_else(|| cluster_response_timeout(member)).unwrap_or(self.response_timeout);
+        let timeout = timeout.or_else(|| cluster_response_timeout(member)).unwrap_or(self.response_timeout);
         // A followed log sends its response head only with the first line.
-        let within = (!follows_log).then_some(within);
-        let mut response = self.member_transport(cluster, &connection).send(cluster, request, within).await?;
+        let timeout = (!follows_log).then_some(timeout);
+        let mut response = self.member_transport(cluster, &connection).send(cluster, request, timeout).await?;
         match response.status() {
             http::StatusCode::SWITCHING_PROTOCOLS if is_upgrade => {}
             http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
@@ -151,7 +151,7 @@ impl MemberTransport {
         &self,
         cluster: &ClusterName,
         request: Request<Body>,
-        within: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<hyper::body::Incoming>, Error> {
         let started_at = Instant::now();
         self.breaker.lock().admit(started_at).map_err(|Rejection { reason, retry_after }| Error::Suspended {
@@ -161,8 +161,8 @@ impl MemberTransport {
         })?;
         let unreachable = |reason: String| Error::Unreachable { cluster: cluster.clone(), reason };
         let response = self.client.request(request);
-        let result = match within {
-            Some(within) => tokio::time::timeout(within, response).await.map_err(|_| within),
+        let result = match timeout {
+            Some(timeout) => tokio::time::timeout(timeout, response).await.map_err(|_| timeout),
             None => Ok(response.await),
         };
         let (mut breaker, now) = (self.breaker.lock(), Instant::now());
@@ -179,8 +179,8 @@ impl MemberTransport {
                 }
                 Err(unreachable(reason))
             }
-            Err(within) => {
-                let reason = format!("no answer within {} s", within.as_secs_f32());
+            Err(timeout) => {
+                let reason = format!("no answer within {} s", timeout.as_secs_f32());
                 breaker.record_timeout(now, started_at, &reason);
                 Err(unreachable(reason))
             }
@@ -195,7 +195,7 @@ fn request_span(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     let kind = || NativePath::parse(path).map(|native| native.rbac_resource()).unwrap_or_default();
     tracing::info_span!(
         target: spans::SPAN_TARGET,
-        "ask",
+        "request",
         otel.name = %format_args!("{method} {}", kind()),
         otel.kind = "client",
         otel.status_code = Empty,

@@ -88,9 +88,9 @@ pub const DELETE_STALE_SELECTS_EDGES: &str = "UNWIND $keys AS key MATCH (:Resour
 pub const DELETE_EDGES_TO_EARLIER_UID: &str =
     "UNWIND $rows AS row MATCH (n:Resource {key: row.key})-[e]-() WHERE e.uid = row.uid AND e.by <> row.key DELETE e";
 
-/// Adds edges from selecting objects to Pods, where both exist. `row.seq` is the change in which the Pod had the labels. If the
-/// graph has the Pod in another state, the edge may not match the labels that the graph gets next, even if they are those that
-/// it has now: the next write of the Pod replaces its edges.
+/// Adds edges from selecting objects to Pods, where both exist. `row.seq` is the change of the Pod whose labels were matched.
+/// If the graph has the Pod at another change, `links` is cleared, so that the next write of the Pod replaces its edges even
+/// if it changes no label: the labels that it writes may differ from those that were matched.
 pub const PUT_SELECTS_EDGES: &str = "UNWIND $rows AS row MATCH (a:Resource {key: row.from}) WHERE a.exists = true \
     MATCH (b:Resource {key: row.to}) WHERE b.exists = true \
     MERGE (a)-[e:SELECTS {by: row.from}]->(b) SET e.via = row.via, e.stale = null \

@@ -250,7 +250,7 @@ pub fn pods_resource() -> Gvr {
 
 /// Properties of a node. They contain no values of `data`, `spec` or annotations, except names of images.
 fn properties(record: &Record) -> Result<Value, Error> {
-    let printed = record.printed()?;
+    let printed = record.printed_object()?;
     let labels: Vec<String> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let key = &record.key;
     let list_or_null = |list: &[String]| if list.is_empty() { Value::Null } else { json!(list) };

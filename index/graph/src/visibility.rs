@@ -63,7 +63,7 @@ pub trait Visibility: Send + Sync + 'static {
 
 /// Decides by the rights of a caller in each cluster and by a query, like a search.
 pub struct CacheVisibility {
-    index: GlobalCache,
+    cache: GlobalCache,
     caller: UserInfo,
     query: StandingQuery,
     /// Rules of the first decision since the reset; `Some(None)` if rules changed during it.
@@ -71,22 +71,22 @@ pub struct CacheVisibility {
 }
 
 impl CacheVisibility {
-    pub fn new(index: GlobalCache, caller: UserInfo, query: StandingQuery) -> Self {
-        Self { index, caller, query, first_basis: Mutex::default() }
+    pub fn new(cache: GlobalCache, caller: UserInfo, query: StandingQuery) -> Self {
+        Self { cache, caller, query, first_basis: Mutex::default() }
     }
 }
 
 #[async_trait]
 impl Visibility for CacheVisibility {
     async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
-        let searcher = self.index.searcher();
+        let searcher = self.cache.searcher();
         let matching = searcher.matching(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
         self.first_basis.lock().get_or_insert(matching.basis);
         Ok(VisibilityDecision { visible_ids: matching.ids, undecided_clusters: matching.undecided })
     }
 
     fn rule_changes(&self) -> watch::Receiver<u64> {
-        self.index.searcher().rule_changes()
+        self.cache.searcher().rule_changes()
     }
 
     async fn has_changed(&self) -> bool {
@@ -94,12 +94,12 @@ impl Visibility for CacheVisibility {
         match basis {
             None => false,
             Some(None) => true,
-            Some(Some(basis)) => self.index.searcher().has_other_rights(&self.caller, &basis, DECISION_TIMEOUT).await,
+            Some(Some(basis)) => self.cache.searcher().has_other_rights(&self.caller, &basis, DECISION_TIMEOUT).await,
         }
     }
 
     async fn rule_digests(&self, as_of: u64) -> Result<RuleDigests, SinkError> {
-        let digests = self.index.searcher().rights_digests(&self.caller, Seq(as_of), DECISION_TIMEOUT).await?;
+        let digests = self.cache.searcher().rights_digests(&self.caller, Seq(as_of), DECISION_TIMEOUT).await?;
         Ok(digests.into_iter().map(|(cluster, digest)| (cluster, format!("{digest:032x}"))).collect())
     }
 
@@ -108,7 +108,7 @@ impl Visibility for CacheVisibility {
     }
 
     fn clusters(&self) -> BTreeSet<ClusterName> {
-        self.index.fleet().cluster_names()
+        self.cache.fleet().cluster_names()
     }
 }
 

@@ -180,9 +180,7 @@ async fn a_sink_continues_after_its_process_was_killed() {
     let cache = Cache::open(directory.path().to_owned()).await;
     cache.complete_all().await;
     cache.delete("m1", &pods("m1", 0..10)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
-    sink.wait_until_equal(&cache, &database).await;
-    sink.stop().await;
+    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
 }
 
 #[tokio::test]
@@ -193,9 +191,7 @@ async fn only_complete_collections_are_swept() {
     for name in ["m1", "m2"] {
         cache.put(name, &workload(name, 20)).await;
     }
-    let sink = RunningSink::start(&cache, &database, Rules::default());
-    sink.wait_until_equal(&cache, &database).await;
-    sink.stop().await;
+    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
     // The store was lost and is filled again: some Pods of m1 are listed, and m2 was removed from the fleet.
     let cache = Cache::new().await;
     cache.put_incomplete("m1", &pods("m1", 0..5)).await;
@@ -299,9 +295,7 @@ async fn a_changed_selection_is_loaded_in_a_new_generation() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
-    sink.wait_until_equal(&cache, &database).await;
-    sink.stop().await;
+    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
     let rules = Rules { hidden_kinds: vec!["Pod", "Service"], ..Rules::default() };
     let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "-kind:pod".to_owned());
     sink.wait_until_equal(&cache, &database).await;

@@ -24,7 +24,7 @@ use super::collect::terms::{TermCounts, TermsRequest};
 use super::collect::{TopHits, TopHitsRequest};
 use super::execute::permits::SearchPermits;
 use super::plan::predicate::Match;
-use super::plan::sort::Ranked;
+use super::plan::sort::RankedHit;
 use super::tantivy;
 use crate::authorization::{CallerRights, RbacRules};
 use crate::document::columns::Key;
@@ -70,7 +70,7 @@ pub struct Lookup {
     pub numbers: BTreeSet<u64>,
     /// Numbers were omitted because of [`MAX_NUMBERS`], the deadline or an outage.
     pub incomplete: bool,
-    /// Remarks for the caller, a sentence each.
+    /// Notices for the caller, a sentence each.
     pub notices: BTreeSet<String>,
 }
 
@@ -213,7 +213,7 @@ pub trait Scan: fmt::Debug + Send {
 
     /// The next hits, at most `most`; an empty list at the end. Dropping the future before it is ready ends the scan: further calls fail
     /// with [`Error::Stopped`].
-    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
+    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error>;
 }
 
 /// A type of engine, selectable in the options.

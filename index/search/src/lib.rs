@@ -37,7 +37,7 @@ use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
 use collect::facets::FacetRequest;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_query::{Expr, Limits, Notice, Query, parse};
+use crowsnest_query::{Expr, Limits, Query, parse};
 use crowsnest_store::{Error, Object, Seq};
 use engine::SearchContext;
 use execute::Sources;
@@ -97,7 +97,7 @@ impl SearchRequest {
     }
 
     /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist or is invalid. Its
-    /// answer contains the reason as a remark, and no hits.
+    /// response contains the reason as a notice, and no hits.
     pub fn query_error(&self) -> Option<String> {
         match parse(&self.query, &Limits::default()) {
             Ok(mut query) => restrict_to_scope(&mut query, &self.scopes).err(),
@@ -176,20 +176,21 @@ pub struct Summary {
     pub relaxed_queries: Vec<RelaxedQuery>,
 }
 
-/// A remark on the query: a part that was ignored or interpreted differently.
+/// A notice about the query for its author: a part that was ignored or interpreted differently, or a limit that was
+/// reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Remark {
+pub struct Notice {
     /// Byte range in the query text.
     pub start: usize,
     pub end: usize,
     pub message: String,
 }
 
-/// An event of an answer, in this order: Remarks, Skipped, Facets, Groups (if hits are grouped), any number of
+/// An event of a response, in this order: Notices, Skipped, Facets, Groups (if hits are grouped), any number of
 /// Hits, Done.
 #[derive(Debug, Clone)]
 pub enum SearchEvent {
-    Remarks(Vec<Remark>),
+    Notices(Vec<Notice>),
     Skipped(Vec<SkippedCluster>),
     Facets(Vec<FacetCounts>),
     Groups(FacetCounts),
@@ -205,7 +206,7 @@ pub struct SearchResponse {
     /// Number of hits per group, if the query groups its hits.
     pub groups: Option<FacetCounts>,
     pub skipped: Vec<SkippedCluster>,
-    pub remarks: Vec<Remark>,
+    pub notices: Vec<Notice>,
     pub summary: Option<Summary>,
 }
 
@@ -214,7 +215,7 @@ struct PlannedSearch {
     /// The query, restricted to its `scope:`.
     query: Query,
     plan: Plan,
-    remarks: Vec<Remark>,
+    notices: Vec<Notice>,
     /// Maximum number of hits on the page.
     keep: usize,
     sort: Vec<Sort>,
@@ -223,29 +224,29 @@ struct PlannedSearch {
 }
 
 impl Searcher {
-    /// The answer as a stream. Queries never fail: invalid parts are ignored with a remark, and the answer to a query with a
-    /// [`SearchRequest::query_error`] has that remark and no hits. Errors are those of the store and the text index.
+    /// The response as a stream. Queries never fail: invalid parts are ignored with a notice, and the response to a query
+    /// with a [`SearchRequest::query_error`] has that notice and no hits. Errors are those of the store and the text index.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
         let state = Stage::Requested(Box::new((self.clone(), request)));
         try_unfold(state, |stage| stage.next())
     }
 
-    /// The complete answer, for callers without streaming.
+    /// The complete response, for callers without streaming.
     pub async fn search_all(&self, request: SearchRequest) -> Result<SearchResponse, Error> {
         let mut stage = Stage::Requested(Box::new((self.clone(), request)));
-        let mut answer = SearchResponse::default();
+        let mut response = SearchResponse::default();
         while let Some((event, next)) = stage.next().await? {
             match event {
-                SearchEvent::Remarks(remarks) => answer.remarks = remarks,
-                SearchEvent::Skipped(skipped) => answer.skipped = skipped,
-                SearchEvent::Facets(facets) => answer.facets = facets,
-                SearchEvent::Groups(groups) => answer.groups = Some(groups),
-                SearchEvent::Hits(hits) => answer.hits.extend(hits),
-                SearchEvent::Done(summary) => answer.summary = Some(summary),
+                SearchEvent::Notices(notices) => response.notices = notices,
+                SearchEvent::Skipped(skipped) => response.skipped = skipped,
+                SearchEvent::Facets(facets) => response.facets = facets,
+                SearchEvent::Groups(groups) => response.groups = Some(groups),
+                SearchEvent::Hits(hits) => response.hits.extend(hits),
+                SearchEvent::Done(summary) => response.summary = Some(summary),
             }
             stage = next;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Plans a query with its caller's permissions; returns the plan and its data sources.
@@ -271,25 +272,25 @@ impl Searcher {
         facts: Arc<FleetFacts>,
     ) -> PlannedSearch {
         let mut plan = plan(&query, &facts);
-        let remark = |notice: &Notice| Remark {
+        let from_query = |notice: &crowsnest_query::Notice| Notice {
             start: notice.span.start,
             end: notice.span.end,
             message: notice.message.clone(),
         };
-        let mut remarks: Vec<Remark> = query.notices.iter().chain(&plan.notices).map(remark).collect();
-        let mut add_remark = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
+        let mut notices: Vec<Notice> = query.notices.iter().chain(&plan.notices).map(from_query).collect();
+        let mut add_notice = |end: usize, message: String| notices.push(Notice { start: 0, end, message });
         if let Some(message) = query_error {
-            add_remark(request.query.len(), message);
+            add_notice(request.query.len(), message);
             plan = Plan { matches: Match::None, scope: TimeScope::Now, notices: Vec::new() };
         }
         if let Some(message) = self.history_range().describe_gap(plan.scope) {
-            add_remark(0, message);
+            add_notice(0, message);
         }
-        let sort = resolve_sort(&query, &mut add_remark);
+        let sort = resolve_sort(&query, &mut add_notice);
         let facet_request =
-            FacetRequest { facets: request.facets.clone(), group: resolve_group(&query, &mut add_remark) };
+            FacetRequest { facets: request.facets.clone(), group: resolve_group(&query, &mut add_notice) };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
-        PlannedSearch { query, plan, remarks, keep, sort, facet_request, facts }
+        PlannedSearch { query, plan, notices, keep, sort, facet_request, facts }
     }
 
     fn history_range(&self) -> HistoryRange {
@@ -332,25 +333,25 @@ fn restrict_to_scope(query: &mut Query, scopes: &BTreeMap<String, String>) -> Re
 }
 
 /// The field by which hits are grouped.
-fn resolve_group(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Option<FacetField> {
+fn resolve_group(query: &Query, add_notice: &mut impl FnMut(usize, String)) -> Option<FacetField> {
     let field = query.output.group.as_deref()?;
     let group = FacetField::parse(field);
     if group.is_none() {
-        add_remark(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
+        add_notice(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
     }
     group
 }
 
 /// The requested order, by relevance if there is none. Ties are sorted by name and id.
-fn resolve_sort(query: &Query, add_remark: &mut impl FnMut(usize, String)) -> Vec<Sort> {
+fn resolve_sort(query: &Query, add_notice: &mut impl FnMut(usize, String)) -> Vec<Sort> {
     let mut sort = Vec::new();
     for key in &query.output.sort {
         match Sort::by_field(&key.field, key.descending) {
             Some(column) if sort.len() < MAX_COLUMNS => sort.push(column),
             Some(_) => {
-                add_remark(0, format!("hits are sorted by at most {MAX_COLUMNS} columns; {} is ignored", key.field))
+                add_notice(0, format!("hits are sorted by at most {MAX_COLUMNS} columns; {} is ignored", key.field))
             }
-            None => add_remark(0, format!("cannot sort by {}, ignored", key.field)),
+            None => add_notice(0, format!("cannot sort by {}, ignored", key.field)),
         }
     }
     // Hits of a group must be adjacent.

@@ -190,7 +190,7 @@ impl Case {
     }
 }
 
-fn world() -> FleetFacts {
+fn fleet_facts() -> FleetFacts {
     let cluster =
         |name: &str| ClusterFacts { name: name.to_owned(), region: "eu".to_owned(), ..ClusterFacts::default() };
     FleetFacts { clusters: ["member1", "member2"].map(cluster).into(), now: 1_800_000_000, ..FleetFacts::default() }
@@ -211,7 +211,7 @@ fn depth(expr: &Expr) -> usize {
 }
 
 /// Invariants for any text.
-fn check(text: &str, limits: &Limits, world: &FleetFacts) {
+fn check(text: &str, limits: &Limits, fleet_facts: &FleetFacts) {
     match parse(text, limits) {
         Ok(query) => {
             assert!(text.len() <= limits.length, "it is {} bytes long", text.len());
@@ -220,7 +220,7 @@ fn check(text: &str, limits: &Limits, world: &FleetFacts) {
             assert!(depth(&query.filter) <= 3 * (limits.depth + 1), "it is {} levels deep", depth(&query.filter));
             assert!(query.notices.len() <= text.len() + 1, "{} notices", query.notices.len());
             assert_eq!(parse(text, limits).as_ref(), Ok(&query), "parsing is not deterministic");
-            drop(plan(&query, world));
+            drop(plan(&query, fleet_facts));
             let printed = query.to_string();
             assert!(printed.len() <= 64 * (text.len() + 16), "{} bytes became {}", text.len(), printed.len());
             drop(parse(&printed, limits));
@@ -239,14 +239,14 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn any_text_is_read_and_planned() {
     let (cases, seed) = (number("CROWSNEST_QUERY_CASES", CASES), number("CROWSNEST_QUERY_SEED", SEED));
-    let (limits, world) = (Limits::default(), world());
+    let (limits, fleet_facts) = (Limits::default(), fleet_facts());
     let began = cpu_time();
     let mut slowest = (Duration::ZERO, 0);
     for nth in 0..cases {
         // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
         let case = cpu_time();
-        let result = std::panic::catch_unwind(|| check(&text, &limits, &world));
+        let result = std::panic::catch_unwind(|| check(&text, &limits, &fleet_facts));
         assert!(result.is_ok(), "case {nth} of seed {seed}: {text:?}");
         slowest = slowest.max((cpu_time() - case, nth));
     }
@@ -256,7 +256,7 @@ fn any_text_is_read_and_planned() {
 
 #[test]
 fn oversized_queries_are_refused_immediately() {
-    let (limits, world) = (Limits::default(), world());
+    let (limits, fleet_facts) = (Limits::default(), fleet_facts());
     let (many, deep) = (10 << 20, 1 << 20);
     for (text, bound) in [
         ("a".repeat(many), limits.length),
@@ -272,6 +272,6 @@ fn oversized_queries_are_refused_immediately() {
         assert!(refused.contains(&bound.to_string()), "{refused}");
         let took = cpu_time() - began;
         assert!(took < LONGEST, "{refused}: {took:?}");
-        check(&text, &limits, &world);
+        check(&text, &limits, &fleet_facts);
     }
 }

@@ -12,19 +12,19 @@ mod connections;
 mod node;
 #[path = "opensearch/proxy.rs"]
 mod proxy;
-#[path = "opensearch/site.rs"]
-mod site;
 #[path = "opensearch/source.rs"]
 mod source;
+#[path = "opensearch/test_env.rs"]
+mod test_env;
 
 use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_search::opensearch::writer::{BatchBounds, Progress, State, WriterOptions};
 use node::Node;
 use proxy::{Fault, answer};
 use serde_json::json;
-use site::Site;
 use std::sync::Arc;
 use std::time::Duration;
+use test_env::TestEnv;
 use tokio::sync::watch;
 
 /// Runs each test on each engine.
@@ -67,24 +67,24 @@ on_each_engine!(
 );
 
 async fn changes_arrive_and_the_position_survives(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    site.put("a", 600);
-    let running = site.writer().await;
-    site.equal(&running).await;
-    site.put("a", 50);
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    env.put("a", 600);
+    let running = env.writer().await;
+    env.equal(&running).await;
+    env.put("a", 50);
     for number in 100..200 {
-        site.source.set(&format!("a{number}"), None);
+        env.source.set(&format!("a{number}"), None);
     }
-    site.source.set("ü \"/%\n", Some(json!({"number": 1})));
-    site.equal(&running).await;
+    env.source.set("ü \"/%\n", Some(json!({"number": 1})));
+    env.equal(&running).await;
     running.stop().await;
 
-    let running = site.writer().await;
+    let running = env.writer().await;
     assert_eq!(running.caught_up().await.written, 0, "nothing is written twice after a restart");
-    site.put("b", 1);
-    site.equal(&running).await;
+    env.put("b", 1);
+    env.equal(&running).await;
     assert_eq!(running.writer.progress().written, 1);
-    let settings = site.node.request("GET", &format!("/{}/_settings?flat_settings=true", site.alias), None).await;
+    let settings = env.node.request("GET", &format!("/{}/_settings?flat_settings=true", env.alias), None).await;
     let settings = &settings.as_object().unwrap().values().next().unwrap()["settings"];
     assert_eq!(settings["index.translog.durability"], "request");
     assert_eq!(settings["index.gc_deletes"], "1h");
@@ -92,111 +92,111 @@ async fn changes_arrive_and_the_position_survives(engine: &'static str) {
 }
 
 async fn network_faults_are_retried(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("first", 20);
-    site.equal(&running).await;
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("first", 20);
+    env.equal(&running).await;
     let rejected = r#"{"error":{"type":"rejected_execution_exception","reason":"queue"},"status":429}"#;
     let redirect = "location: http://127.0.0.1:1/\r\n";
     let faults = [
         (Fault::Refuse, "connection to"),
-        (Fault::CutRequest, "connection to"),
-        (Fault::CutAnswer(0), "connection to"),
-        (Fault::CutAnswer(150), "connection to"),
+        (Fault::TruncateRequest, "connection to"),
+        (Fault::TruncateResponse(0), "connection to"),
+        (Fault::TruncateResponse(150), "connection to"),
         (Fault::Silence, "did not answer within"),
         (Fault::Endless, "more than 4194304 bytes"),
         (answer(429, "", rejected), "429 rejected_execution_exception: queue"),
         (answer(503, "retry-after: 1\r\n", ""), "503"),
-        (answer(200, "", "<html>"), "cannot read the search engine's answer"),
+        (answer(200, "", "<html>"), "cannot read the search engine's response"),
         (answer(307, redirect, ""), "redirect (307)"),
         (Fault::Authorization("Basic b3RoZXI6cGFzcw==".to_owned()), "401"),
     ];
     for (number, (fault, reason)) in faults.into_iter().enumerate() {
-        site.proxy.set(fault);
-        site.put(&format!("fault{number}-"), 300);
-        site.put("first", 20);
+        env.proxy.set(fault);
+        env.put(&format!("fault{number}-"), 300);
+        env.put("first", 20);
         running.waiting_for(reason).await;
         let waiting = running.writer.progress();
         assert!(waiting.lag() >= 320, "{waiting:?}");
-        site.proxy.set(Fault::Pass);
-        site.equal(&running).await;
+        env.proxy.set(Fault::Pass);
+        env.equal(&running).await;
     }
-    site.proxy.set(Fault::Slow);
-    site.put("slow", 5);
-    site.equal(&running).await;
-    assert!(site.source.most_read() <= 250, "a batch is bounded however far the engine is behind");
+    env.proxy.set(Fault::Slow);
+    env.put("slow", 5);
+    env.equal(&running).await;
+    assert!(env.source.most_read() <= 250, "a batch is bounded however far the engine is behind");
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn a_killed_node_loses_nothing(engine: &'static str) {
     let Some(node) = Node::start(engine, &[]).await else { return };
-    let site = Site::on(Arc::new(node)).await;
-    let running = site.writer().await;
-    site.put("a", 3000);
+    let env = TestEnv::on(Arc::new(node)).await;
+    let running = env.writer().await;
+    env.put("a", 3000);
     for killed in 1..=2 {
         let target = running.writer.progress().written + 700;
         running.until("under way", |progress| progress.written >= target).await;
-        site.node.kill();
-        site.put("b", 300 * killed);
+        env.node.kill();
+        env.put("b", 300 * killed);
         for number in 0..100 {
-            site.source.set(&format!("a{number}"), None);
+            env.source.set(&format!("a{number}"), None);
         }
         running.waiting_for("").await;
         let waiting = running.writer.progress();
         assert!(waiting.lag() > 0, "{waiting:?}");
-        site.put(&format!("c{killed}-"), 2000);
-        site.node.restart().await;
+        env.put(&format!("c{killed}-"), 2000);
+        env.node.restart().await;
     }
-    site.equal(&running).await;
+    env.equal(&running).await;
     assert_eq!(running.writer.progress().rebuilds, 0);
 }
 
 async fn two_writers_and_replays_agree(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    site.put("a", 1500);
-    let (first, second) = tokio::join!(site.writer(), site.writer());
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    env.put("a", 1500);
+    let (first, second) = tokio::join!(env.writer(), env.writer());
     for round in 0..5 {
-        site.put("a", 200);
-        site.put("b", 100);
+        env.put("a", 200);
+        env.put("b", 100);
         for number in 0..100 {
-            site.source.set(&format!("a{}", number * 3 + round), None);
+            env.source.set(&format!("a{}", number * 3 + round), None);
         }
         first.until("further", |progress| progress.position > 0).await;
     }
-    site.equal(&first).await;
-    site.equal(&second).await;
+    env.equal(&first).await;
+    env.equal(&second).await;
     first.stop().await;
     second.stop().await;
     // A writer without a position sends everything again; older versions are rejected.
-    site.node.request("DELETE", &format!("/{}/_doc/crowsnest-progress?refresh=true", site.alias), None).await;
-    let third = site.writer().await;
-    site.equal(&third).await;
+    env.node.request("DELETE", &format!("/{}/_doc/crowsnest-progress?refresh=true", env.alias), None).await;
+    let third = env.writer().await;
+    env.equal(&third).await;
     let progress = third.writer.progress();
     assert!(progress.superseded > 500 && progress.rebuilds == 0, "{progress:?}");
 }
 
 async fn only_the_elected_process_writes(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
+    let Some(env) = TestEnv::shared(engine).await else { return };
     let (electing, elected) = [true, false].map(watch::channel).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let with = |elected: &watch::Receiver<bool>| {
         let read_interval = Duration::from_millis(20);
         let takeover_timeout = Duration::from_secs(3);
-        WriterOptions { elected: elected.clone(), read_interval, takeover_timeout, ..site.options() }
+        WriterOptions { elected: elected.clone(), read_interval, takeover_timeout, ..env.options() }
     };
-    let (first, second) = (site.writer_with(with(&elected[0])).await, site.writer_with(with(&elected[1])).await);
-    site.put("a", 400);
-    site.equal(&first).await;
+    let (first, second) = (env.writer_with(with(&elected[0])).await, env.writer_with(with(&elected[1])).await);
+    env.put("a", 400);
+    env.equal(&first).await;
     let standby = second.standing_by().await;
     assert_eq!((standby.written, standby.rounds), (0, 0), "{standby:?}");
     assert_eq!(standby.index, first.writer.progress().index);
 
     for (former, next) in [(0, 1), (1, 0)] {
         electing[former].send_replace(false);
-        site.put("b", 300);
+        env.put("b", 300);
         electing[next].send_replace(true);
         let (former, next) = if next == 1 { (&first, &second) } else { (&second, &first) };
         let written = next.writer.progress().written;
-        site.equal(next).await;
+        env.equal(next).await;
         assert_eq!(next.writer.progress().written, written + 300, "it continues at the other's position");
         former.standing_by().await;
     }
@@ -206,57 +206,57 @@ async fn only_the_elected_process_writes(engine: &'static str) {
     electing[0].send_replace(false);
     first.standing_by().await;
     second.standing_by().await;
-    site.put("c", 100);
+    env.put("c", 100);
     let writes = |progress: &Progress| progress.state == State::Following && progress.lag() == 0;
     tokio::select! {
         _ = first.until("writing", writes) => {}
         _ = second.until("writing", writes) => {}
     }
-    let written = site.source.documents();
-    assert_eq!(site.node.documents(&site.alias).await, written);
+    let written = env.source.documents();
+    assert_eq!(env.node.documents(&env.alias).await, written);
 
     // An index of another source is not read.
     first.stop().await;
     second.stop().await;
-    site.source.begin_again();
-    let third = site.writer_with(with(&elected[0])).await;
+    env.source.begin_again();
+    let third = env.writer_with(with(&elected[0])).await;
     third.waiting_for("filled from another cache").await;
 }
 
 async fn changes_of_an_hour_are_caught_up(engine: &'static str) {
     const CHANGES: u64 = 3600 * 100;
     const RECORDS: u64 = 9_000;
-    let Some(site) = Site::shared(engine).await else { return };
-    let mut options = site.options();
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let mut options = env.options();
     options.limits = BulkLimits { bytes: 1 << 20, items: 500 };
     options.batch = BatchBounds { changes: 1000, bytes: 1 << 20 };
-    let running = site.writer_with(options).await;
-    site.put("a", 500);
-    site.equal(&running).await;
-    site.proxy.set(Fault::Refuse);
+    let running = env.writer_with(options).await;
+    env.put("a", 500);
+    env.equal(&running).await;
+    env.proxy.set(Fault::Refuse);
     for _ in 0..CHANGES / RECORDS {
-        site.put("a", RECORDS);
+        env.put("a", RECORDS);
     }
-    site.put("gone", 100);
-    (0..100).for_each(|number| site.source.set(&format!("gone{number}"), None));
+    env.put("gone", 100);
+    (0..100).for_each(|number| env.source.set(&format!("gone{number}"), None));
     running.waiting_for("connection to").await;
     let away = running.writer.progress();
     assert!(away.lag() >= CHANGES, "{away:?}");
-    site.proxy.set(Fault::Pass);
-    site.equal(&running).await;
+    env.proxy.set(Fault::Pass);
+    env.equal(&running).await;
     let back = running.writer.progress();
     assert_eq!((back.rebuilds, back.dead_letters, back.lag()), (0, 0, 0), "{back:?}");
-    assert!(site.source.most_read() <= 1000, "a batch is bounded however far the engine is behind");
+    assert!(env.source.most_read() <= 1000, "a batch is bounded however far the engine is behind");
     assert!(back.written <= 500 + RECORDS + 200, "only the last state of each record is sent: {back:?}");
 }
 
 async fn a_refused_document_does_not_stop_others(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("a", 100);
-    site.source.set("conflict", Some(json!({"number": "a word"})));
-    site.source.set(&"long".repeat(200), Some(json!({"number": 1})));
-    site.put("b", 100);
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("a", 100);
+    env.source.set("conflict", Some(json!({"number": "a word"})));
+    env.source.set(&"long".repeat(200), Some(json!({"number": 1})));
+    env.put("b", 100);
     running.caught_up().await;
     let letters = running.writer.dead_letters();
     let reasons: Vec<_> = letters.iter().map(|letter| letter.reason.as_str()).collect();
@@ -266,170 +266,170 @@ async fn a_refused_document_does_not_stop_others(engine: &'static str) {
         "{reasons:?}"
     );
     assert!(reasons.iter().any(|reason| reason.contains("512 bytes")), "{reasons:?}");
-    assert_eq!(site.node.documents(&site.alias).await.len(), 200);
+    assert_eq!(env.node.documents(&env.alias).await.len(), 200);
 
-    site.source.set("conflict", Some(json!({"number": 7})));
-    site.source.set(&"long".repeat(200), None);
+    env.source.set("conflict", Some(json!({"number": 7})));
+    env.source.set(&"long".repeat(200), None);
     running.caught_up().await;
     assert_eq!(running.writer.dead_letters().len(), 1, "a document that is written is no dead letter");
-    site.equal(&running).await;
+    env.equal(&running).await;
 }
 
 async fn a_full_queue_is_waited_for(engine: &'static str) {
     let settings = &["thread_pool.write.size=1", "thread_pool.write.queue_size=1"];
     let Some(node) = Node::start(engine, settings).await else { return };
-    let site = Site::on(Arc::new(node)).await;
-    site.put("a", 500);
-    let mut options = site.options();
+    let env = TestEnv::on(Arc::new(node)).await;
+    env.put("a", 500);
+    let mut options = env.options();
     options.limits.items = 2;
     options.max_concurrent_requests = 24;
-    let running = site.writer_with(options).await;
-    site.equal(&running).await;
+    let running = env.writer_with(options).await;
+    env.equal(&running).await;
     let progress = running.writer.progress();
     assert!(progress.retried > 0 && progress.dead_letters == 0, "{progress:?}");
 }
 
 async fn a_blocked_index_is_waited_for(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("a", 100);
-    site.equal(&running).await;
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("a", 100);
+    env.equal(&running).await;
     for (block, reason) in [("read_only_allow_delete", "429 cluster_block_exception"), ("write", "FORBIDDEN/8")] {
         let setting = format!("index.blocks.{block}");
-        let path = format!("/{}/_settings", site.alias);
-        site.node.request("PUT", &path, Some(json!({ &setting: true }))).await;
-        site.put(block, 100);
-        site.source.set("a1", None);
+        let path = format!("/{}/_settings", env.alias);
+        env.node.request("PUT", &path, Some(json!({ &setting: true }))).await;
+        env.put(block, 100);
+        env.source.set("a1", None);
         running.waiting_for(reason).await;
-        site.node.request("PUT", &path, Some(json!({ &setting: null }))).await;
-        site.equal(&running).await;
+        env.node.request("PUT", &path, Some(json!({ &setting: null }))).await;
+        env.equal(&running).await;
     }
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn a_lost_index_is_filled_again(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("a", 300);
-    site.source.set("a7", None);
-    site.equal(&running).await;
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("a", 300);
+    env.source.set("a7", None);
+    env.equal(&running).await;
     // Without changes, the index is checked at intervals.
-    let index = site.node.behind(&site.alias).await.remove(0);
-    site.node.request("DELETE", &format!("/{index}"), None).await;
+    let index = env.node.behind(&env.alias).await.remove(0);
+    env.node.request("DELETE", &format!("/{index}"), None).await;
     running.until("filled again", |progress| progress.written >= 598).await;
-    site.equal(&running).await;
+    env.equal(&running).await;
     running.stop().await;
 
     // Detected by a request with only deletions, for which engines would create an index.
-    let mut options = site.options();
+    let mut options = env.options();
     options.check_interval = Duration::from_secs(3600);
-    let running = site.writer_with(options).await;
+    let running = env.writer_with(options).await;
     running.caught_up().await;
-    let index = site.node.behind(&site.alias).await.remove(0);
-    site.node.request("DELETE", &format!("/{index}"), None).await;
+    let index = env.node.behind(&env.alias).await.remove(0);
+    env.node.request("DELETE", &format!("/{index}"), None).await;
     for number in 100..200 {
-        site.source.set(&format!("a{number}"), None);
+        env.source.set(&format!("a{number}"), None);
     }
     running.until("filled once more", |progress| progress.written >= 300).await;
-    site.equal(&running).await;
-    assert_eq!(site.node.behind(&site.alias).await.len(), 1);
+    env.equal(&running).await;
+    assert_eq!(env.node.behind(&env.alias).await.len(), 1);
 }
 
 async fn a_closed_index_is_waited_for(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("a", 100);
-    site.equal(&running).await;
-    let index = site.node.behind(&site.alias).await.remove(0);
-    site.node.request("POST", &format!("/{index}/_close"), None).await;
-    site.put("b", 100);
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("a", 100);
+    env.equal(&running).await;
+    let index = env.node.behind(&env.alias).await.remove(0);
+    env.node.request("POST", &format!("/{index}/_close"), None).await;
+    env.put("b", 100);
     running.waiting_for("index_closed_exception").await;
-    site.node.request("POST", &format!("/{index}/_open"), None).await;
-    site.equal(&running).await;
+    env.node.request("POST", &format!("/{index}/_open"), None).await;
+    env.equal(&running).await;
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn an_alias_elsewhere_is_left_alone(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    let running = site.writer().await;
-    site.put("a", 100);
-    site.equal(&running).await;
-    let (alias, index) = (&site.alias, site.node.behind(&site.alias).await.remove(0));
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    let running = env.writer().await;
+    env.put("a", 100);
+    env.equal(&running).await;
+    let (alias, index) = (&env.alias, env.node.behind(&env.alias).await.remove(0));
     let other = format!("other-{alias}");
-    site.node.request("PUT", &format!("/{other}"), Some(site.template.clone())).await;
+    env.node.request("PUT", &format!("/{other}"), Some(env.template.clone())).await;
     let actions = |actions: serde_json::Value| Some(json!({ "actions": actions }));
     let add = json!({"add": {"index": other, "alias": alias}});
-    site.node.request("POST", "/_aliases", actions(json!([add]))).await;
-    site.put("b", 100);
+    env.node.request("POST", "/_aliases", actions(json!([add]))).await;
+    env.put("b", 100);
     running.waiting_for("points at 2 indices").await;
     let remove = json!({"remove": {"index": index, "alias": alias}});
-    site.node.request("POST", "/_aliases", actions(json!([remove]))).await;
+    env.node.request("POST", "/_aliases", actions(json!([remove]))).await;
     running.waiting_for("which Crowsnest did not create").await;
-    assert_eq!(site.node.documents(alias).await.len(), 0, "nothing is written to an index of others");
+    assert_eq!(env.node.documents(alias).await.len(), 0, "nothing is written to an index of others");
     let back = json!([
         {"add": {"index": index, "alias": alias}},
         {"remove_index": {"index": other}},
     ]);
-    site.node.request("POST", "/_aliases", actions(back)).await;
-    site.equal(&running).await;
+    env.node.request("POST", "/_aliases", actions(back)).await;
+    env.equal(&running).await;
 }
 
 async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
-    let Some(mut site) = Site::shared(engine).await else { return };
-    site.put("a", 1000);
-    let running = site.writer().await;
-    site.equal(&running).await;
+    let Some(mut env) = TestEnv::shared(engine).await else { return };
+    env.put("a", 1000);
+    let running = env.writer().await;
+    env.equal(&running).await;
     running.stop().await;
 
-    site.template["mappings"]["properties"]["text"] = json!({"type": "keyword"});
-    site.source.set("a1", None);
-    let old = site.node.behind(&site.alias).await;
+    env.template["mappings"]["properties"]["text"] = json!({"type": "keyword"});
+    env.source.set("a1", None);
+    let old = env.node.behind(&env.alias).await;
     // In small steps, so that the old index can be observed meanwhile.
-    let mut options = site.options();
+    let mut options = env.options();
     options.batch.changes = 10;
-    let running = site.writer_with(options).await;
+    let running = env.writer_with(options).await;
     let half = running.until("half built", |progress| progress.position >= 500).await;
     assert_eq!((half.state, half.rebuilds), (State::Rebuilding, 0));
-    assert_eq!(site.node.behind(&site.alias).await, old, "the old index is searched meanwhile");
+    assert_eq!(env.node.behind(&env.alias).await, old, "the old index is searched meanwhile");
     // The process ends during the rebuild, and another one completes it.
     running.stop().await;
-    let running = site.writer().await;
-    site.put("b", 100);
+    let running = env.writer().await;
+    env.put("b", 100);
     running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    site.equal(&running).await;
-    let new = site.node.behind(&site.alias).await;
+    env.equal(&running).await;
+    let new = env.node.behind(&env.alias).await;
     assert!(new.len() == 1 && new != old, "{new:?}");
-    let left = site.node.request("GET", &format!("/{}-*/_alias", site.alias), None).await;
+    let left = env.node.request("GET", &format!("/{}-*/_alias", env.alias), None).await;
     assert_eq!(left.as_object().unwrap().len(), 1, "the old index is deleted: {left}");
 
     // On request, while changes arrive.
     running.writer.rebuild().await.unwrap();
-    site.put("c", 100);
+    env.put("c", 100);
     running.until("rebuilt again", |progress| progress.rebuilds == 2).await;
-    site.equal(&running).await;
-    assert_ne!(site.node.behind(&site.alias).await, new);
+    env.equal(&running).await;
+    assert_ne!(env.node.behind(&env.alias).await, new);
 }
 
 async fn forgotten_deletions_and_a_new_source_lead_to_a_rebuild(engine: &'static str) {
-    let Some(site) = Site::shared(engine).await else { return };
-    site.put("a", 300);
-    site.source.set("gone before", Some(json!({})));
-    site.source.set("gone before", None);
-    site.source.prune();
-    let running = site.writer().await;
-    site.equal(&running).await;
+    let Some(env) = TestEnv::shared(engine).await else { return };
+    env.put("a", 300);
+    env.source.set("gone before", Some(json!({})));
+    env.source.set("gone before", None);
+    env.source.prune();
+    let running = env.writer().await;
+    env.equal(&running).await;
     assert_eq!(running.writer.progress().rebuilds, 0, "an index that was empty needs no older deletions");
     running.stop().await;
 
-    site.source.set("a7", None);
-    site.source.prune();
-    let running = site.writer().await;
+    env.source.set("a7", None);
+    env.source.prune();
+    let running = env.writer().await;
     running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    site.equal(&running).await;
+    env.equal(&running).await;
     running.stop().await;
 
-    site.source.begin_again();
-    let running = site.writer().await;
+    env.source.begin_again();
+    let running = env.writer().await;
     running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    site.equal(&running).await;
+    env.equal(&running).await;
 }

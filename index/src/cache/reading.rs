@@ -5,7 +5,7 @@ use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
 use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
-use crowsnest_store::{Scan, StoredBody, StoredObject, VersionExclusions, VersionFilter};
+use crowsnest_store::{Scan, ScanPage, StoredBody, StoredObject, VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{HashMap, HashSet};
@@ -66,12 +66,12 @@ impl GlobalCache {
             .await
     }
 
-    /// Waits until all currently stored changes are published, at most `within`. Changes of other replicas are
+    /// Waits until all currently stored changes are published, at most `timeout`. Changes of other replicas are
     /// published with a delay.
-    pub async fn wait_until_published(&self, within: Duration) -> Result<(), Error> {
+    pub async fn wait_until_published(&self, timeout: Duration) -> Result<(), Error> {
         let latest = self.inner.shared.store.latest().await?;
         let mut follower = self.follow(Seq(latest.0.saturating_sub(1)));
-        if self.seq() < latest && tokio::time::timeout(within, follower.wait()).await.is_err() {
+        if self.seq() < latest && tokio::time::timeout(timeout, follower.wait()).await.is_err() {
             tracing::warn!(stored = %latest, published = %self.seq(), "stored changes are published late");
         }
         Ok(())
@@ -85,41 +85,18 @@ impl GlobalCache {
 
     /// One page of a list with bodies as stored, see [`Self::read_body`].
     async fn stored_page(&self, query: &ListQuery, limit: usize) -> Result<Page<StoredObject>, Error> {
-        let scan = query.scan();
+        let (store, scan) = (&self.inner.shared.store, query.scan());
         if query.fields.is_none() && scan.is_prefiltered() {
-            return self.scan_objects(query, scan, limit).await;
+            let read =
+                |scan: Scan, most| async move { store.objects(&scan, &|record| query.matches(record), most).await };
+            return collect_scan(scan, limit, read).await;
         }
         // Most records may be rejected, so only the bodies of the others are read.
-        let Page { objects, next } = self.scan_records(query, scan, limit).await?;
-        Ok(Page { objects: self.bodies(objects).await?.into_iter().map(StoredObject::from).collect(), next })
-    }
-
-    /// Up to `limit` matching objects of a scan.
-    async fn scan_objects(&self, query: &ListQuery, mut scan: Scan, limit: usize) -> Result<Page<StoredObject>, Error> {
-        let store = &self.inner.shared.store;
-        let mut found: Vec<StoredObject> = Vec::new();
-        loop {
-            let (objects, next) = store.objects(&scan, &|record| query.matches(record), limit - found.len()).await?;
-            found.extend(objects);
-            if next.is_none() || found.len() >= limit {
-                return Ok(Page { objects: found, next });
-            }
-            scan.after = next;
-        }
-    }
-
-    /// Up to `limit` matching records of a scan.
-    async fn scan_records(&self, query: &ListQuery, mut scan: Scan, limit: usize) -> Result<Page<Record>, Error> {
-        let store = &self.inner.shared.store;
-        let mut found: Vec<Record> = Vec::new();
-        loop {
-            let (records, next) = store.records(&scan, &|record| query.matches(record), limit - found.len()).await?;
-            found.extend(records);
-            if next.is_none() || found.len() >= limit {
-                return Ok(Page { objects: found, next });
-            }
-            scan.after = next;
-        }
+        let read = |scan: Scan, most| async move { store.records(&scan, &|record| query.matches(record), most).await };
+        let Page { objects: records, next } = collect_scan(scan, limit, read).await?;
+        let seqs: HashSet<Seq> = records.iter().map(|record| record.seq).collect();
+        let objects = omit_changed(query, &seqs, self.bodies(records).await?)?;
+        Ok(Page { objects: objects.into_iter().map(StoredObject::from).collect(), next })
     }
 
     /// The JSON of a stored body. A compressed body is decompressed into `buffer`, whose contents it replaces.
@@ -190,10 +167,10 @@ impl GlobalCache {
 
     /// A complete list in key order, streamed in constant memory. A slow reader blocks nothing.
     pub fn list(&self, query: ListQuery) -> impl Stream<Item = Result<Object, Error>> + Send + 'static {
-        let index = self.clone();
+        let cache = self.clone();
         let start = (Some(query), Vec::new().into_iter());
         try_unfold(start, move |(query, mut ready): (Option<ListQuery>, std::vec::IntoIter<Object>)| {
-            let index = index.clone();
+            let cache = cache.clone();
             async move {
                 let mut query = query;
                 loop {
@@ -201,7 +178,7 @@ impl GlobalCache {
                         return Ok(Some((object, (query, ready))));
                     }
                     let Some(mut current) = query.take() else { return Ok(None) };
-                    let page = index.page(&current, LIST_CHUNK).await?;
+                    let page = cache.page(&current, LIST_CHUNK).await?;
                     ready = page.objects.into_iter();
                     query = page.next.map(|next| {
                         current.after = Some(next);
@@ -238,11 +215,7 @@ impl GlobalCache {
     }
 
     /// One page of records without bodies: up to `limit`, and where the next page starts.
-    pub async fn records_page(
-        &self,
-        query: &ListQuery,
-        limit: usize,
-    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+    pub async fn records_page(&self, query: &ListQuery, limit: usize) -> Result<ScanPage<Record>, Error> {
         self.inner.shared.store.records(&query.scan(), &|record| query.matches(record), limit).await
     }
 
@@ -271,6 +244,34 @@ impl GlobalCache {
     }
 }
 
+/// Up to `limit` results of a scan. `read` reads up to a number of them, and may read few before the end.
+async fn collect_scan<T, F>(mut scan: Scan, limit: usize, read: impl Fn(Scan, usize) -> F) -> Result<Page<T>, Error>
+where
+    F: Future<Output = Result<ScanPage<T>, Error>>,
+{
+    let mut objects = Vec::new();
+    loop {
+        let (found, next) = read(scan.clone(), limit - objects.len()).await?;
+        objects.extend(found);
+        if next.is_none() || objects.len() >= limit {
+            return Ok(Page { objects, next });
+        }
+        scan.after = next;
+    }
+}
+
+/// Omits the objects that no longer match. `seqs` are those of matching records: an object with another one has changed
+/// since its record was matched.
+fn omit_changed(query: &ListQuery, seqs: &HashSet<Seq>, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
+    let mut matching = Vec::with_capacity(objects.len());
+    for object in objects {
+        if seqs.contains(&object.record.seq) || query.matches(&object.record)? {
+            matching.push(object);
+        }
+    }
+    Ok(matching)
+}
+
 /// Objects of all parts, in order. Decompression is CPU work, so each part is a task, which distributes them over the
 /// cores.
 async fn concat_parts<F>(parts: impl Iterator<Item = F>) -> Result<Vec<Object>, Error>
@@ -294,4 +295,29 @@ fn split_into_chunks<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
     }
     parts.push(all);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::selector::FieldSelector;
+    use crowsnest_store::fixtures::{cluster, stored};
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    #[test]
+    fn objects_that_changed_after_their_records_were_read_are_matched_again() {
+        let fields = Some(FieldSelector::parse("status.phase=Running").unwrap());
+        let query = ListQuery { fields, ..ListQuery::for_kind::<Pod>(cluster("member1")) };
+        let pod = |seq: u64, phase: &str| {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
+                "metadata": {"name": format!("pod-{seq}"), "namespace": "a"}});
+            stored("member1", seq, &pod)
+        };
+        let objects = vec![pod(1, "Running"), pod(12, "Running"), pod(13, "Failed"), pod(4, "Running")];
+        let seqs: HashSet<Seq> = [1, 2, 3, 4].map(Seq).into();
+        let found = omit_changed(&query, &seqs, objects).unwrap();
+        let names: Vec<&str> = found.iter().map(|object| &*object.record.key.name).collect();
+        assert_eq!(names, ["pod-1", "pod-12", "pod-4"]);
+    }
 }

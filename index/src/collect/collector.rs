@@ -113,7 +113,7 @@ impl Collector {
             WatchEnd::Closed => Ok(()),
             WatchEnd::Expired(reason) => {
                 progress.position = None;
-                Err(self.interrupted(reason))
+                Err(self.interruption_error(reason))
             }
         }
     }
@@ -126,8 +126,8 @@ impl Collector {
         feed::get(&self.client, &self.key, &self.uri(query), self.shared.options.timeouts.response).await
     }
 
-    pub fn interrupted(&self, reason: impl Into<String>) -> Error {
-        feed::interrupted(&self.key, reason)
+    pub fn interruption_error(&self, reason: impl Into<String>) -> Error {
+        feed::interruption_error(&self.key, reason)
     }
 
     /// Kind of the objects and whether they are namespaced, from discovery or stored objects. An unknown kind is empty.
@@ -151,8 +151,8 @@ impl Collector {
     }
 
     pub fn parse<'b, T: serde::Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<T, Error> {
-        let text = std::str::from_utf8(bytes).map_err(|e| feed::malformed(&self.key, feed::json_error(e)))?;
-        serde_json::from_str(text).map_err(|source| feed::malformed(&self.key, source))
+        let text = std::str::from_utf8(bytes).map_err(|e| feed::malformed_error(&self.key, feed::json_error(e)))?;
+        serde_json::from_str(text).map_err(|source| feed::malformed_error(&self.key, source))
     }
 
     pub fn status_error(&self, status: feed::StatusBody) -> Error {

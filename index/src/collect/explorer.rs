@@ -82,7 +82,7 @@ fn declare_interests(
         false => shared.options.collect_everything,
     };
     let is_included = |resource: &&ApiResource| !shared.options.excluded.contains(&resource.gvr.group_resource());
-    let served = found.preferred().into_iter().filter(|resource| resource.is_listable()).filter(is_included);
+    let served = found.preferred_versions().into_iter().filter(|resource| resource.is_listable()).filter(is_included);
     let served: BTreeSet<Gvr> =
         if is_requested { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
     let before = guards.len();

@@ -115,7 +115,7 @@ pub struct StatusBody {
 /// Requests a document and returns its body. Any status other than success is an error. `timeout` limits the time to the
 /// response head.
 pub async fn get(client: &Client, key: &CollectionKey, uri: &str, timeout: Duration) -> Result<Body, Error> {
-    let interrupted = |reason: String| interrupted(key, reason);
+    let interrupted = |reason: String| interruption_error(key, reason);
     let request = Request::get(uri).header(ACCEPT, "application/json").body(Body::empty());
     let request = request.map_err(|e| interrupted(e.to_string()))?;
     let response = match tokio::time::timeout(timeout, client.send(request)).await {
@@ -153,12 +153,12 @@ fn non_json_content_type(headers: &HeaderMap) -> Option<String> {
     (!kind.contains("json")).then(|| kind.to_owned())
 }
 
-pub fn interrupted(key: &CollectionKey, reason: impl Into<String>) -> Error {
+pub fn interruption_error(key: &CollectionKey, reason: impl Into<String>) -> Error {
     Error::Interrupted { cluster: key.cluster.clone(), resource: key.resource.clone(), reason: reason.into() }
 }
 
-fn too_large(key: &CollectionKey, what: &'static str, limit: usize) -> Error {
-    Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), what, limit }
+fn too_large(key: &CollectionKey, part: &'static str, limit: usize) -> Error {
+    Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), part, limit }
 }
 
 /// Message of the innermost cause of an error, which is the most specific one.
@@ -180,7 +180,7 @@ pub async fn read_page(
     let reading = async {
         let mut page = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| interrupted(key, root_cause(&error)))?;
+            let frame = frame.map_err(|error| interruption_error(key, root_cause(&error)))?;
             let Ok(data) = frame.into_data() else { continue };
             if page.len() + data.len() > max_bytes {
                 return Err(too_large(key, "page", max_bytes));
@@ -191,7 +191,7 @@ pub async fn read_page(
     };
     let read = tokio::time::timeout(timeout, reading).await;
     let (cluster, resource) = (key.cluster.clone(), key.resource.clone());
-    read.unwrap_or(Err(Error::PageTimeout { cluster, resource, after: timeout }))
+    read.unwrap_or(Err(Error::PageTimeout { cluster, resource, timeout }))
 }
 
 /// Lines of a watch.
@@ -225,7 +225,7 @@ where
     pub async fn fill(&mut self) -> Result<bool, Error> {
         match self.stream.next().await {
             None => Ok(false),
-            Some(Err(error)) => Err(interrupted(&self.key, root_cause(&error))),
+            Some(Err(error)) => Err(interruption_error(&self.key, root_cause(&error))),
             Some(Ok(chunk)) => {
                 self.buffer.push(&chunk);
                 Ok(true)
@@ -244,21 +244,21 @@ pub fn decode_object(
     options: &IngestOptions,
 ) -> Result<Draft, Error> {
     let expected = ExpectedType { resource: &key.resource, kind: implied_kind };
-    let draft = read(raw, expected, options).map_err(|source| malformed(key, source))?;
+    let draft = read(raw, expected, options).map_err(|source| malformed_error(key, source))?;
     let is_other_kind = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || is_other_kind {
-        return Err(malformed(key, json_error(format!("{} {:?}", draft.kind, draft.name))));
+        return Err(malformed_error(key, json_error(format!("{} {:?}", draft.kind, draft.name))));
     }
     Ok(draft)
 }
 
-pub fn malformed(key: &CollectionKey, source: serde_json::Error) -> Error {
+pub fn malformed_error(key: &CollectionKey, source: serde_json::Error) -> Error {
     Error::Malformed { cluster: key.cluster.clone(), resource: key.resource.clone(), source }
 }
 
 /// An error of serde for an object that is valid JSON but not acceptable.
-pub fn json_error(what: impl std::fmt::Display) -> serde_json::Error {
-    serde::de::Error::custom(what)
+pub fn json_error(message: impl std::fmt::Display) -> serde_json::Error {
+    serde::de::Error::custom(message)
 }
 
 #[cfg(test)]

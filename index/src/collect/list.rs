@@ -149,7 +149,7 @@ impl Collector {
             let has_new = self.store_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(next) if has_new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
-                Some(_) => return Err(self.interrupted("its list does not end: it repeats the same objects")),
+                Some(_) => return Err(self.interruption_error("its list does not end: it repeats the same objects")),
                 None => {
                     self.finish_list(&listing.seen, &version).await?;
                     Span::current().record("crowsnest.objects", listing.seen.valid);
@@ -187,7 +187,7 @@ impl Collector {
         };
         let body = match self.get(&query).await {
             Err(Error::ErrorResponse { status: 410, .. }) if token.is_some() => {
-                return Err(self.interrupted("the list took longer than the server keeps its history"));
+                return Err(self.interruption_error("the list took longer than the server keeps its history"));
             }
             other => other?,
         };
@@ -211,7 +211,7 @@ impl Collector {
         }
         progress.suspect_version = Some(version.to_owned());
         let reason = format!("its list has resourceVersion {version} after {stored}: it is outdated or was restored");
-        Err(self.interrupted(reason))
+        Err(self.interruption_error(reason))
     }
 
     /// Queues the objects of a page. Returns false if it contains no new ones.
@@ -248,7 +248,7 @@ impl Collector {
     /// Deletes the objects that the list did not contain, then marks the collection complete.
     pub async fn finish_list(&self, seen: &SeenNames, version: &str) -> Result<(), Error> {
         if seen.valid == 0 && seen.rejected > 0 {
-            return Err(self.interrupted(format!("none of the {} listed objects is valid", seen.rejected)));
+            return Err(self.interruption_error(format!("none of the {} listed objects is valid", seen.rejected)));
         }
         // Queued batches have to be stored before the keys are compared.
         self.send_and_wait(Vec::new(), Progress::default()).await?;

@@ -50,14 +50,14 @@ impl Collector {
             {
                 Ok(more) => match more? {
                     true => {}
-                    false => return Err(self.interrupted("the initial list ended early")),
+                    false => return Err(self.interruption_error("the initial list ended early")),
                 },
                 // The server ignored the parameters: list by pages.
                 Err(_) if idle_deadline <= progress_deadline => return Ok(self.disable_streams()),
                 Err(_) => {}
             }
             if initial.progressed_at.elapsed() > timeouts.stream_progress {
-                return Err(self.interrupted("its initial list does not end: it repeats the same objects"));
+                return Err(self.interruption_error("its initial list does not end: it repeats the same objects"));
             }
         };
         self.finish_list(&initial.seen, &version).await?;

@@ -165,7 +165,7 @@ impl Collector {
                 Err(_) if watching.has_caught_up() => {}
                 Err(_) => {
                     return inconsistency_end(watching)
-                        .ok_or_else(|| self.interrupted("the watch did not end in time"));
+                        .ok_or_else(|| self.interruption_error("the watch did not end in time"));
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Collector {
             return Ok(ended);
         }
         match has_received {
-            _ if is_brief => Err(self.interrupted("its watch ended immediately")),
+            _ if is_brief => Err(self.interruption_error("its watch ended immediately")),
             true => Ok(WatchEnd::Closed),
             false => self.check_version(progress).await,
         }
@@ -273,7 +273,7 @@ impl Collector {
                 let status: StatusBody = self.parse(event.object.get().as_bytes())?;
                 return if status.code == 410 { Ok(Some(expired_end())) } else { Err(self.status_error(status)) };
             }
-            other => return Err(self.interrupted(format!("unknown event type {other:?}"))),
+            other => return Err(self.interruption_error(format!("unknown event type {other:?}"))),
         };
         // The version of a step is already parsed.
         let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());

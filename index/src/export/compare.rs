@@ -1,4 +1,4 @@
-//! Decides about a document found in an engine; pure functions.
+//! Decides about a document found in a backend; pure functions.
 
 use super::selection::Membership;
 use super::version::{DocumentVersion, Epochs};

@@ -25,7 +25,7 @@ pub fn index_name(kind: &str) -> String {
     format!("{PREFIX}-{}", kind.to_lowercase())
 }
 
-/// Alias of an index. Bulk requests name it, so that an engine does not create a missing index with guessed types.
+/// Alias of an index. Bulk requests name it, so that a backend does not create a missing index with guessed types.
 pub fn alias_of(index: &str) -> String {
     format!("{index}-{ALIAS_SUFFIX}")
 }

@@ -1,6 +1,6 @@
 //! Errors of exports, and their classes in the status.
 
-use crowsnest_search::opensearch::client::{ClientError, Fault};
+use crowsnest_search::opensearch::client::{ClientError, ErrorResponse};
 use crowsnest_search::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
@@ -13,24 +13,24 @@ pub enum ExportError {
     Store(#[from] Error),
     #[error("cannot save the state of the export")]
     State(#[source] serde_json::Error),
-    #[error("cannot decode {what} from the search engine")]
+    #[error("cannot decode {content} from the search engine")]
     InvalidResponse {
-        what: &'static str,
+        content: &'static str,
         #[source]
         source: serde_json::Error,
     },
-    #[error("the engine does not accept documents: {0}")]
+    #[error("the backend does not accept documents: {0}")]
     WritesRejected(String),
-    #[error("the index {index} cannot be written to: {fault}")]
-    Index { index: String, fault: Fault },
+    #[error("the index {index} cannot be written to: {error_response}")]
+    Index { index: String, error_response: ErrorResponse },
     #[error("only {answered} of {total} shards of {index} responded")]
     Partial { index: String, answered: u64, total: u64 },
     #[error("{other} is an index, not an alias; delete or rename it")]
     AliasIsIndex { other: String },
-    #[error("this engine is already configured with another address: {0}")]
-    DuplicateEngine(String),
+    #[error("this backend is already configured with another address: {0}")]
+    DuplicateBackend(String),
     /// The comparison is repeated with a higher epoch.
-    #[error("the engine holds documents of a later epoch, {epoch}")]
+    #[error("the backend holds documents of a later epoch, {epoch}")]
     Ahead { epoch: u64 },
     /// Deletions after the position were pruned.
     #[error("deletions after the export position are no longer kept")]
@@ -44,8 +44,8 @@ pub enum ExportFailure {
     Credentials,
     Certificate,
     Unsupported,
-    DuplicateEngine,
-    /// The engine responds, but rejects documents.
+    DuplicateBackend,
+    /// The backend responds, but rejects documents.
     Refused,
     /// The cause is in this process.
     Internal,
@@ -65,11 +65,13 @@ impl ExportError {
     pub fn failure(&self) -> ExportFailure {
         match self {
             Self::Client(error) => classify_client_error(error),
-            Self::Index { fault, .. } if matches!(fault.status, 401 | 403) => ExportFailure::Credentials,
+            Self::Index { error_response, .. } if matches!(error_response.status, 401 | 403) => {
+                ExportFailure::Credentials
+            }
             Self::Index { .. } | Self::WritesRejected(_) | Self::Partial { .. } | Self::AliasIsIndex { .. } => {
                 ExportFailure::Refused
             }
-            Self::DuplicateEngine(_) => ExportFailure::DuplicateEngine,
+            Self::DuplicateBackend(_) => ExportFailure::DuplicateBackend,
             Self::InvalidResponse { .. } => ExportFailure::Refused,
             Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => ExportFailure::Internal,
         }
@@ -79,8 +81,8 @@ impl ExportError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Client(error) => error.is_retryable(),
-            Self::DuplicateEngine(_) | Self::AliasIsIndex { .. } => false,
-            Self::Index { fault, .. } => fault.is_retryable(),
+            Self::DuplicateBackend(_) | Self::AliasIsIndex { .. } => false,
+            Self::Index { error_response, .. } => error_response.is_retryable(),
             _ => true,
         }
     }
@@ -100,7 +102,7 @@ pub fn classify_client_error(error: &ClientError) -> ExportFailure {
         | ClientError::ProxyAddress => ExportFailure::Unreachable,
         ClientError::Credentials(_) | ClientError::CredentialFile { .. } => ExportFailure::Credentials,
         ClientError::Unsupported(_) | ClientError::NotElasticsearch { .. } => ExportFailure::Unsupported,
-        ClientError::Refused { fault, .. } => match fault.status {
+        ClientError::Refused { error_response, .. } => match error_response.status {
             401 | 403 => ExportFailure::Credentials,
             502..=504 => ExportFailure::Unreachable,
             _ => ExportFailure::Refused,
@@ -114,7 +116,7 @@ impl ExportError {
     pub(super) fn from_writer(index: &str, error: WriterError) -> Self {
         match error {
             WriterError::Client(error) => Self::Client(error),
-            WriterError::Index(fault) => Self::Index { index: index.to_owned(), fault },
+            WriterError::Index(error_response) => Self::Index { index: index.to_owned(), error_response },
             error => Self::WritesRejected(error.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! Keeps an engine's indices of Karmada's layout equal to the selected objects of the store.
+//! Keeps a backend's indices of Karmada's layout equal to the selected objects of the store.
 
 use super::document::{alias_of, document};
 use super::error::{ExportError, ExportFailure};
@@ -7,7 +7,7 @@ use super::selection::Selection;
 use super::source::{ObjectChange, Source};
 use super::state::{CheckpointStore, ExportCheckpoint};
 use super::version::{DocumentVersion, Epochs};
-use super::{EngineClaims, ExportOptions, indices};
+use super::{BackendClaims, ExportOptions, indices};
 use bytes::Bytes;
 use crowsnest_component_base::retry::jitter;
 use crowsnest_search::opensearch::bulk::{DocumentChange, Marker};
@@ -28,23 +28,23 @@ use tokio_util::sync::CancellationToken;
 /// Maximum number of dead letters kept.
 const MAX_DEAD_LETTERS: usize = 100;
 
-/// Keeps the indices of one engine equal to the selected objects. Created by [`crate::GlobalCache::exporter`].
+/// Keeps the indices of one backend equal to the selected objects. Created by [`crate::GlobalCache::exporter`].
 pub struct Exporter {
-    /// Name of the engine in the saved states.
+    /// Name of the backend in the saved states.
     pub(super) name: String,
     pub(super) destination: String,
     pub(super) client: Client,
     pub(super) source: Source,
     pub(super) states: Arc<CollectionStates>,
     pub(super) checkpoints: CheckpointStore,
-    pub(super) engine_claims: Arc<EngineClaims>,
+    pub(super) backend_claims: Arc<BackendClaims>,
     pub(super) selection: watch::Receiver<Arc<Selection>>,
     pub(super) options: ExportOptions,
     pub(super) progress: watch::Sender<ExportProgress>,
     pub(super) dead_letters: Mutex<DeadLetters>,
 }
 
-/// One connection to an engine with one selection.
+/// One connection to a backend with one selection.
 pub(super) struct Session {
     pub selection: Arc<Selection>,
     pub epochs: Epochs,
@@ -57,7 +57,7 @@ pub(super) struct Session {
 
 /// Reason why a session ended without an error.
 enum SessionEnd {
-    /// The selection or the engine changed: a new session begins.
+    /// The selection or the backend changed: a new session begins.
     Restart,
     /// Nothing is selected, and the documents of Crowsnest are deleted.
     Cleaned,
@@ -78,7 +78,7 @@ impl Exporter {
         self.progress.subscribe()
     }
 
-    /// Exports until stopped, or until nothing is selected and the engine contains no documents of Crowsnest.
+    /// Exports until stopped, or until nothing is selected and the backend contains no documents of Crowsnest.
     /// Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
@@ -121,29 +121,29 @@ impl Exporter {
             let delay = self.options.backoff.delay(if error.is_retryable() { failures } else { u32::MAX });
             stop.run_until_cancelled(tokio::time::sleep(jitter(delay, JITTER, rand::random()))).await;
         }
-        self.engine_claims.release(&self.name);
+        self.backend_claims.release(&self.name);
     }
 
-    /// Exports until the selection or the engine changes. With `compare_above`, all indices are compared with an epoch
+    /// Exports until the selection or the backend changes. With `compare_above`, all indices are compared with an epoch
     /// above this one, regardless of the saved state.
     async fn run_session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<SessionEnd, ExportError> {
         let found = self.client.detect().await?;
-        let engine = indices::identity(&self.client).await?;
+        let backend = indices::identity(&self.client).await?;
         self.update_progress(|progress| {
             progress.is_connected = true;
-            progress.engine = found.to_string();
+            progress.backend = found.to_string();
         });
         let mut selection = self.selection.clone();
         let selected = Arc::clone(&selection.borrow_and_update());
-        if !self.engine_claims.claim(&self.checkpoints, &self.name, &engine, !selected.is_empty()).await? {
-            // Another configuration names this engine and cleans it up.
+        if !self.backend_claims.claim(&self.checkpoints, &self.name, &backend, !selected.is_empty()).await? {
+            // Another configuration names this backend and cleans it up.
             self.checkpoints.delete(&self.name).await?;
             return Ok(SessionEnd::Cleaned);
         }
-        let known = if compare_above.is_none() { self.load_resumable(&engine, &selected).await? } else { None };
+        let known = if compare_above.is_none() { self.load_resumable(&backend, &selected).await? } else { None };
         let mut session = match known {
             Some(session) => session,
-            None => self.compare_all(engine, selected, compare_above.unwrap_or(0), failures).await?,
+            None => self.compare_all(backend, selected, compare_above.unwrap_or(0), failures).await?,
         };
         if session.selection.is_empty() {
             self.checkpoints.delete(&self.name).await?;
@@ -152,10 +152,10 @@ impl Exporter {
         self.follow(&mut session, &mut selection, failures).await
     }
 
-    /// The previous session, if it can continue: same selection, engine and indices, and no pruned deletions.
-    async fn load_resumable(&self, engine: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
+    /// The previous session, if it can continue: same selection, backend and indices, and no pruned deletions.
+    async fn load_resumable(&self, backend: &str, selection: &Arc<Selection>) -> Result<Option<Session>, ExportError> {
         let Some(checkpoint) = self.checkpoints.get(&self.name).await? else { return Ok(None) };
-        let is_current = checkpoint.engine == engine
+        let is_current = checkpoint.backend == backend
             && checkpoint.selection == selection.digest()
             && checkpoint.position <= self.source.latest()
             && checkpoint.indices.keys().cloned().collect::<BTreeSet<_>>() == selection.indices()
@@ -177,7 +177,7 @@ impl Exporter {
     /// Compares all indices that are selected, or that Crowsnest has written to, with the store.
     async fn compare_all(
         &self,
-        engine: String,
+        backend: String,
         selection: Arc<Selection>,
         seen: u64,
         failures: &mut u32,
@@ -188,7 +188,7 @@ impl Exporter {
         let (selected, written) = (selection.indices(), indices::list_written(&self.client).await?);
         let checkpoint = ExportCheckpoint {
             destination: self.destination.clone(),
-            engine,
+            backend,
             selection: selection.digest(),
             epoch: epochs.last,
             position,
@@ -217,7 +217,7 @@ impl Exporter {
         Ok(session)
     }
 
-    /// Writes the changes of the store until the selection or the engine changes.
+    /// Writes the changes of the store until the selection or the backend changes.
     async fn follow(
         &self,
         session: &mut Session,
@@ -285,9 +285,9 @@ impl Exporter {
         Ok(())
     }
 
-    /// Checks the engine and its indices. Returns false if the address now leads to another engine.
+    /// Checks the backend and its indices. Returns false if the address now leads to another backend.
     async fn check(&self, session: &mut Session, failures: &mut u32) -> Result<bool, ExportError> {
-        if indices::identity(&self.client).await? != session.checkpoint.engine {
+        if indices::identity(&self.client).await? != session.checkpoint.backend {
             return Ok(false);
         }
         let mut replaced = Vec::new();
@@ -372,7 +372,7 @@ impl Exporter {
         Ok(by_index)
     }
 
-    /// Sends changes of an index until the engine has accepted or rejected each of them.
+    /// Sends changes of an index until the backend has accepted or rejected each of them.
     pub(super) async fn send(
         &self,
         index: &str,
@@ -438,9 +438,9 @@ impl DeliveryObserver for DeliveryCounter<'_> {
         for id in &round.written {
             letters.remove(id);
         }
-        for (change, fault) in &round.poisoned {
-            tracing::warn!(id = change.id, %fault, "the search engine of a ResourceRegistry rejected a document");
-            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
+        for (change, error_response) in &round.poisoned {
+            tracing::warn!(id = change.id, error = %error_response, "the search engine of a ResourceRegistry rejected a document");
+            letters.add(DeadLetter::new(change.id.clone(), change.seq, error_response));
         }
         let listed = letters.list();
         drop(letters);

@@ -1,4 +1,4 @@
-//! Requests about the indices of an engine.
+//! Requests about the indices of a backend.
 
 use super::document::{alias_of, alias_pattern, index_body};
 use super::error::ExportError;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Cluster-wide identity of an engine.
+/// Cluster-wide identity of a backend.
 #[derive(Deserialize)]
 struct Root {
     cluster_uuid: String,
@@ -30,7 +30,7 @@ struct IndexIdentity {
     uuid: String,
 }
 
-/// `cluster_uuid` of the engine, which is the same at all of its addresses.
+/// `cluster_uuid` of the backend, which is the same at all of its addresses.
 pub(super) async fn identity(client: &Client) -> Result<String, ExportError> {
     let root: Root = decode("the identity", &client.send(&Request::get("/")).await?)?;
     Ok(root.cluster_uuid)
@@ -91,16 +91,16 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<(), ExportEr
 }
 
 fn is_kind(error: &ClientError, kind: &str) -> bool {
-    error.fault().is_some_and(|fault| fault.kind == kind)
+    error.error_response().is_some_and(|error_response| error_response.kind == kind)
 }
 
 fn decode_if_found<T: DeserializeOwned>(
-    what: &'static str,
+    content: &'static str,
     answer: Result<Response, ClientError>,
 ) -> Result<Option<T>, ExportError> {
-    ignore_not_found(answer)?.map(|answer| decode(what, &answer)).transpose()
+    ignore_not_found(answer)?.map(|answer| decode(content, &answer)).transpose()
 }
 
-pub(super) fn decode<T: DeserializeOwned>(what: &'static str, answer: &Response) -> Result<T, ExportError> {
-    serde_json::from_slice(&answer.body).map_err(|source| ExportError::InvalidResponse { what, source })
+pub(super) fn decode<T: DeserializeOwned>(content: &'static str, answer: &Response) -> Result<T, ExportError> {
+    serde_json::from_slice(&answer.body).map_err(|source| ExportError::InvalidResponse { content, source })
 }

@@ -1,13 +1,13 @@
-//! Exports objects to engines in Karmada's own layout, for dashboards made for Karmada (`spec.backendStore` of a
+//! Exports objects to backends in Karmada's own layout, for dashboards made for Karmada (`spec.backendStore` of a
 //! ResourceRegistry). Nothing here answers searches.
 //!
-//! [`document`] creates Karmada's documents and index names, [`selection`] selects the objects for an engine,
-//! [`version`] orders writes of several stores and writers, [`compare`] decides about documents found in an engine:
-//! all of these are pure. An [`Exporter`] keeps the indices of one engine equal to the selected objects. Requests
+//! [`document`] creates Karmada's documents and index names, [`selection`] selects the objects for a backend,
+//! [`version`] orders writes of several stores and writers, [`compare`] decides about documents found in a backend:
+//! all of these are pure. An [`Exporter`] keeps the indices of one backend equal to the selected objects. Requests
 //! are those of [`crowsnest_search::opensearch`]: its client, its bulk requests and its sender.
 //!
 //! An exporter follows the changes of the store, including deletions, from a position saved in the store. Without a
-//! position, or if the selection, the engine or an index has changed, each index is compared with the store by the
+//! position, or if the selection, the backend or an index has changed, each index is compared with the store by the
 //! uid and version of each document, so that only differences are written. Writes of Crowsnest are recognized
 //! without a field: the index has an alias, and the version of the document has an epoch.
 
@@ -51,7 +51,7 @@ pub struct ExportOptions {
     /// Maximum number of bulk requests at the same time.
     pub max_concurrent_requests: usize,
     pub backoff: Backoff,
-    /// Interval of checking the engine and its indices.
+    /// Interval of checking the backend and its indices.
     pub check_interval: Duration,
     /// Interval of saving the position.
     pub save_interval: Duration,
@@ -75,10 +75,10 @@ impl Default for ExportOptions {
     }
 }
 
-/// Claims of this process's exporters on engines, by `cluster_uuid`. An engine has one exporter, because an exporter
+/// Claims of this process's exporters on backends, by `cluster_uuid`. A backend has one exporter, because an exporter
 /// deletes the documents that it does not select.
 #[derive(Debug, Default)]
-pub(crate) struct EngineClaims {
+pub(crate) struct BackendClaims {
     claimed: Mutex<BTreeMap<String, Claim>>,
     /// See [`CheckpointStore`].
     pub(crate) epoch_lock: Arc<tokio::sync::Mutex<()>>,
@@ -87,36 +87,36 @@ pub(crate) struct EngineClaims {
 #[derive(Debug)]
 struct Claim {
     name: String,
-    /// True if objects are selected for the engine.
+    /// True if objects are selected for the backend.
     selects: bool,
 }
 
-impl EngineClaims {
-    /// Claims an engine for an exporter. Returns false if nothing is selected here and another exporter writes to the
-    /// engine.
+impl BackendClaims {
+    /// Claims a backend for an exporter. Returns false if nothing is selected here and another exporter writes to the
+    /// backend.
     async fn claim(
         &self,
         checkpoints: &CheckpointStore,
         name: &str,
-        engine: &str,
+        backend: &str,
         selects: bool,
     ) -> Result<bool, ExportError> {
         let others = checkpoints.all().await?;
-        let others = others.into_iter().filter(|(other, known)| other != name && known.engine == engine);
+        let others = others.into_iter().filter(|(other, known)| other != name && known.backend == backend);
         let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, known)| known.abandoned_at.is_some());
         if let Some((_, known)) = live.first() {
-            return if selects { Err(ExportError::DuplicateEngine(known.destination.clone())) } else { Ok(false) };
+            return if selects { Err(ExportError::DuplicateBackend(known.destination.clone())) } else { Ok(false) };
         }
         {
             let mut claimed = self.claimed.lock();
-            if let Some(other) = claimed.get(engine).filter(|claim| claim.name != name && claim.selects) {
-                return if selects { Err(ExportError::DuplicateEngine(other.name.clone())) } else { Ok(false) };
+            if let Some(other) = claimed.get(backend).filter(|claim| claim.name != name && claim.selects) {
+                return if selects { Err(ExportError::DuplicateBackend(other.name.clone())) } else { Ok(false) };
             }
             claimed.retain(|_, claim| claim.name != name);
-            claimed.insert(engine.to_owned(), Claim { name: name.to_owned(), selects });
+            claimed.insert(backend.to_owned(), Claim { name: name.to_owned(), selects });
         }
         if selects {
-            // The aliases in the engine identify the indices to clean up.
+            // The aliases in the backend identify the indices to clean up.
             for (other, _) in abandoned {
                 checkpoints.delete(&other).await?;
             }
@@ -132,7 +132,7 @@ impl EngineClaims {
 /// Parameters of an export.
 #[derive(Debug)]
 pub struct Export {
-    /// Name of the engine in the saved checkpoints.
+    /// Name of the backend in the saved checkpoints.
     pub name: String,
     /// See [`ExportCheckpoint::destination`].
     pub destination: String,
@@ -152,7 +152,7 @@ impl GlobalCache {
             source: self.change_source(),
             states: self.collection_states(),
             checkpoints: self.checkpoints(),
-            engine_claims: Arc::clone(&self.inner.engine_claims),
+            backend_claims: Arc::clone(&self.inner.backend_claims),
             selection,
             options,
             progress: watch::Sender::default(),
@@ -175,12 +175,12 @@ impl GlobalCache {
         Arc::clone(&self.inner.shared.states)
     }
 
-    /// Checkpoints of all exports, by the name of the engine.
+    /// Checkpoints of all exports, by the name of the backend.
     pub async fn export_checkpoints(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
         self.checkpoints().all().await
     }
 
-    /// Saves the time (Unix milliseconds) since which nothing is selected for an engine, or None if something is
+    /// Saves the time (Unix milliseconds) since which nothing is selected for a backend, or None if something is
     /// selected again.
     pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
         let checkpoints = self.checkpoints();
@@ -188,7 +188,7 @@ impl GlobalCache {
         checkpoints.save(name, &ExportCheckpoint { abandoned_at: since_ms, ..checkpoint }).await
     }
 
-    /// Deletes the saved state of an export, so that its engine is no longer cleaned up.
+    /// Deletes the saved state of an export, so that its backend is no longer cleaned up.
     pub async fn forget_export(&self, name: &str) -> Result<(), Error> {
         self.checkpoints().delete(name).await
     }
@@ -197,7 +197,7 @@ impl GlobalCache {
         let shared = &self.inner.shared;
         CheckpointStore {
             store: Arc::clone(&shared.store),
-            epoch_lock: Arc::clone(&self.inner.engine_claims.epoch_lock),
+            epoch_lock: Arc::clone(&self.inner.backend_claims.epoch_lock),
             now_ms: shared.now_ms,
         }
     }

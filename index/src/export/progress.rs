@@ -7,11 +7,11 @@ use crowsnest_search::opensearch::writer::DeadLetter;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExportProgress {
     pub state: ExportState,
-    /// True if the engine has responded since the last connection failure.
+    /// True if the backend has responded since the last connection failure.
     pub is_connected: bool,
-    /// Name and version of the engine; empty until it has responded.
-    pub engine: String,
-    /// All changes up to here are in the engine. 0 before the first comparison.
+    /// Name and version of the backend; empty until it has responded.
+    pub backend: String,
+    /// All changes up to here are in the backend. 0 before the first comparison.
     pub position: u64,
     /// Newest change of the store.
     pub latest: u64,
@@ -19,15 +19,15 @@ pub struct ExportProgress {
     pub written: u64,
     /// Documents deleted.
     pub deleted: u64,
-    /// Documents that were not written because the engine had the same or a newer version.
+    /// Documents that were not written because the backend had the same or a newer version.
     pub superseded: u64,
     /// Documents sent again.
     pub retried: u64,
-    /// Number of times that the engine rejected a document.
+    /// Number of times that the backend rejected a document.
     pub refused: u64,
     /// Indices compared with the store.
     pub comparisons: u64,
-    /// The last documents that the engine rejected.
+    /// The last documents that the backend rejected.
     pub dead_letters: Vec<DeadLetter>,
 }
 
@@ -41,17 +41,17 @@ pub enum ExportState {
         index: String,
     },
     Following,
-    /// The engine cannot be written to at present; the export retries.
+    /// The backend cannot be written to at present; the export retries.
     Waiting {
         failure: ExportFailure,
         reason: String,
     },
-    /// No resource is selected, and the engine contains no documents of Crowsnest.
+    /// No resource is selected, and the backend contains no documents of Crowsnest.
     Cleaned,
 }
 
 impl ExportProgress {
-    /// Number of changes of the store that the engine may lack.
+    /// Number of changes of the store that the backend may lack.
     pub fn lag(&self) -> u64 {
         self.latest.saturating_sub(self.position)
     }

@@ -1,6 +1,6 @@
 //! Reads ids, versions and clusters of all documents of an index, page by page.
 //!
-//! Uses a scroll in index order, which needs no sortable field and is supported by all engines.
+//! Uses a scroll in index order, which needs no sortable field and is supported by all backends.
 
 use super::error::ExportError;
 use super::indices::decode;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Time that an engine keeps a scroll between two pages.
+/// Time that a backend keeps a scroll between two pages.
 const SCROLL_TIMEOUT: &str = "5m";
 
 /// The properties of a document that a comparison needs.
@@ -112,7 +112,7 @@ impl<'a> Scan<'a> {
         Ok(page.hits.hits.into_iter().map(FoundDocument::from).collect())
     }
 
-    /// Closes the scroll. The engine also closes it after a timeout, so a failure is not reported.
+    /// Closes the scroll. The backend also closes it after a timeout, so a failure is not reported.
     pub async fn close(self) {
         let Some(scroll) = self.scroll else { return };
         let body = json!({"scroll_id": [scroll]}).to_string();

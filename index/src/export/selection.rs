@@ -1,4 +1,4 @@
-//! Objects that are exported to one engine; pure functions.
+//! Objects that are exported to one backend; pure functions.
 
 use super::document::index_name;
 use crowsnest_store::record::CollectionKey;

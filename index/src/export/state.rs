@@ -1,4 +1,4 @@
-//! State of exports in the store: the position of each engine, and the epochs. If the store is lost, the engines are
+//! State of exports in the store: the position of each backend, and the epochs. If the store is lost, the backends are
 //! compared again.
 
 use super::error::ExportError;
@@ -10,26 +10,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const PREFIX: &str = "export/";
-const ENGINE: &str = "export/engine/";
+const CHECKPOINT_PREFIX: &str = "export/engine/";
 const EPOCHS: &str = "export/epochs";
 
 /// Saved state of an export, for restarts and later leaders.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportCheckpoint {
-    /// Address of the engine in the configuration, by which it can be reached after the selection was removed.
+    /// Address of the backend in the configuration, by which it can be reached after the selection was removed.
     pub destination: String,
-    /// `cluster_uuid` of the engine that was written to.
-    pub engine: String,
+    /// `cluster_uuid` of the backend that was written to.
+    #[serde(rename = "engine")]
+    pub backend: String,
     /// Digest of the selection to which the position applies.
     pub(super) selection: String,
     /// Epoch of the writes.
     pub(super) epoch: u64,
-    /// Seq up to which the engine has all changes.
+    /// Seq up to which the backend has all changes.
     pub(super) position: u64,
     /// UUIDs of the indices by name.
     pub(super) indices: BTreeMap<String, String>,
-    /// Time since when no objects are selected for the engine, Unix milliseconds.
+    /// Time since when no objects are selected for the backend, Unix milliseconds.
     #[serde(default)]
     pub abandoned_at: Option<i64>,
 }
@@ -44,13 +45,13 @@ pub(super) struct CheckpointStore {
 }
 
 impl CheckpointStore {
-    /// All checkpoints, by the name of the engine.
+    /// All checkpoints, by the name of the backend.
     pub async fn all(&self) -> Result<BTreeMap<String, ExportCheckpoint>, Error> {
-        let facts = self.store.facts(ENGINE).await?;
+        let facts = self.store.facts(CHECKPOINT_PREFIX).await?;
         let read = |(name, text): (String, String)| {
-            // A checkpoint of a newer version is ignored, so the engine is compared again.
+            // A checkpoint of a newer version is ignored, so the backend is compared again.
             let checkpoint = serde_json::from_str(&text).ok()?;
-            Some((name.strip_prefix(ENGINE)?.to_owned(), checkpoint))
+            Some((name.strip_prefix(CHECKPOINT_PREFIX)?.to_owned(), checkpoint))
         };
         Ok(facts.into_iter().filter_map(read).collect())
     }
@@ -61,14 +62,14 @@ impl CheckpointStore {
 
     pub async fn save(&self, name: &str, checkpoint: &ExportCheckpoint) -> Result<(), ExportError> {
         let text = serde_json::to_string(checkpoint).map_err(ExportError::State)?;
-        Ok(self.store.put_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
+        Ok(self.store.put_fact(&format!("{CHECKPOINT_PREFIX}{name}"), Some(&text)).await?)
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
-        self.store.put_fact(&format!("{ENGINE}{name}"), None).await
+        self.store.put_fact(&format!("{CHECKPOINT_PREFIX}{name}"), None).await
     }
 
-    /// Allocates an epoch that is greater than all earlier ones, and than `seen`, the greatest one in an engine.
+    /// Allocates an epoch that is greater than all earlier ones, and than `seen`, the greatest one in a backend.
     pub async fn next_epoch(&self, seen: u64) -> Result<Epochs, ExportError> {
         let _guard = self.epoch_lock.lock().await;
         let before = self.epochs().await?;

@@ -6,7 +6,7 @@ use super::document::document;
 use super::progress::{ExportProgress, ExportState};
 use super::source::Source;
 use super::state::CheckpointStore;
-use super::{EngineClaims, ExportOptions, Exporter, Selection};
+use super::{BackendClaims, ExportOptions, Exporter, Selection};
 use crate::export::document::{alias_of, index_name};
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_search::opensearch::client::{Address, Client, ClientOptions, ProxyChoice};
@@ -36,7 +36,7 @@ struct Cache {
     codec: Arc<Codec>,
     tail: Arc<Tail>,
     states: Arc<CollectionStates>,
-    engine_claims: Arc<EngineClaims>,
+    backend_claims: Arc<BackendClaims>,
     /// Objects by cluster and uid.
     objects: BTreeMap<(String, String), Value>,
     has_secret_values: bool,
@@ -90,7 +90,7 @@ impl Cache {
             codec,
             tail: Arc::new(Tail::new(Seq(0), 100, 1 << 20)),
             states: Arc::default(),
-            engine_claims: Arc::default(),
+            backend_claims: Arc::default(),
             objects: BTreeMap::new(),
             has_secret_values: false,
             _data_dir: home,
@@ -151,7 +151,7 @@ impl Cache {
             },
             states: Arc::clone(&self.states),
             checkpoints: CheckpointStore { store, epoch_lock: Arc::default(), now_ms: || 1_790_000_000_000 },
-            engine_claims: Arc::clone(&self.engine_claims),
+            backend_claims: Arc::clone(&self.backend_claims),
             selection: receiver,
             options: ExportOptions {
                 backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(200)),
@@ -191,11 +191,11 @@ impl Cache {
 }
 
 impl RunningExport {
-    async fn wait_until(&self, what: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
+    async fn wait_until(&self, state: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
         let mut watch = self.exporter.watch();
         let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;
         let reached = reached.ok().map(|progress| progress.unwrap().clone());
-        reached.unwrap_or_else(|| panic!("not {what} after {TIMEOUT:?}: {:?}", self.exporter.progress()))
+        reached.unwrap_or_else(|| panic!("not {state} after {TIMEOUT:?}: {:?}", self.exporter.progress()))
     }
 
     async fn wait_until_caught_up(&self) -> ExportProgress {

@@ -2,7 +2,7 @@
 //!
 //! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again,
 //! and documents of Karmada's own writer count their updates from 1. A version therefore has an epoch in its high bits,
-//! above the sequence number. Each comparison of an engine with the store allocates a new epoch, so its writes
+//! above the sequence number. Each comparison of a backend with the store allocates a new epoch, so its writes
 //! supersede all earlier ones, including the tombstones of documents that were deleted because no selection included
 //! them.
 
@@ -15,7 +15,7 @@ const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 const FIRST_MINUTE: i64 = 26_297_280;
 const LAST_EPOCH: u64 = (1 << (63 - SEQ_BITS)) - 1;
 
-/// A version as it is sent to an engine.
+/// A version as it is sent to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DocumentVersion {
     pub epoch: u64,
@@ -48,7 +48,7 @@ pub struct Epochs {
 
 impl Epochs {
     /// The next epoch of a store: the current minute, but greater than all earlier epochs and than `seen`, the greatest
-    /// one in an engine.
+    /// one in a backend.
     pub fn next(before: Option<Self>, now_ms: i64, seen: u64) -> Self {
         let minute = u64::try_from(now_ms.div_euclid(60_000) - FIRST_MINUTE).unwrap_or(0).max(1);
         let last = minute.max(before.map_or(0, |before| before.last + 1)).max(seen + 1);

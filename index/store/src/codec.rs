@@ -170,7 +170,7 @@ impl CompressedBody {
 }
 
 fn plain_length(packed: &[u8]) -> Result<usize, Error> {
-    let fail = |what: &str| Error::Unpack(what.to_owned());
+    let fail = |problem: &str| Error::Unpack(problem.to_owned());
     let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
     let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
     if size > MAX_BODY_BYTES { Err(fail("the size exceeds the limit of an object")) } else { Ok(size) }

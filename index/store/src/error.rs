@@ -13,17 +13,17 @@ pub enum Error {
     Incomplete,
     #[error(transparent)]
     Fleet(#[from] crowsnest_members::Error),
-    #[error("the cache's database {what}")]
+    #[error("the cache's database {problem}")]
     Store {
-        what: String,
+        problem: String,
         #[source]
         source: sqlx::Error,
     },
     #[error(
-        "the cache's database {what}: it is damaged; `crowsnest cache rebuild` deletes it, and the next start fills it again"
+        "the cache's database {problem}: it is damaged; `crowsnest cache rebuild` deletes it, and the next start fills it again"
     )]
     Damaged {
-        what: String,
+        problem: String,
         #[source]
         source: sqlx::Error,
     },
@@ -31,9 +31,9 @@ pub enum Error {
     StoreFormat(String),
     #[error("{database} is in use by {replicas}; stop all replicas first")]
     InUse { database: String, replicas: String },
-    #[error("cannot decode the cached {what}")]
+    #[error("cannot decode the cached {object}")]
     Decode {
-        what: String,
+        object: String,
         #[source]
         source: serde_json::Error,
     },
@@ -55,15 +55,15 @@ pub enum Error {
         /// Minimum delay before the next request.
         retry_after: Option<Duration>,
     },
-    #[error("cluster {cluster} sent a {what} of {resource} larger than {limit} bytes")]
-    TooLarge { cluster: ClusterName, resource: Gvr, what: &'static str, limit: usize },
+    #[error("cluster {cluster} sent a {part} of {resource} larger than {limit} bytes")]
+    TooLarge { cluster: ClusterName, resource: Gvr, part: &'static str, limit: usize },
     #[error("the response of cluster {cluster} for {resource} was interrupted: {reason}")]
     Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
-    #[error("cluster {cluster} did not send a page of {resource} within {after:?}")]
-    PageTimeout { cluster: ClusterName, resource: Gvr, after: Duration },
-    #[error("the text index {what}")]
+    #[error("cluster {cluster} did not send a page of {resource} within {timeout:?}")]
+    PageTimeout { cluster: ClusterName, resource: Gvr, timeout: Duration },
+    #[error("the text index {problem}")]
     Text {
-        what: &'static str,
+        problem: &'static str,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -90,13 +90,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub fn store(what: impl Into<String>, source: sqlx::Error) -> Self {
-        let what = what.into();
-        if is_damage(&source) { Self::Damaged { what, source } } else { Self::Store { what, source } }
+    pub fn store(problem: impl Into<String>, source: sqlx::Error) -> Self {
+        let problem = problem.into();
+        if is_damage(&source) { Self::Damaged { problem, source } } else { Self::Store { problem, source } }
     }
 
-    pub fn text(what: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Text { what, source: source.into() }
+    pub fn text(problem: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Text { problem, source: source.into() }
     }
 
     /// True if the database was unavailable or busy, so that a retry may succeed.

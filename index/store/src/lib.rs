@@ -133,6 +133,9 @@ pub struct Scan {
     pub labels: Option<Selector>,
 }
 
+/// A page of a scan, and the (namespace, name) to continue from; None at the end.
+pub type ScanPage<T> = (Vec<T>, Option<(String, String)>);
+
 /// A collection as stored, with its state.
 #[derive(Debug, Clone)]
 pub struct StoredCollection {
@@ -252,12 +255,7 @@ pub trait Store: Send + Sync + 'static {
     /// Up to `limit` records after `scan.after` that `keep` accepts, without bodies, and the position to continue
     /// from; None at the end. A call reads a limited number of rows, so it may return few or no records before the
     /// end.
-    async fn records(
-        &self,
-        scan: &Scan,
-        keep: &RecordFilter<'_>,
-        limit: usize,
-    ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
+    async fn records(&self, scan: &Scan, keep: &RecordFilter<'_>, limit: usize) -> Result<ScanPage<Record>, Error>;
 
     /// Like [`Self::records`], with the bodies. They are read together with the records, even with those that `keep`
     /// rejects, so it suits scans of which most records are accepted, see [`Scan::is_prefiltered`].
@@ -266,7 +264,7 @@ pub trait Store: Send + Sync + 'static {
         scan: &Scan,
         keep: &RecordFilter<'_>,
         limit: usize,
-    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error>;
+    ) -> Result<ScanPage<StoredObject>, Error>;
 
     /// Records of a collection that have a label, in key order, read from an index. Only labels of
     /// [`crate::CacheOptions::indexed_labels`] are supported. `value` None: any value.

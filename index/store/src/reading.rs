@@ -3,8 +3,9 @@
 //! The SQL is valid in both dialects: placeholders are `$n`.
 
 use super::catalog::Catalog;
+use super::decide::Target;
 use super::rows::{Columns, decode_body, decode_record};
-use super::{RecordFilter, ReplayedChange, Scan, StoreSize, label_bits};
+use super::{RecordFilter, ReplayedChange, Scan, ScanPage, StoreSize, label_bits};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use crate::stored_object::{StoredBody, StoredObject};
@@ -16,13 +17,14 @@ use std::sync::Arc;
 
 /// Rows read by one call of [`super::Store::records`].
 const SCAN_ROWS: i64 = 1000;
-
-/// A page of a scan, and the (namespace, name) to continue from; None at the end.
-pub(super) type ScanPage<T> = (Vec<T>, Option<(String, String)>);
+/// Maximum length of a [`LabelFilter::pattern`] in bytes. SQLite rejects patterns of more than 50,000 bytes.
+const MAX_PATTERN_BYTES: usize = 4096;
 
 /// Range of rows that one call of [`super::Store::records`] or [`super::Store::objects`] reads.
 pub(super) struct ScanRange<'s> {
     scan: &'s Scan,
+    /// Id of the collection.
+    pub collection: i64,
     limit: usize,
     /// The namespace that is read, if the scan is limited to namespaces.
     current_namespace: Option<String>,
@@ -45,7 +47,7 @@ pub(super) struct LabelFilter {
 
 impl<'s> ScanRange<'s> {
     /// None at the end of the scan.
-    pub fn new(scan: &'s Scan, limit: usize) -> Option<Self> {
+    pub fn new(scan: &'s Scan, collection: i64, limit: usize) -> Option<Self> {
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
         let current_namespace = match &scan.namespaces {
             None => None,
@@ -57,7 +59,7 @@ impl<'s> ScanRange<'s> {
         // Without filters, one more row than the limit is sufficient.
         let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
         let labels = scan.labels.as_ref().and_then(LabelFilter::new);
-        Some(Self { scan, limit, current_namespace, namespace, name, rows, labels })
+        Some(Self { scan, collection, limit, current_namespace, namespace, name, rows, labels })
     }
 
     /// The query for these columns; `label_condition` is the backend's condition for [`Self::labels`].
@@ -70,12 +72,14 @@ impl<'s> ScanRange<'s> {
         format!("SELECT {columns} FROM records WHERE collection = $1 AND {after} {labels} ORDER BY {order} LIMIT $4")
     }
 
-    /// The accepted records with the rest of their rows, and the position at which the scan stopped.
-    fn collect_page<T>(
+    /// The results of accepted records, and the position at which the scan stopped. `result` gets a record and its row.
+    fn collect_page<R: Columns, T>(
         &self,
-        rows: impl ExactSizeIterator<Item = Result<(Record, T), Error>>,
+        target: &Target,
+        rows: &[R],
         keep: &RecordFilter<'_>,
-    ) -> Result<ScanPage<(Record, T)>, Error> {
+        result: impl Fn(Record, &R) -> Result<T, Error>,
+    ) -> Result<ScanPage<T>, Error> {
         let full = rows.len() as i64 == self.rows;
         let (mut found, mut at) = (Vec::with_capacity(rows.len().min(self.limit)), None);
         let position = |(namespace, name): (Arc<str>, Arc<str>)| (namespace.to_string(), name.to_string());
@@ -83,10 +87,10 @@ impl<'s> ScanRange<'s> {
             if found.len() == self.limit {
                 return Ok((found, at.map(position)));
             }
-            let (record, rest) = row?;
+            let record = decode_record(row, target)?;
             at = Some((Arc::clone(&record.key.namespace), Arc::clone(&record.key.name)));
             if keep(&record)? {
-                found.push((record, rest));
+                found.push(result(record, row)?);
             }
         }
         if full {
@@ -143,13 +147,16 @@ fn required_labels(selector: &Selector) -> BTreeMap<&str, Option<&str>> {
 }
 
 /// LIKE pattern that matches the labels column of all records with these labels. The column is JSON in key order, as
-/// [`super::rows::encode`] writes it.
+/// [`super::rows::encode`] writes it. Labels that exceed the maximum length are omitted, so that more records match.
 fn label_pattern(wanted: &BTreeMap<&str, Option<&str>>) -> String {
     let escaped = |text: &str| text.replace('!', "!!").replace('_', "!_").replace('%', "!%");
     let mut pattern = "%".to_owned();
     for (key, value) in wanted {
         let value = value.map(|value| format!("\"{}\"", escaped(value))).unwrap_or_default();
-        pattern.push_str(&format!("\"{}\":{value}%", escaped(key)));
+        let part = format!("\"{}\":{value}%", escaped(key));
+        if pattern.len() + part.len() <= MAX_PATTERN_BYTES {
+            pattern.push_str(&part);
+        }
     }
     pattern
 }
@@ -213,30 +220,22 @@ impl Catalog {
     pub(super) fn collect_records(
         &self,
         range: &ScanRange<'_>,
-        collection: i64,
         rows: &[impl Columns],
         keep: &RecordFilter<'_>,
     ) -> Result<ScanPage<Record>, Error> {
-        let target = self.target_by_id(collection)?;
-        let (found, next) = range.collect_page(rows.iter().map(|row| Ok((decode_record(row, &target)?, ()))), keep)?;
-        Ok((found.into_iter().map(|(record, ())| record).collect(), next))
+        range.collect_page(&self.target_by_id(range.collection)?, rows, keep, |record, _| Ok(record))
     }
 
     /// The accepted objects of a scan, from rows that begin with [`super::rows::OBJECT_COLUMNS`].
     pub(super) fn collect_objects(
         &self,
         range: &ScanRange<'_>,
-        collection: i64,
         rows: &[impl Columns],
         keep: &RecordFilter<'_>,
     ) -> Result<ScanPage<StoredObject>, Error> {
-        let target = self.target_by_id(collection)?;
-        let (found, next) = range.collect_page(rows.iter().map(|row| Ok((decode_record(row, &target)?, row))), keep)?;
-        let mut objects = Vec::with_capacity(found.len());
-        for (record, row) in found {
-            objects.push(StoredObject { record: Arc::new(record), body: StoredBody::Compressed(decode_body(row)?) });
-        }
-        Ok((objects, next))
+        range.collect_page(&self.target_by_id(range.collection)?, rows, keep, |record, row| {
+            Ok(StoredObject { record: Arc::new(record), body: StoredBody::Compressed(decode_body(row)?) })
+        })
     }
 
     /// From rows of [`COUNTS`].

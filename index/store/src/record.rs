@@ -109,13 +109,13 @@ impl Record {
         Ok(&self.details()?.owners)
     }
 
-    pub fn printed(&self) -> Result<&PrintedObject, Error> {
+    pub fn printed_object(&self) -> Result<&PrintedObject, Error> {
         Ok(&self.details()?.printed)
     }
 
     fn details(&self) -> Result<&Details, Error> {
         let RecordKey { collection, namespace, name } = &self.key;
-        let decode = |source| Error::Decode { what: format!("header of {collection} {namespace}/{name}"), source };
+        let decode = |source| Error::Decode { object: format!("header of {collection} {namespace}/{name}"), source };
         self.header.read().map_err(decode)
     }
 }
@@ -216,7 +216,7 @@ impl Object {
 
     pub fn parse<K: DeserializeOwned>(&self) -> Result<K, Error> {
         serde_json::from_slice(&self.body).map_err(|source| Error::Decode {
-            what: format!("{} {}/{}", self.record.kind, self.record.key.namespace, self.record.key.name),
+            object: format!("{} {}/{}", self.record.kind, self.record.key.namespace, self.record.key.name),
             source,
         })
     }

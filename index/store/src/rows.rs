@@ -73,8 +73,9 @@ pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Reco
     let number = |at: usize| from.number(at).map_err(fail);
     let optional_number = |at: usize| from.optional_number(at).map_err(fail);
     let (header, namespace, name) = (text(9)?, text(10)?, text(11)?);
-    let what = |source| Error::Decode { what: format!("labels of {} {namespace}/{name}", target.key), source };
-    let labels: BTreeMap<String, String> = serde_json::from_str(text(8)?).map_err(what)?;
+    let invalid_labels =
+        |source| Error::Decode { object: format!("labels of {} {namespace}/{name}", target.key), source };
+    let labels: BTreeMap<String, String> = serde_json::from_str(text(8)?).map_err(invalid_labels)?;
     Ok(Record {
         id: number(0)? as u64,
         key: RecordKey { collection: target.key.clone(), namespace: namespace.into(), name: name.into() },
@@ -101,7 +102,7 @@ pub(super) fn decode_body(from: &impl Columns) -> Result<CompressedBody, Error> 
 
 /// Encodes the columns (labels, header) of a draft.
 pub(super) fn encode(draft: &Draft) -> Result<(String, String), Error> {
-    let fail = |source| Error::Decode { what: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
+    let fail = |source| Error::Decode { object: format!("{} {}/{}", draft.kind, draft.namespace, draft.name), source };
     let header = HeaderColumn { details: &draft.details, redacted: draft.redacted };
     let labels = serde_json::to_string(&draft.labels).map_err(fail)?;
     Ok((labels, serde_json::to_string(&header).map_err(fail)?))

@@ -349,7 +349,7 @@ fn options(location: &Location) -> (StoreOptions, &std::path::Path) {
     match location {
         Location::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
         Location::Postgres(database) => {
-            (StoreOptions::Postgres(PostgresOptions::new(database.url())), std::path::Path::new("/nowhere"))
+            (StoreOptions::Postgres(PostgresOptions::new(database.url())), std::path::Path::new("/unused"))
         }
     }
 }

@@ -113,7 +113,7 @@ pub async fn run(start: Start) {
         declared.declare(Interest { clusters, resource, namespaces, reason })
     };
     let _interests = resources().map(interest);
-    let index = GlobalCache::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
+    let cache = GlobalCache::open_with(fleet.clone(), options, declared.clone()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     let stop = CancellationToken::new();
@@ -128,7 +128,7 @@ pub async fn run(start: Start) {
             accepted = listener.accept() => accepted.unwrap().0,
             () = stop.cancelled() => break,
         };
-        let (index, stop) = (index.clone(), stop.clone());
+        let (cache, stop) = (cache.clone(), stop.clone());
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
             let mut command = String::new();
@@ -137,32 +137,32 @@ pub async fn run(start: Start) {
             }
             let command: Vec<String> = serde_json::from_str(&command).unwrap();
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
-            let response = execute_command(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
+            let response = execute_command(&cache, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
             // The client may have timed out.
             drop(stream.get_mut().write_all(response.to_string().as_bytes()).await);
         });
     }
-    index.stop().await;
+    cache.stop().await;
     fleet.stop().await;
 }
 
-async fn execute_command(index: &GlobalCache, command: &[&str], stop: &CancellationToken) -> Result<Value, String> {
+async fn execute_command(cache: &GlobalCache, command: &[&str], stop: &CancellationToken) -> Result<Value, String> {
     Ok(match command {
-        ["status"] => json!(status(index)),
+        ["status"] => json!(status(cache)),
         ["list", cluster, resource] => {
             let resource = resources().into_iter().find(|known| &*known.resource == *resource).unwrap();
             let query = ListQuery::new(name(cluster), resource);
-            let objects: Vec<Object> = index.list(query).try_collect().await.map_err(|error| error.chain())?;
+            let objects: Vec<Object> = cache.list(query).try_collect().await.map_err(|error| error.chain())?;
             json!(objects.iter().map(list_item).collect::<Vec<_>>())
         }
         ["search", queries @ ..] => {
             let mut found = BTreeMap::new();
             for query in queries {
-                found.insert(*query, search(index, query).await?);
+                found.insert(*query, search(cache, query).await?);
             }
             json!(found)
         }
-        ["abort", worker] => json!(index.abort_worker(worker)),
+        ["abort", worker] => json!(cache.abort_worker(worker)),
         ["stop"] => {
             stop.cancel();
             json!(true)
@@ -171,17 +171,17 @@ async fn execute_command(index: &GlobalCache, command: &[&str], stop: &Cancellat
     })
 }
 
-fn status(index: &GlobalCache) -> Status {
+fn status(cache: &GlobalCache) -> Status {
     let collection = |(key, state): (crowsnest_index::CollectionKey, crowsnest_index::CollectionState)| {
         let resource = key.resource.resource.to_string();
         (key.cluster.to_string(), resource, state.resource_version, state.complete, state.stale_reason)
     };
     Status {
-        unready: index.check_ready().err(),
-        seq: index.seq().0,
-        searchable: index.searcher().searchable().borrow().0,
-        lists: index.metrics().lists.get(),
-        collections: index.states().into_iter().map(collection).collect(),
+        unready: cache.check_ready().err(),
+        seq: cache.seq().0,
+        searchable: cache.searcher().searchable().borrow().0,
+        lists: cache.metrics().lists.get(),
+        collections: cache.states().into_iter().map(collection).collect(),
     }
 }
 
@@ -193,7 +193,7 @@ fn list_item(object: &Object) -> ListedObject {
         &record.deleting,
         &record.labels,
         record.owners().unwrap(),
-        record.printed().unwrap(),
+        record.printed_object().unwrap(),
         &record.redacted,
     );
     ListedObject {
@@ -206,9 +206,9 @@ fn list_item(object: &Object) -> ListedObject {
     }
 }
 
-async fn search(index: &GlobalCache, query: &str) -> Result<SearchResult, String> {
+async fn search(cache: &GlobalCache, query: &str) -> Result<SearchResult, String> {
     let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
-    let response = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
+    let response = cache.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}/{}/{}", key.cluster(), key.resource().resource, key.namespace, key.name)

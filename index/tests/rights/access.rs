@@ -20,7 +20,7 @@ async fn review(env: &TestEnv, caller: &UserInfo) -> Vec<String> {
         namespace: String::new(),
         name: String::new(),
     };
-    let clusters = env.index.searcher().cluster_rules(caller).await;
+    let clusters = env.cache.searcher().cluster_rules(caller).await;
     let Some(rules) = clusters.iter().find(|rules| rules.cluster.as_str() == "member1") else { return Vec::new() };
     let is_visible = rules.visibility();
     let view = VisibleRbac { rbac: &rules.rbac, is_visible: &is_visible };
@@ -63,7 +63,7 @@ async fn reviews_follow_the_rules_of_the_member() {
         }
     };
     shown("at first", &[]).await;
-    let mut follower = env.index.follow(env.index.seq());
+    let mut follower = env.cache.follow(env.cache.seq());
     let granted = binding("bob-reads", "RoleBinding", "reads-secrets", "bob");
     env.member.create(granted.clone()).await;
     env.assert_applied_soon(wait_for_change(&mut follower, "bob-reads", ChangeKind::Added).await).await;

@@ -25,19 +25,19 @@ async fn count_results(env: &TestEnv, caller: &UserInfo) -> [usize; 6] {
     let similar = env.search("name:appp", caller).await.summary.unwrap().did_you_mean.len();
     let request =
         |query: &str| SuggestRequest { query: query.to_owned(), cursor: usize::MAX, caller: caller.clone(), limit: 50 };
-    let names = env.index.searcher().suggest(&request("name:")).await.unwrap().items.len();
-    let exported = env.index.searcher().export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
+    let names = env.cache.searcher().suggest(&request("name:")).await.unwrap().items.len();
+    let exported = env.cache.searcher().export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
     let exported: Vec<_> = exported.map(|hits| hits.unwrap().len()).collect().await;
-    let explanation = env.index.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
+    let explanation = env.cache.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
     assert_eq!(explanation.plan.hits, Some(response.hits.len() as u64), "{}", caller.name);
-    let members = env.index.searcher().visible_members(caller).await.len();
+    let members = env.cache.searcher().visible_members(caller).await.len();
     assert_eq!(response.skipped, [], "{}", caller.name);
     [response.hits.len(), facets, names, similar, exported.into_iter().sum(), members]
 }
 
 /// True if a caller is notified of a change of an object that a reader with all rights is notified of.
 async fn is_notified(env: &TestEnv, caller: &UserInfo, round: &str) -> bool {
-    let live = env.index.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
+    let live = env.cache.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
         let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts { .. }));
         futures::future::ready(counts)
@@ -81,9 +81,9 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         for caller in [&account, &grouped] {
             let counts = count_results(&env, caller).await;
             assert_eq!((counts[0], counts[4], counts[5]), (6, 6, 1), "{round} {}", caller.name);
-            assert!(env.index.searcher().rules_apply_in(caller, &member1));
+            assert!(env.cache.searcher().rules_apply_in(caller, &member1));
             assert!(
-                env.index
+                env.cache
                     .searcher()
                     .read_rights(caller, &config_maps(), ReadKind::ByName)
                     .await
@@ -92,14 +92,14 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
                     .is_everything()
             );
         }
-        let mut follower = env.index.follow(env.index.seq());
+        let mut follower = env.cache.follow(env.cache.seq());
         api(&admin, &member_access_binding()).delete(MEMBER_ACCESS, &DeleteParams::default()).await.unwrap();
         env.assert_applied_soon(wait_for_change(&mut follower, MEMBER_ACCESS, ChangeKind::Deleted).await).await;
         for caller in [&account, &grouped] {
             assert_eq!(count_results(&env, caller).await, [0; 6], "{round} {}", caller.name);
-            assert!(!env.index.searcher().rules_apply_in(caller, &member1));
+            assert!(!env.cache.searcher().rules_apply_in(caller, &member1));
             for reading in [ReadKind::ByName, ReadKind::Listing] {
-                let read_rights = env.index.searcher().read_rights(caller, &config_maps(), reading).await;
+                let read_rights = env.cache.searcher().read_rights(caller, &config_maps(), reading).await;
                 assert_eq!(read_rights.namespace_limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }
@@ -109,6 +109,6 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
         env.assert_applied_soon(wait_for_change(&mut follower, MEMBER_ACCESS, ChangeKind::Added).await).await;
     }
     assert!(is_notified(&env, &account, "last").await);
-    assert_eq!(env.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
+    assert_eq!(env.cache.metrics().access_reviews.get(), 0, "the rules in the cache decide");
     env.stop().await;
 }

@@ -216,7 +216,7 @@ impl Cases {
         let namespace = self.choose_one(&NAMESPACES);
         let of_cluster = everywhere || self.rng.random_bool(0.5);
         let role = match (of_cluster, self.rng.random_range(0..20)) {
-            (_, 0) => "nowhere".to_owned(),
+            (_, 0) => "missing".to_owned(),
             (true, 1..5) => format!("aggregated-{}", self.rng.random_range(0..AGGREGATED)),
             (true, _) => format!("everywhere-{}", self.rng.random_range(0..CLUSTER_ROLES)),
             // Often a role of this namespace, otherwise a missing one.

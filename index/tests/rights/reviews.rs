@@ -132,19 +132,19 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);
         declared.declare(Interest { clusters, resource, namespaces, reason: InterestReason::Other("test".to_owned()) })
     });
-    let index = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
+    let cache = GlobalCache::open_with(fleet.clone(), options, declared).await.unwrap();
     for cluster in ["member1", "member2"] {
         for resource in resources.clone() {
-            within("the first list", index.wait_until_complete(&CollectionKey::new(name(cluster), resource))).await;
+            within("the first list", cache.wait_until_complete(&CollectionKey::new(name(cluster), resource))).await;
         }
     }
     for resource in rbac_resources() {
         let own = CollectionKey::new(ClusterName::control_plane(), resource);
-        within("the control plane's rules", index.wait_until_complete(&own)).await;
+        within("the control plane's rules", cache.wait_until_complete(&own)).await;
     }
-    let seq = index.seq();
-    within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
-    within("the rules", index.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
+    let seq = cache.seq();
+    within("the text index", cache.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the rules", cache.searcher().applied_seq().wait_for(|reached| *reached >= seq)).await.unwrap();
 
     let everything = |cluster: &str| {
         let counts = [(2, "lab"), (2, "ops"), (2, "shop")];
@@ -169,7 +169,7 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
         (UserInfo::new("root", [MASTERS]), [all, everything("member2")].concat()),
     ];
     let search = async |caller: &UserInfo| {
-        index.searcher().search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
+        cache.searcher().search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
     };
     // Searches until the reviews of member1 are complete.
     let search_with_reviews = async |caller: &UserInfo| loop {
@@ -178,7 +178,7 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
             return response;
         }
     };
-    let reviews = || index.metrics().access_reviews.get();
+    let reviews = || cache.metrics().access_reviews.get();
     for (caller, expected) in cases {
         let before = reviews();
         // The hanging member delays no other: `within` fails long before the requests to that member do.
@@ -200,7 +200,7 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
     assert_eq!(hit_namespaces(&search(&eve).await), Vec::<String>::new());
     assert_eq!(reviews(), before);
     drop(interests);
-    index.stop().await;
+    cache.stop().await;
     fleet.stop().await;
     responding.shut_down().await;
     hanging.shut_down().await;

@@ -152,7 +152,7 @@ impl Proxy {
         };
         let bookmarks = bookmark_interval(&query);
         let names = members.iter().map(|member| member.name().clone());
-        let kind = kind_of(&self.inner.index, &native.resource, names).unwrap_or_default();
+        let kind = kind_of(&self.inner.cache, &native.resource, names).unwrap_or_default();
         let heading = Heading { api_version: native.resource.api_version(), kind, columns: None };
         let watch = MergedWatch {
             events: EventEncoder::new(shape, heading),
@@ -330,7 +330,7 @@ impl MergedWatch {
             self.remove_member(member.name(), out);
         }
         let Collection { proxy, caller, .. } = &*self.collection;
-        if is_same || has_left || self.has_ended || !proxy.inner.index.searcher().rules_apply_in(caller, member.name())
+        if is_same || has_left || self.has_ended || !proxy.inner.cache.searcher().rules_apply_in(caller, member.name())
         {
             return;
         }

@@ -29,7 +29,7 @@ const CLUSTERS_AHEAD: usize = 8;
 
 /// The cached clusters of a list.
 struct CachedClusters {
-    index: GlobalCache,
+    cache: GlobalCache,
     view: Arc<View>,
     shape: Shape,
     heading: Heading,
@@ -66,27 +66,27 @@ impl Proxy {
         let limit = options.limit;
         let list = view.list_id(query);
         let view = view.select(options)?;
-        let index = &self.inner.index;
+        let cache = &self.inner.cache;
         let token = Continue::decode(query.get("continue").unwrap_or_default(), list)?;
         let [version, matching] =
             ["resourceVersion", "resourceVersionMatch"].map(|name| query.get(name).unwrap_or_default());
         let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
-        let ListScope { version, parts, is_earlier } = ListScope::resolve(index, &view, snapshot, list).await?;
+        let ListScope { version, parts, is_earlier } = ListScope::resolve(cache, &view, snapshot, list).await?;
         let now = jiff::Timestamp::now();
-        let incomplete_clusters = view.incomplete_clusters(index);
+        let incomplete_clusters = view.incomplete_clusters(cache);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let shape = Shape::from_accept_header(headers, query, Content::List)?;
-        if let Some(text) = view.withheld_warning(index).filter(|_| shape == Shape::Objects(Form::Full)) {
+        if let Some(text) = view.withheld_warning(cache).filter(|_| shape == Shape::Objects(Form::Full)) {
             response.headers_mut().append(header::WARNING, warning(text));
         }
         for cluster in &incomplete_clusters {
             response.headers_mut().append(header::WARNING, warning(&cluster.warning_text(now.as_millisecond())));
         }
         let source = CachedClusters {
-            heading: view.heading(index, "List"),
-            seq: version.seq(index.id()).unwrap_or_default(),
-            index: index.clone(),
+            heading: view.heading(cache, "List"),
+            seq: version.seq(cache.id()).unwrap_or_default(),
+            cache: cache.clone(),
             view: Arc::new(view),
             shape,
             is_earlier,
@@ -114,7 +114,7 @@ impl Proxy {
         let found = self.find_only_object(&view, native).await;
         self.report_clusters(&request, || match &found {
             Ok(object) => vec![object.record.key.cluster().clone()],
-            Err(_) => view.readable_clusters(&self.inner.index),
+            Err(_) => view.readable_clusters(&self.inner.cache),
         });
         let object = found?;
         let cluster = object.record.key.cluster().clone();
@@ -122,7 +122,7 @@ impl Proxy {
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
-        let version = object_version(&self.inner.index, &object.record, view.portion(&cluster));
+        let version = object_version(&self.inner.cache, &object.record, view.portion(&cluster));
         let body = match shape {
             Shape::Objects(form) => annotate(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(table) => {
@@ -140,7 +140,7 @@ impl Proxy {
         };
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(incomplete) = view.incomplete_cluster(&self.inner.index, cluster) {
+        if let Some(incomplete) = view.incomplete_cluster(&self.inner.cache, cluster) {
             let text = incomplete.warning_text(jiff::Timestamp::now().as_millisecond());
             response.headers_mut().append(header::WARNING, warning(&text));
         }
@@ -160,66 +160,66 @@ impl Proxy {
 
     /// Reads all objects of this name in the view's clusters, including those that are not in view.
     pub(super) async fn find_all_named(&self, view: &View, native: &NativePath) -> Result<Vec<Object>, Error> {
-        let index = &self.inner.index;
+        let cache = &self.inner.cache;
         let key = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
-        let found = view.clusters(index).into_iter().map(key).map(|key| async move { index.get(&key).await });
+        let found = view.clusters(cache).into_iter().map(key).map(|key| async move { cache.get(&key).await });
         Ok(try_join_all(found).await?.into_iter().flatten().collect())
     }
 }
 
 /// The resourceVersion of an object in a response.
-pub(super) fn object_version(index: &GlobalCache, record: &Record, portion: Option<Portion>) -> String {
+pub(super) fn object_version(cache: &GlobalCache, record: &Record, portion: Option<Portion>) -> String {
     let mut version = CompositeVersion::default();
     let (cluster, position) =
-        (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: index.id().clone() });
+        (record.key.cluster().as_str(), CachePosition { seq: record.seq, cache: cache.id().clone() });
     version.set(cluster, &record.resource_version, Some(position));
     version.set_portion(cluster, portion);
     version.encode()
 }
 
 impl ListScope {
-    async fn resolve(index: &GlobalCache, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
+    async fn resolve(cache: &GlobalCache, view: &View, snapshot: Snapshot, list: ListId) -> Result<Self, Error> {
         if let Snapshot::NotOlderThan(version) | Snapshot::Exact(version) = &snapshot
-            && let Some(seq) = version.seq(index.id())
+            && let Some(seq) = version.seq(cache.id())
         {
             // Waits until this replica reaches the client's version, so that the list does not go back in time.
-            wait_until_reached(index, seq).await?;
+            wait_until_reached(cache, seq).await?;
         }
         let token = match snapshot {
             Snapshot::Latest | Snapshot::NotOlderThan(_) => {
                 // Waits for changes of other replicas, so that a list shows everything that a read showed before.
-                index.wait_until_published(MAX_LAG).await?;
-                let clusters = view.clusters(index).into_iter();
+                cache.wait_until_published(MAX_LAG).await?;
+                let clusters = view.clusters(cache).into_iter();
                 let parts = clusters.filter(|cluster| view.query(cluster).is_some()).map(Part::all).collect();
-                return Ok(Self { version: view.position(index), parts, is_earlier: false });
+                return Ok(Self { version: view.position(cache), parts, is_earlier: false });
             }
             Snapshot::Exact(version) => Continue::new(&version.encode(), "", "", list),
             Snapshot::Rest(token) => token,
         };
-        Self::resolve_earlier(index, view, &token, list).await
+        Self::resolve_earlier(cache, view, &token, list).await
     }
 
     /// The rest of an earlier snapshot; all of it if the token has no cluster.
-    async fn resolve_earlier(index: &GlobalCache, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
+    async fn resolve_earlier(cache: &GlobalCache, view: &View, token: &Continue, list: ListId) -> Result<Self, Error> {
         let first = CompositeVersion::decode(&token.rv);
-        let mut clusters = view.clusters(index);
-        let keys: Vec<String> = clusters.iter().map(|cluster| view.version_key(index, cluster)).collect();
+        let mut clusters = view.clusters(cache);
+        let keys: Vec<String> = clusters.iter().map(|cluster| view.version_key(cache, cluster)).collect();
         // A cluster that left after all its pages were sent does not matter.
         let has_left = |key: &str| key >= token.cluster.as_str() && !keys.iter().any(|known| known == key);
-        let is_available = match first.seq(index.id()) {
-            Some(seq) => index.has_deletions_since(seq).await?,
+        let is_available = match first.seq(cache.id()) {
+            Some(seq) => cache.has_deletions_since(seq).await?,
             None => false,
         };
         if !is_available || first.clusters().any(has_left) {
             if token.cluster.is_empty() {
                 return Err(Error::Expired);
             }
-            let restarted = Continue::new(&view.position(index).encode(), &token.cluster, &token.after(), list);
+            let restarted = Continue::new(&view.position(cache).encode(), &token.cluster, &token.after(), list);
             return Err(Error::ExpiredContinue(restarted.encode()));
         }
         clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
         // The snapshot lacks clusters that joined later. A watch from its version sends their objects.
-        clusters.retain(|cluster| first.includes(&view.version_key(index, cluster)) && view.query(cluster).is_some());
+        clusters.retain(|cluster| first.includes(&view.version_key(cache, cluster)) && view.query(cluster).is_some());
         // If the token's cluster has left, the next cluster is read from its beginning.
         let after = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
             true => token.after(),
@@ -253,7 +253,7 @@ impl Source for CachedClusters {
     type Item = StoredObject;
 
     fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<StoredObject>, BoxError>> {
-        let (index, view, seq, is_earlier) = (self.index.clone(), Arc::clone(&self.view), self.seq, self.is_earlier);
+        let (cache, view, seq, is_earlier) = (self.cache.clone(), Arc::clone(&self.view), self.seq, self.is_earlier);
         let part = part.clone();
         Box::pin(async move {
             let Some(mut query) = view.query(&part.cluster) else {
@@ -261,8 +261,8 @@ impl Source for CachedClusters {
             };
             query.after = part.after.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
             let mut page = match is_earlier {
-                true => index.page_of_snapshot(&query, want.min(PAGE_OBJECTS), seq).await?,
-                false => index.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
+                true => cache.page_of_snapshot(&query, want.min(PAGE_OBJECTS), seq).await?,
+                false => cache.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
             };
             page.objects.retain(|object| view.allows(&object.record));
             let end = page.objects.last().map(|StoredObject { record, .. }| {
@@ -288,10 +288,10 @@ impl Source for CachedClusters {
         let record = &object.record;
         let cluster = record.key.cluster();
         let portion = self.portion(cluster);
-        let version = object_version(&self.index, record, portion);
+        let version = object_version(&self.cache, record, portion);
         let body: &[u8] = match self.shape {
             Shape::Table(table) if table.object_form().is_none() => &[],
-            _ => self.index.read_body(&object.body, &mut self.buffer)?,
+            _ => self.cache.read_body(&object.body, &mut self.buffer)?,
         };
         match self.shape {
             Shape::Objects(form) => write_annotated(body, cluster.as_str(), Some(&version), form, out)?,

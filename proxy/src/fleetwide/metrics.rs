@@ -58,7 +58,7 @@ impl Proxy {
 
     /// True if the group is in the discovery of a cluster.
     fn serves_metrics(&self, cluster: &ClusterName) -> bool {
-        let served = self.inner.index.served_resources(cluster);
+        let served = self.inner.cache.served_resources(cluster);
         served.is_some_and(|served| {
             let group = format!("{GROUP}/");
             served.resources.iter().any(|resource| &*resource.gvr.group == GROUP)

@@ -52,11 +52,11 @@ impl Proxy {
         if let Some(name) = &only {
             admission::admit(&mut request, name).await?;
         }
-        let view = View::for_request(&self.inner.index, &native, caller, only.clone()).await;
+        let view = View::for_request(&self.inner.cache, &native, caller, only.clone()).await;
         let view = match (view, only) {
             (Some(view), _) => view,
             // A resource that is not cached is read from the named cluster.
-            (None, Some(cluster)) if !self.inner.index.searcher().rules_apply_in(caller, &cluster) => {
+            (None, Some(cluster)) if !self.inner.cache.searcher().rules_apply_in(caller, &cluster) => {
                 return Err(Error::ProxyForbidden { cluster, user: caller.name.clone() });
             }
             (None, Some(cluster)) => return self.forward_to_cluster(cluster.as_str(), caller, path, request).await,
@@ -72,11 +72,11 @@ impl Proxy {
                 self.get_cached(caller, &native, view, path, &query, request).await
             }
             Verb::List if native.subresource.is_empty() => {
-                self.report_clusters(&request, || view.readable_clusters(&self.inner.index));
+                self.report_clusters(&request, || view.readable_clusters(&self.inner.cache));
                 self.list_cached(view, &query, request.headers()).await
             }
             Verb::Watch if native.subresource.is_empty() => {
-                self.report_clusters(&request, || view.readable_clusters(&self.inner.index));
+                self.report_clusters(&request, || view.readable_clusters(&self.inner.cache));
                 self.watch_cached(&native, view, &query, request.headers()).await
             }
             _ => self.send_to_owner(caller, &native, view, verb, path, request).await,
@@ -85,14 +85,14 @@ impl Proxy {
 
     /// True if a member of this name exists and the caller may see it.
     async fn has_member(&self, caller: &Caller, name: &ClusterName) -> bool {
-        self.inner.fleet.member(name).is_some() && self.inner.index.searcher().may_see(caller, name).await
+        self.inner.fleet.member(name).is_some() && self.inner.cache.searcher().may_see(caller, name).await
     }
 
     /// The members to which requests of the caller may be sent without a separate authorization for each member in the
     /// control plane.
     pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
         let mut members = self.inner.fleet.members();
-        members.retain(|member| self.inner.index.searcher().rules_apply_in(caller, member.name()));
+        members.retain(|member| self.inner.cache.searcher().rules_apply_in(caller, member.name()));
         members
     }
 

@@ -38,7 +38,7 @@ pub(super) fn returns_object_state(verb: Verb, subresource: &str, query: Option<
 
 /// Returns the response once the cache shows the written state, or after [`MAX_DELAY`].
 pub(super) async fn wait_until_cached(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     key: &RecordKey,
     response: Response<Body>,
 ) -> Result<Response<Body>, Error> {
@@ -62,9 +62,9 @@ pub(super) async fn wait_until_cached(
             return Ok(Response::from_parts(parts, body.boxed_unsync()));
         }
     }
-    let is_current = index.state(&key.collection).as_ref().is_some_and(CollectionState::is_fresh);
+    let is_current = cache.state(&key.collection).as_ref().is_some_and(CollectionState::is_fresh);
     if let Some(written) = WrittenState::from_response(&response_body).filter(|_| is_current)
-        && tokio::time::timeout(MAX_DELAY, wait_until_reached(index, key, &written)).await.is_err()
+        && tokio::time::timeout(MAX_DELAY, wait_until_reached(cache, key, &written)).await.is_err()
     {
         tracing::debug!(?key, ?written, "the cache does not show the written object yet");
     }
@@ -72,12 +72,12 @@ pub(super) async fn wait_until_cached(
 }
 
 /// Waits until the cache includes a write.
-async fn wait_until_reached(index: &GlobalCache, key: &RecordKey, written: &WrittenState) {
+async fn wait_until_reached(cache: &GlobalCache, key: &RecordKey, written: &WrittenState) {
     let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
     let topic = Topic { resource: key.resource().clone(), namespace, name: Some(key.name.clone()) };
-    let mut changes = index.follow_topic(index.seq(), topic);
+    let mut changes = cache.follow_topic(cache.seq(), topic);
     loop {
-        match index.get(key).await {
+        match cache.get(key).await {
             Ok(found) if written.is_reached_by(found.as_ref().map(|object| &*object.record.resource_version)) => return,
             Ok(_) => {}
             // The list or watch reports that the cache is not current.

@@ -32,12 +32,12 @@ impl Proxy {
         let options = ListOptions::parse(&query, query.flag("watch"), false);
         let options = options.map_err(|error| Error::InvalidCacheOptions(error.list_options_message()))?;
         let options = ListOptions { fields: None, ..options };
-        let index = &self.inner.index;
-        let view = match View::for_request(index, &native, caller, None).await {
+        let cache = &self.inner.cache;
+        let view = match View::for_request(cache, &native, caller, None).await {
             Some(view) => view.without_namespace_filters(),
-            None => View::empty(index, &native, caller).await,
+            None => View::empty(cache, &native, caller).await,
         };
-        let kind = view.kind(index).ok_or(Error::UnknownResource)?;
+        let kind = view.kind(cache).ok_or(Error::UnknownResource)?;
         let head = json!({"apiVersion": native.resource.api_version(), "kind": format!("{kind}List"), "metadata": {}});
         if !native.name.is_empty() {
             let mut found = self.find_all_named(&view, &native).await?;
@@ -47,11 +47,11 @@ impl Proxy {
             let found = found.map_err(|error| Error::Body(error.into()))?;
             return Ok(json_response(full([list_head(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
-        self.report_clusters(&request, || view.readable_clusters(index));
+        self.report_clusters(&request, || view.readable_clusters(cache));
         let view = view.select(options)?;
-        let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
-        let index = index.clone();
-        let objects = futures::stream::iter(queries).flat_map(move |query| index.list(query).boxed());
+        let queries: Vec<_> = view.clusters(cache).iter().filter_map(|cluster| view.query(cluster)).collect();
+        let cache = cache.clone();
+        let objects = futures::stream::iter(queries).flat_map(move |query| cache.list(query).boxed());
         let allowed = move |object: &Result<Object, _>| {
             futures::future::ready(object.as_ref().map_or(true, |object| view.allows(&object.record)))
         };

@@ -53,39 +53,39 @@ pub struct IncompleteCluster {
 impl View {
     /// The view of a request; None if no ResourceRegistry selects the resource in the cluster `only`, or in any cluster.
     pub async fn for_request(
-        index: &GlobalCache,
+        cache: &GlobalCache,
         native: &NativePath,
         caller: &Caller,
         only: Option<ClusterName>,
     ) -> Option<Self> {
-        let parts = registered_parts(index, &native.resource, only.as_ref());
+        let parts = registered_parts(cache, &native.resource, only.as_ref());
         if parts.is_empty() {
             return None;
         }
-        Some(Self { parts, only, ..Self::empty(index, native, caller).await })
+        Some(Self { parts, only, ..Self::empty(cache, native, caller).await })
     }
 
     /// A view without objects, for resources that no ResourceRegistry selects.
-    pub async fn empty(index: &GlobalCache, native: &NativePath, caller: &Caller) -> Self {
+    pub async fn empty(cache: &GlobalCache, native: &NativePath, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { ReadKind::Listing } else { ReadKind::ByName };
-        let read_rights = index.searcher().read_rights(caller, &native.resource, reading).await;
+        let read_rights = cache.searcher().read_rights(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
         Self { resource, parts, namespace, only: None, labels: None, fields: None, read_rights }
     }
 
     /// The view of the same request under the current ResourceRegistries; None if they no longer select the
     /// resource.
-    pub fn under_current_registries(&self, index: &GlobalCache) -> Option<Self> {
-        let parts = registered_parts(index, &self.resource, self.only.as_ref());
+    pub fn under_current_registries(&self, cache: &GlobalCache) -> Option<Self> {
+        let parts = registered_parts(cache, &self.resource, self.only.as_ref());
         (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
     }
 
     /// Updates the caller's permissions. Returns true if they are unchanged.
-    pub async fn refresh_permissions(&mut self, index: &GlobalCache) -> bool {
-        let Some(read_rights) = self.read_rights.refresh(index.searcher()).await else { return true };
-        let same = read_rights.has_same_access(&self.read_rights, &self.clusters(index));
+    pub async fn refresh_permissions(&mut self, cache: &GlobalCache) -> bool {
+        let Some(read_rights) = self.read_rights.refresh(cache.searcher()).await else { return true };
+        let same = read_rights.has_same_access(&self.read_rights, &self.clusters(cache));
         self.read_rights = read_rights;
         same
     }
@@ -131,8 +131,8 @@ impl View {
     }
 
     /// Registered clusters that are members now, in name order.
-    pub fn clusters(&self, index: &GlobalCache) -> Vec<ClusterName> {
-        let members = index.fleet().members();
+    pub fn clusters(&self, cache: &GlobalCache) -> Vec<ClusterName> {
+        let members = cache.fleet().members();
         let mut names: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         names.retain(|name| self.parts.iter().any(|(clusters, _)| clusters.contains(name)));
         names.sort();
@@ -140,8 +140,8 @@ impl View {
     }
 
     /// Clusters in view in which the caller may read any objects.
-    pub fn readable_clusters(&self, index: &GlobalCache) -> Vec<ClusterName> {
-        let mut names = self.clusters(index);
+    pub fn readable_clusters(&self, cache: &GlobalCache) -> Vec<ClusterName> {
+        let mut names = self.clusters(cache);
         names.retain(|name| self.query(name).is_some());
         names
     }
@@ -242,27 +242,27 @@ impl View {
     }
 
     /// Kind of the view's objects, or of their list with `suffix`.
-    pub fn heading(&self, index: &GlobalCache, suffix: &str) -> Heading {
-        let kind = self.kind(index).unwrap_or_default();
+    pub fn heading(&self, cache: &GlobalCache, suffix: &str) -> Heading {
+        let kind = self.kind(cache).unwrap_or_default();
         let columns = Some(columns(&self.resource.group, &kind));
         let kind = if kind.is_empty() { kind } else { kind + suffix };
         Heading { api_version: self.resource.api_version(), kind, columns }
     }
 
     /// True if a cluster in view serves the resource.
-    pub fn is_served(&self, index: &GlobalCache) -> bool {
-        self.clusters(index).iter().any(|cluster| self.is_served_in(index, cluster) == Some(true))
+    pub fn is_served(&self, cache: &GlobalCache) -> bool {
+        self.clusters(cache).iter().any(|cluster| self.is_served_in(cache, cluster) == Some(true))
     }
 
     /// True if no cluster in view serves the resource, and the discovery of all of them is known.
-    pub fn is_unserved(&self, index: &GlobalCache) -> bool {
-        let clusters = self.clusters(index);
-        !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(index, cluster) == Some(false))
+    pub fn is_unserved(&self, cache: &GlobalCache) -> bool {
+        let clusters = self.clusters(cache);
+        !clusters.is_empty() && clusters.iter().all(|cluster| self.is_served_in(cache, cluster) == Some(false))
     }
 
     /// True if a cluster serves the resource; None if that is unknown.
-    fn is_served_in(&self, index: &GlobalCache, cluster: &ClusterName) -> Option<bool> {
-        let served = index.served_resources(cluster)?;
+    fn is_served_in(&self, cache: &GlobalCache, cluster: &ClusterName) -> Option<bool> {
+        let served = cache.served_resources(cluster)?;
         match served.get(&self.resource) {
             Some(_) => Some(true),
             None => (!served.stale.contains(&self.resource.api_version())).then_some(false),
@@ -270,15 +270,15 @@ impl View {
     }
 
     /// Kind of the objects, in any member.
-    pub fn kind(&self, index: &GlobalCache) -> Option<String> {
-        let members = index.fleet().members();
-        kind_of(index, &self.resource, members.iter().map(|member| member.name().clone()))
+    pub fn kind(&self, cache: &GlobalCache) -> Option<String> {
+        let members = cache.fleet().members();
+        kind_of(cache, &self.resource, members.iter().map(|member| member.name().clone()))
     }
 
     /// Warning for lists and watches of complete objects if fields of this resource are withheld.
-    pub fn withheld_warning(&self, index: &GlobalCache) -> Option<&'static str> {
+    pub fn withheld_warning(&self, cache: &GlobalCache) -> Option<&'static str> {
         let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
-        let options = &index.options().ingest;
+        let options = &cache.options().ingest;
         if secrets && !options.secret_values {
             return Some("values of secrets are withheld from lists and watches; get a secret by name to read them");
         }
@@ -290,13 +290,13 @@ impl View {
     }
 
     /// The current composite resourceVersion. Taken before a list is read, it is never newer than the list.
-    pub fn position(&self, index: &GlobalCache) -> CompositeVersion {
-        let cache_position = CachePosition { seq: index.seq(), cache: index.id().clone() };
+    pub fn position(&self, cache: &GlobalCache) -> CompositeVersion {
+        let cache_position = CachePosition { seq: cache.seq(), cache: cache.id().clone() };
         let mut position = CompositeVersion::default();
-        for cluster in self.clusters(index) {
+        for cluster in self.clusters(cache) {
             let is_visible = self.read_rights.may_see(&cluster);
-            let version = if is_visible { self.member_version(index, &cluster) } else { "0".to_owned() };
-            let key = self.version_key(index, &cluster);
+            let version = if is_visible { self.member_version(cache, &cluster) } else { "0".to_owned() };
+            let key = self.version_key(cache, &cluster);
             position.set(&key, &version, Some(cache_position.clone()));
             position.set_portion(&key, self.portion(&cluster));
         }
@@ -305,13 +305,13 @@ impl View {
 
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
-    pub fn version_key(&self, index: &GlobalCache, cluster: &ClusterName) -> String {
-        if self.read_rights.may_see(cluster) { cluster.to_string() } else { index.alias(cluster) }
+    pub fn version_key(&self, cache: &GlobalCache, cluster: &ClusterName) -> String {
+        if self.read_rights.may_see(cluster) { cluster.to_string() } else { cache.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
-    pub fn member_version(&self, index: &GlobalCache, cluster: &ClusterName) -> String {
-        let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+    pub fn member_version(&self, cache: &GlobalCache, cluster: &ClusterName) -> String {
+        let state = cache.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         let version = state.map(|state| state.resource_version).filter(|version| !version.is_empty());
         version.unwrap_or_else(|| "0".to_owned())
     }
@@ -325,11 +325,11 @@ impl View {
     pub fn queries_added_since(
         &self,
         known: &CompositeVersion,
-        index: &GlobalCache,
+        cache: &GlobalCache,
     ) -> Result<VecDeque<ListQuery>, Error> {
-        let clusters = self.clusters(index).into_iter();
+        let clusters = self.clusters(cache).into_iter();
         let clusters: Vec<(String, ClusterName)> =
-            clusters.map(|cluster| (self.version_key(index, &cluster), cluster)).collect();
+            clusters.map(|cluster| (self.version_key(cache, &cluster), cluster)).collect();
         let has_left = |known: &str| clusters.iter().all(|(key, _)| key != known);
         let has_other_portion =
             |(key, cluster): &(String, ClusterName)| known.includes(key) && known.portion(key) != self.portion(cluster);
@@ -342,18 +342,18 @@ impl View {
 
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
-    pub fn incomplete_clusters(&self, index: &GlobalCache) -> Vec<IncompleteCluster> {
-        let visible = self.clusters(index).into_iter().filter(|cluster| self.read_rights.may_see(cluster));
-        visible.filter_map(|cluster| self.incomplete_cluster(index, cluster)).collect()
+    pub fn incomplete_clusters(&self, cache: &GlobalCache) -> Vec<IncompleteCluster> {
+        let visible = self.clusters(cache).into_iter().filter(|cluster| self.read_rights.may_see(cluster));
+        visible.filter_map(|cluster| self.incomplete_cluster(cache, cluster)).collect()
     }
 
     /// Reason why a cluster's data is missing or stale; None if it is current.
-    pub fn incomplete_cluster(&self, index: &GlobalCache, cluster: ClusterName) -> Option<IncompleteCluster> {
-        let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+    pub fn incomplete_cluster(&self, cache: &GlobalCache, cluster: ClusterName) -> Option<IncompleteCluster> {
+        let state = cache.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
         if state.as_ref().is_some_and(CollectionState::is_fresh) {
             return None;
         }
-        if self.is_served_in(index, &cluster) == Some(false) {
+        if self.is_served_in(cache, &cluster) == Some(false) {
             return None;
         }
         let (reason, last_contact_ms) = match state {
@@ -369,8 +369,8 @@ impl View {
 }
 
 /// Clusters and namespaces of the ResourceRegistries that select a resource, in one cluster if `only` is set.
-fn registered_parts(index: &GlobalCache, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
-    let interests = index.interests().all();
+fn registered_parts(cache: &GlobalCache, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
+    let interests = cache.interests().all();
     let is_registered = |interest: &Interest| {
         matches!(interest.reason, InterestReason::ResourceRegistry(_)) && interest.resource == *resource
     };

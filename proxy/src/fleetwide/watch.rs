@@ -63,7 +63,7 @@ impl From<ListQuery> for AddedCollection {
 }
 
 struct Watch {
-    index: GlobalCache,
+    cache: GlobalCache,
     view: View,
     events: EventEncoder,
     position: CompositeVersion,
@@ -105,30 +105,30 @@ impl Proxy {
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Error> {
         let view = view.select(ListOptions::parse(query, true, true)?)?.with_name(&native.name)?;
-        let index = &self.inner.index;
-        let StartPosition { position, seq, initial } = StartPosition::resolve(index, &view, query).await?;
-        let mut interests = index.interests().version();
+        let cache = &self.inner.cache;
+        let StartPosition { position, seq, initial } = StartPosition::resolve(cache, &view, query).await?;
+        let mut interests = cache.interests().version();
         // Detects registry changes made since the view was created.
         interests.mark_changed();
         let bookmarks = bookmark_interval(query);
-        let served = index.served_version();
+        let served = cache.served_version();
         let shape = Shape::from_accept_header(headers, query, Content::Watch)?;
-        let withheld = view.withheld_warning(index).filter(|_| shape == Shape::Objects(Form::Full));
+        let withheld = view.withheld_warning(cache).filter(|_| shape == Shape::Objects(Form::Full));
         let is_initial_bookmark_pending = query.flag(INITIAL_EVENTS) && bookmarks.is_some();
         let watch = Watch {
-            events: EventEncoder::new(shape, view.heading(index, "")),
-            was_served: view.is_served(index),
+            events: EventEncoder::new(shape, view.heading(cache, "")),
+            was_served: view.is_served(cache),
             served,
-            index: index.clone(),
-            follower: index.follow_topic(seq, view.topic()),
-            rules: index.searcher().rule_changes(),
+            cache: cache.clone(),
+            follower: cache.follow_topic(seq, view.topic()),
+            rules: cache.searcher().rule_changes(),
             position,
             added: initial,
             ahead: HashMap::new(),
             removed: VecDeque::new(),
             removed_collections: RemovedCollections::default(),
             has_outdated_portions: false,
-            collecting: if is_initial_bookmark_pending { wait_until_collected(index, &view) } else { None },
+            collecting: if is_initial_bookmark_pending { wait_until_collected(cache, &view) } else { None },
             is_initial_bookmark_pending,
             view,
             interests,
@@ -147,22 +147,22 @@ impl Proxy {
 }
 
 impl StartPosition {
-    async fn resolve(index: &GlobalCache, view: &View, query: &Query) -> Result<Self, Error> {
+    async fn resolve(cache: &GlobalCache, view: &View, query: &Query) -> Result<Self, Error> {
         let requested = query.get("resourceVersion").unwrap_or_default();
         let since = CompositeVersion::decode(requested);
         let wants_initial = query.flag(INITIAL_EVENTS);
-        match since.seq(index.id()) {
+        match since.seq(cache.id()) {
             Some(seq) if !wants_initial => {
-                wait_until_reached(index, seq).await?;
-                let initial = view.queries_added_since(&since, index)?.into_iter().map(AddedCollection::from).collect();
+                wait_until_reached(cache, seq).await?;
+                let initial = view.queries_added_since(&since, cache)?.into_iter().map(AddedCollection::from).collect();
                 Ok(Self { position: since, seq, initial })
             }
             // The position of a foreign version is unknown, so the watch cannot continue from it.
             None if !CompositeVersion::has_no_data(requested) && !wants_initial => Err(Error::Expired),
             _ => {
-                let (position, seq) = (view.position(index), index.seq());
+                let (position, seq) = (view.position(cache), cache.seq());
                 let skips_initial = query.has(INITIAL_EVENTS) && !wants_initial;
-                let clusters = if skips_initial { Vec::new() } else { view.clusters(index) };
+                let clusters = if skips_initial { Vec::new() } else { view.clusters(cache) };
                 let initial =
                     clusters.iter().filter_map(|cluster| view.query(cluster)).map(AddedCollection::from).collect();
                 Ok(Self { position, seq, initial })
@@ -187,8 +187,8 @@ impl BodySource for Watch {
             // Portions are updated after the deletion of all removed objects was sent.
             if self.has_outdated_portions && self.removed_collections.is_empty() {
                 self.has_outdated_portions = false;
-                for cluster in self.view.clusters(&self.index) {
-                    let key = self.view.version_key(&self.index, &cluster);
+                for cluster in self.view.clusters(&self.cache) {
+                    let key = self.view.version_key(&self.cache, &cluster);
                     self.position.set_portion(&key, self.view.portion(&cluster));
                 }
             }
@@ -234,7 +234,7 @@ impl Watch {
     /// Sends changes if the caller's permissions are unchanged. Otherwise earlier events may be wrong, and the watch
     /// expires.
     async fn send_changes(&mut self, changes: Result<Vec<Arc<Change>>, Gone>, out: &mut Vec<u8>) -> Result<(), Error> {
-        let has_same_access = self.view.refresh_permissions(&self.index).await;
+        let has_same_access = self.view.refresh_permissions(&self.cache).await;
         let (Ok(changes), true) = (changes, has_same_access) else {
             self.expire(out);
             return Ok(());
@@ -243,7 +243,7 @@ impl Watch {
             self.send_change(change, out).await?;
         }
         let since = self.follower.since();
-        self.removed_collections.drop_finished(MAX_LAG, self.index.seq(), since);
+        self.removed_collections.drop_finished(MAX_LAG, self.cache.seq(), since);
         if let Some(reached) = self.cache_position(since) {
             self.position.remove_left(|cluster| !self.removed_collections.has_cluster(cluster), &reached);
         }
@@ -252,7 +252,7 @@ impl Watch {
     }
 
     fn cache_position(&self, seq: Seq) -> Option<CachePosition> {
-        Some(CachePosition { seq, cache: self.index.id().clone() })
+        Some(CachePosition { seq, cache: self.cache.id().clone() })
     }
 
     /// Ends the watch with 410 Gone, so that the client lists again.
@@ -263,19 +263,19 @@ impl Watch {
 
     /// Ends the watch when no cluster serves the resource any longer, as when a version is removed from a CRD.
     fn end_if_unserved(&mut self) {
-        self.was_served |= self.view.is_served(&self.index);
-        self.has_ended |= self.was_served && self.view.is_unserved(&self.index);
+        self.was_served |= self.view.is_served(&self.cache);
+        self.has_ended |= self.was_served && self.view.is_unserved(&self.cache);
     }
 
     /// Applies a change of the ResourceRegistries to the view.
     fn refresh_view(&mut self) {
-        let Some(view) = self.view.under_current_registries(&self.index) else {
+        let Some(view) = self.view.under_current_registries(&self.cache) else {
             self.has_ended = true;
             return;
         };
         let before = Arc::new(std::mem::replace(&mut self.view, view));
-        let mut clusters: BTreeSet<ClusterName> = self.view.clusters(&self.index).into_iter().collect();
-        clusters.extend(before.clusters(&self.index));
+        let mut clusters: BTreeSet<ClusterName> = self.view.clusters(&self.cache).into_iter().collect();
+        clusters.extend(before.clusters(&self.cache));
         // Includes clusters that left the fleet.
         clusters.extend(before.named_clusters().cloned());
         // Until the additions and removals are sent, a client that resumes has to list again.
@@ -292,7 +292,7 @@ impl Watch {
     /// Sends a page of current objects as ADDED, and queues the rest of the collection.
     async fn send_added(&mut self, collection: AddedCollection, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let AddedCollection { mut query, before } = collection;
-        let page = self.index.page(&query, PAGE_OBJECTS).await?;
+        let page = self.cache.page(&query, PAGE_OBJECTS).await?;
         for object in &page.objects {
             let record = &object.record;
             let known = before.as_ref().map(|before| before.shows(record)).transpose()?.unwrap_or_default();
@@ -305,7 +305,7 @@ impl Watch {
             // A client of a streaming list resumes only after the bookmark, so each object has its version in a list. Any other
             // client may resume from any event, so each event has the version of the watch.
             let version = match self.is_initial_bookmark_pending {
-                true => object_version(&self.index, record, self.view.portion(record.key.cluster())),
+                true => object_version(&self.cache, record, self.view.portion(record.key.cluster())),
                 false => self.position.encode(),
             };
             self.send_object("ADDED", object, &version, out)?;
@@ -318,7 +318,7 @@ impl Watch {
         } else if !self.position.includes(cluster.as_str()) || self.position.is_marked_leaving(cluster.as_str()) {
             // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
             // from the common position.
-            let version = self.view.member_version(&self.index, cluster);
+            let version = self.view.member_version(&self.cache, cluster);
             let cache_position = self.cache_position(self.follower.since());
             self.position.set(cluster.as_str(), &version, cache_position);
             self.position.set_portion(cluster.as_str(), self.view.portion(cluster));
@@ -328,7 +328,7 @@ impl Watch {
 
     /// Sends a page of objects that are no longer in view as DELETED, and queues the rest of the collection.
     async fn send_removed(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
-        let page = self.index.page(&query, PAGE_OBJECTS).await?;
+        let page = self.cache.page(&query, PAGE_OBJECTS).await?;
         let mut deleted = Vec::new();
         let is_leaving = self.view.query(&query.collection.cluster).is_none();
         if is_leaving && self.position.includes(query.collection.cluster.as_str()) {
@@ -378,7 +378,7 @@ impl Watch {
         };
         // As in kube-apiserver, DELETED for an object that no longer matches has its last matching state and the version of the change.
         let last_matching_state = match change.kind {
-            ChangeKind::Added | ChangeKind::Modified if !is_in_view => self.index.state_before(change.seq).await?,
+            ChangeKind::Added | ChangeKind::Modified if !is_in_view => self.cache.state_before(change.seq).await?,
             _ => None,
         };
         if is_in_view && change.kind != ChangeKind::Deleted {
@@ -428,11 +428,11 @@ async fn sleep_until(time: Option<Instant>) {
 }
 
 /// Waits up to [`MAX_LAG`] until this replica of the cache reaches a sequence number; then fails with 410 Gone.
-pub(super) async fn wait_until_reached(index: &GlobalCache, seq: Seq) -> Result<(), Error> {
+pub(super) async fn wait_until_reached(cache: &GlobalCache, seq: Seq) -> Result<(), Error> {
     if seq.0 == 0 {
         return Ok(());
     }
-    let mut follower = index.follow(Seq(seq.0.saturating_sub(1)));
+    let mut follower = cache.follow(Seq(seq.0.saturating_sub(1)));
     match tokio::time::timeout(MAX_LAG, follower.wait()).await {
         Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(Error::Expired),
@@ -440,19 +440,19 @@ pub(super) async fn wait_until_reached(index: &GlobalCache, seq: Seq) -> Result<
 }
 
 /// Future that completes when all clusters in view are collected, or after [`COLLECTION_TIMEOUT`]. None if all are collected.
-fn wait_until_collected(index: &GlobalCache, view: &View) -> Option<BoxFuture<'static, ()>> {
+fn wait_until_collected(cache: &GlobalCache, view: &View) -> Option<BoxFuture<'static, ()>> {
     let key = |cluster| CollectionKey::new(cluster, view.resource.clone());
-    let mut missing: Vec<CollectionKey> = view.clusters(index).into_iter().map(key).collect();
+    let mut missing: Vec<CollectionKey> = view.clusters(cache).into_iter().map(key).collect();
     missing.retain(|key| {
-        let incomplete = view.incomplete_cluster(index, key.cluster.clone());
+        let incomplete = view.incomplete_cluster(cache, key.cluster.clone());
         incomplete.is_some_and(|incomplete| incomplete.last_contact_ms.is_none())
     });
     if missing.is_empty() {
         return None;
     }
-    let index = index.clone();
+    let cache = cache.clone();
     Some(Box::pin(async move {
-        let all = join_all(missing.iter().map(|key| index.wait_until_complete(key)));
+        let all = join_all(missing.iter().map(|key| cache.wait_until_complete(key)));
         if tokio::time::timeout(COLLECTION_TIMEOUT, all).await.is_err() {
             tracing::debug!("the watch starts without clusters that are not collected yet");
         }

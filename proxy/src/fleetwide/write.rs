@@ -47,7 +47,7 @@ impl Proxy {
             read_after_write::returns_object_state(verb, &native.subresource, request.uri().query());
         let response = self.forward_to_cluster(owner, caller, path, request).await?;
         if returns_object_state {
-            read_after_write::wait_until_cached(&self.inner.index, &object.key, response).await
+            read_after_write::wait_until_cached(&self.inner.cache, &object.key, response).await
         } else {
             Ok(response)
         }

@@ -111,7 +111,7 @@ impl PodFollower {
 
     fn handle_search_event(&mut self, event: Option<Result<LiveEvent, crowsnest_index::Error>>) {
         match event {
-            Some(Ok(LiveEvent::Answer(event))) => self.handle_result(event),
+            Some(Ok(LiveEvent::Initial(event))) => self.handle_result(event),
             Some(Ok(LiveEvent::Changed(hit))) => match self.search.pod(&hit) {
                 Ok(Some((record, pod))) => {
                     let start = self.start_for_later_pod(&pod);
@@ -177,7 +177,7 @@ impl PodFollower {
                 let missing: Vec<u64> = self.pods.keys().filter(|id| !found_ids.contains(id)).copied().collect();
                 missing.into_iter().for_each(|id| self.remove_pod(id));
             }
-            SearchEvent::Remarks(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
+            SearchEvent::Notices(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
         }
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::{Hit, Object, Record, SearchEvent, SearchRequest, SkippedCluster, Summary};
-use crowsnest_search::{LiveEvent, Remark};
+use crowsnest_search::{LiveEvent, Notice};
 use futures::TryStreamExt;
 use futures::stream::{BoxStream, StreamExt, once};
 use jiff::Timestamp;
@@ -50,8 +50,8 @@ pub struct LogSource {
 /// An event of a log stream.
 #[derive(Debug, Clone)]
 pub enum LogEvent {
-    /// Remarks of the search about its query.
-    Notices(Vec<Remark>),
+    /// Notices of the search about its query.
+    Notices(Vec<Notice>),
     /// Clusters whose pods are unknown or outdated.
     Skipped(Vec<SkippedCluster>),
     Source(Arc<LogSource>, SourceEvent),
@@ -96,7 +96,7 @@ struct PodSearch {
 /// The pods that the search found before logs are read.
 #[derive(Default)]
 struct FoundPods {
-    notices: Vec<Remark>,
+    notices: Vec<Notice>,
     skipped: Vec<SkippedCluster>,
     pods: Vec<(Arc<Record>, Pod)>,
 }
@@ -139,10 +139,10 @@ impl Proxy {
 impl PodSearch {
     /// Starts the search. With `follow`, it stays open.
     fn select(&self) -> Selection {
-        let index = &self.reader.proxy.inner.index;
+        let cache = &self.reader.proxy.inner.cache;
         match self.reader.request.follow {
-            true => index.searcher().live(self.search.clone()).boxed(),
-            false => index.searcher().search(self.search.clone()).map_ok(LiveEvent::Answer).boxed(),
+            true => cache.searcher().live(self.search.clone()).boxed(),
+            false => cache.searcher().search(self.search.clone()).map_ok(LiveEvent::Initial).boxed(),
         }
     }
 
@@ -150,9 +150,9 @@ impl PodSearch {
     async fn find_pods(&self, selection: &mut Selection) -> Result<FoundPods, Error> {
         let mut found = FoundPods::default();
         while let Some(event) = selection.next().await {
-            let LiveEvent::Answer(event) = event? else { continue };
+            let LiveEvent::Initial(event) = event? else { continue };
             match event {
-                SearchEvent::Remarks(notices) => found.notices = notices,
+                SearchEvent::Notices(notices) => found.notices = notices,
                 SearchEvent::Skipped(skipped) => found.skipped = self.selected_clusters(skipped),
                 SearchEvent::Hits(hits) => {
                     for hit in hits {

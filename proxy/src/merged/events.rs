@@ -25,7 +25,7 @@ pub const INITIAL_EVENTS: &str = "sendInitialEvents";
 pub struct EventEncoder {
     pub shape: Shape,
     pub heading: Heading,
-    /// The column definitions of a table have been sent.
+    /// True if the column definitions of the table have been sent; later events omit them.
     has_sent_columns: bool,
 }
 

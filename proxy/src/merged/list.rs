@@ -82,8 +82,8 @@ pub trait Source: Send + 'static {
     fn trailing_fields(&self, metadata: Value) -> Value;
 }
 
-/// Bytes of a piece of JSON after which it is sent. Small pieces keep the memory of a list small, however large its
-/// pages are, and other requests get their turn between two of them.
+/// Size in bytes from which a piece of JSON is sent. Small pieces bound the memory of a list, however large its pages
+/// are, and let other requests run between two of them.
 const PIECE_BYTES: usize = 128 << 10;
 
 /// A page that is being read by a task.

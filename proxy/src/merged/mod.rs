@@ -46,10 +46,10 @@ impl Heading {
 
 /// Kind of a resource's objects: from the first of these clusters whose cached collection or discovery has it, then
 /// from the control plane.
-pub fn kind_of(index: &GlobalCache, resource: &Gvr, clusters: impl IntoIterator<Item = ClusterName>) -> Option<String> {
+pub fn kind_of(cache: &GlobalCache, resource: &Gvr, clusters: impl IntoIterator<Item = ClusterName>) -> Option<String> {
     clusters.into_iter().chain([ClusterName::control_plane()]).find_map(|cluster| {
         let key = CollectionKey::new(cluster, resource.clone());
-        let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
-        known.or_else(|| index.served_resources(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
+        let known = cache.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
+        known.or_else(|| cache.served_resources(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
     })
 }

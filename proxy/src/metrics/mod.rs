@@ -109,12 +109,14 @@ impl Proxy {
         path: &str,
         query: &str,
     ) -> MemberResponse {
-        let within = RESPONSE_TIMEOUT.min(self.inner.transport.response_timeout());
-        match tokio::time::timeout(within, self.send_get(member, identity, path, query, within)).await {
+        let timeout = RESPONSE_TIMEOUT.min(self.inner.transport.response_timeout());
+        match tokio::time::timeout(timeout, self.send_get(member, identity, path, query, timeout)).await {
             Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
             Ok(Err(error)) => MemberResponse::None(error),
-            Err(_) => MemberResponse::None(unreachable(member, format!("no answer within {} s", within.as_secs_f32()))),
+            Err(_) => {
+                MemberResponse::None(unreachable(member, format!("no answer within {} s", timeout.as_secs_f32())))
+            }
         }
     }
 
@@ -124,13 +126,13 @@ impl Proxy {
         identity: MemberIdentity<'_>,
         path: &str,
         query: &str,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<(StatusCode, Bytes), Error> {
         let json = HeaderValue::from_static("application/json");
         let (code, body) = match identity {
             MemberIdentity::Caller(caller) => {
                 let response =
-                    self.forward_to_member(member, caller, path, get_request(query, json), Some(within)).await?;
+                    self.forward_to_member(member, caller, path, get_request(query, json), Some(timeout)).await?;
                 (response.status(), response.into_body())
             }
             MemberIdentity::ServiceAccount => {

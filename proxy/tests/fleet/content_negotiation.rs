@@ -7,7 +7,7 @@ use http::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, admin, events, names, read, request, world};
+use crate::test_env::{CONFIG_MAPS, LABELLED, TestEnv, admin, events, names, read, request, test_env};
 
 const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -15,22 +15,22 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/js
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Lists the ConfigMaps, or gets the one with this name, through `clusters/*` or the fleet-wide proxy.
-async fn fetch(world: &World, through_wildcard: bool, name: &str, accept: &str) -> (u16, Value) {
+async fn fetch(env: &TestEnv, through_wildcard: bool, name: &str, accept: &str) -> (u16, Value) {
     let (path, query) = match name {
         "" => (CONFIG_MAPS.to_owned(), LABELLED),
         name => (format!("{CONFIG_MAPS}/{name}"), ""),
     };
     let request = request(Method::GET, query, accept, None);
     read(match through_wildcard {
-        true => world.proxy.cluster("*", &admin(), &path, request).await,
-        false => world.proxy.fleet_wide(&admin(), &path, request).await,
+        true => env.proxy.cluster("*", &admin(), &path, request).await,
+        false => env.proxy.fleet_wide(&admin(), &path, request).await,
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_and_objects_have_the_first_form_that_can_be_served() {
-    let world = world().await;
+    let env = test_env().await;
     let metadata_client = format!("{PROTOBUF},{LIST},application/json");
     let for_list =
         "you requested PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)";
@@ -39,25 +39,25 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
     let accepted = "only the following media types are accepted: application/json";
     for through_wildcard in [false, true] {
         for accept in [LIST, &metadata_client] {
-            let (code, list) = fetch(&world, through_wildcard, "", accept).await;
+            let (code, list) = fetch(&env, through_wildcard, "", accept).await;
             assert_eq!((code, &list["kind"]), (200, &json!("PartialObjectMetadataList")), "{list}");
             let is_metadata = |item: &Value| item["kind"] == "PartialObjectMetadata" && item.get("data").is_none();
             let items = list["items"].as_array().unwrap();
             assert!(items.len() == 4 && items.iter().all(is_metadata), "{list}");
         }
         for (accept, message) in [(OBJECT, for_list), (PROTOBUF, accepted), ("text/plain", accepted)] {
-            let (code, status) = fetch(&world, through_wildcard, "", accept).await;
+            let (code, status) = fetch(&env, through_wildcard, "", accept).await;
             assert_eq!((code, &status["message"]), (406, &json!(message)), "{accept}");
         }
     }
     for through_wildcard in [false, true] {
-        let (code, object) = fetch(&world, through_wildcard, "only-m1", OBJECT).await;
+        let (code, object) = fetch(&env, through_wildcard, "only-m1", OBJECT).await;
         assert_eq!((code, &object["kind"], object.get("data")), (200, &json!("PartialObjectMetadata"), None));
         assert_eq!(names(&json!({"items": [object]})), ["m1/only-m1"]);
-        let (code, status) = fetch(&world, through_wildcard, "only-m1", LIST).await;
+        let (code, status) = fetch(&env, through_wildcard, "only-m1", LIST).await;
         assert_eq!((code, &status["message"]), (406, &json!(for_object)));
         for name in ["", "only-m1"] {
-            let (_, table) = fetch(&world, through_wildcard, name, TABLE).await;
+            let (_, table) = fetch(&env, through_wildcard, name, TABLE).await;
             let cells = &table["rows"].as_array().unwrap().last().unwrap()["cells"];
             assert_eq!(
                 (&table["columnDefinitions"][1]["name"], cells.as_array().unwrap().len()),
@@ -67,7 +67,7 @@ async fn lists_and_objects_have_the_first_form_that_can_be_served() {
             assert_eq!((&cells[0], &cells[1]), (&json!(format!("only-{cluster}")), &json!(cluster)));
         }
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 /// Bookmarks have the negotiated form, like the objects of events. The initial events have the same resourceVersions
@@ -88,10 +88,10 @@ async fn all_events_of_a_watch_have_the_negotiated_form(
     #[case] bookmark: &str,
     #[values(false, true)] through_wildcard: bool,
 ) {
-    let world = world().await;
-    let (_, list) = fetch(&world, through_wildcard, "", "application/json").await;
+    let env = test_env().await;
+    let (_, list) = fetch(&env, through_wildcard, "", "application/json").await;
     let watch = |query: &str, accept: &str| {
-        let (proxy, request) = (world.proxy.clone(), request(Method::GET, query, accept, None));
+        let (proxy, request) = (env.proxy.clone(), request(Method::GET, query, accept, None));
         async move {
             match through_wildcard {
                 true => proxy.cluster("*", &admin(), CONFIG_MAPS, request).await,
@@ -134,5 +134,5 @@ async fn all_events_of_a_watch_have_the_negotiated_form(
     let (code, status) = read(response).await;
     let message = "only the following media types are accepted: application/json;stream=watch";
     assert_eq!((code, &status["message"]), (406, &json!(message)));
-    world.stop().await;
+    env.stop().await;
 }

@@ -8,20 +8,20 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{
-    CONFIG_MAPS, LABELLED, World, admin, config_map, create, events, grant, names, read, request, user, world,
+use crate::test_env::{
+    CONFIG_MAPS, LABELLED, TestEnv, admin, config_map, create, events, grant, names, read, request, test_env, user,
 };
 
 const ALL: [&str; 4] = ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"];
 
-async fn list(world: &World, query: &str) -> Value {
-    let (code, list) = world.everywhere(&admin(), CONFIG_MAPS, query, "application/json").await;
+async fn list(env: &TestEnv, query: &str) -> Value {
+    let (code, list) = env.everywhere(&admin(), CONFIG_MAPS, query, "application/json").await;
     assert_eq!(code, 200, "{list}");
     list
 }
 
-fn config_maps(world: &World, member: &str) -> Api<ConfigMap> {
-    Api::namespaced(world.members[member].admin(), "default")
+fn config_maps(env: &TestEnv, member: &str) -> Api<ConfigMap> {
+    Api::namespaced(env.members[member].admin(), "default")
 }
 
 fn version(object: &Value) -> String {
@@ -53,15 +53,15 @@ async fn next(body: &mut crowsnest_proxy::Body, count: usize) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_show_the_snapshot_of_the_first_one() {
-    let world = world().await;
-    let all = list(&world, LABELLED).await;
+    let env = test_env().await;
+    let all = list(&env, LABELLED).await;
     assert_eq!((names(&all), &all["kind"]), (ALL.map(str::to_owned).to_vec(), &json!("ConfigMapList")));
-    let own = config_maps(&world, "m2").get("both").await.unwrap().metadata.resource_version;
+    let own = config_maps(&env, "m2").get("both").await.unwrap().metadata.resource_version;
     assert_eq!(own_versions(&version(&all["items"][2])), json!({"m2": own}));
     for limit in 1..=5 {
         let (mut paged, mut query, mut versions) = (Vec::new(), format!("{LABELLED}&limit={limit}"), Vec::new());
         loop {
-            let page = list(&world, &query).await;
+            let page = list(&env, &query).await;
             paged.extend(names(&page));
             versions.push(version(&page));
             match page["metadata"]["continue"].as_str() {
@@ -73,12 +73,12 @@ async fn pages_show_the_snapshot_of_the_first_one() {
         assert_eq!((paged, versions.len()), (names(&all), 1), "limit {limit}");
     }
     // Changes between two pages are not shown.
-    let first = list(&world, &format!("{LABELLED}&limit=1")).await;
-    let of_m2 = config_maps(&world, "m2");
+    let first = list(&env, &format!("{LABELLED}&limit=1")).await;
+    let of_m2 = config_maps(&env, "m2");
     of_m2.delete("both", &DeleteParams::default()).await.unwrap();
-    create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
+    create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
-    let rest = list(&world, &rest).await;
+    let rest = list(&env, &rest).await;
     assert_eq!((names(&rest), version(&rest)), (ALL[1..].iter().map(|n| (*n).to_owned()).collect(), version(&first)));
     // A list of exactly this version, or with a limit, shows the snapshot; any other shows the current state.
     for (query, is_snapshot) in [
@@ -87,27 +87,27 @@ async fn pages_show_the_snapshot_of_the_first_one() {
         ("&limit=9&resourceVersionMatch=NotOlderThan", false),
         ("", false),
     ] {
-        let listed = list(&world, &format!("{LABELLED}&resourceVersion={}{query}", version(&first))).await;
+        let listed = list(&env, &format!("{LABELLED}&resourceVersion={}{query}", version(&first))).await;
         let has_late = names(&listed).contains(&"m1/late".to_owned());
         assert_eq!((version(&listed) == version(&first), has_late), (is_snapshot, !is_snapshot), "{query}");
         assert_eq!(names(&listed).len(), 4, "{query}");
     }
     // A watch from the list sends the changes.
     let watch = format!("{LABELLED}&resourceVersion={}", version(&first));
-    let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, &watch).await.into_body();
+    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, &watch).await.into_body();
     let mut changes = summaries(&next(&mut body, 2).await);
     changes.sort();
     assert_eq!(changes, ["ADDED m1/late 1", "DELETED m2/both m2"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_valid_for_one_list_and_its_members() {
-    let world = world().await;
-    let first = list(&world, &format!("{LABELLED}&limit=3")).await;
+    let env = test_env().await;
+    let first = list(&env, &format!("{LABELLED}&limit=3")).await;
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let (_, of_fleet) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
+    let (_, of_fleet) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
     let key = "invalid continue token: continue key is not valid";
     let both = "specifying resource version is not allowed when using continue";
     for (path, query, why) in [
@@ -120,52 +120,51 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={}", version(&first)), both),
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
-        let (code, status) = world.everywhere(&admin(), path, &query, "").await;
+        let (code, status) = env.everywhere(&admin(), path, &query, "").await;
         assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
     }
     // Objects of a member that leaves between two pages are not skipped silently.
-    let mut watch =
-        world.watch_everywhere(&admin(), CONFIG_MAPS, &format!("resourceVersion={}", version(&first))).await;
+    let mut watch = env.watch_everywhere(&admin(), CONFIG_MAPS, &format!("resourceVersion={}", version(&first))).await;
     let exact = format!("{LABELLED}&resourceVersion={}&resourceVersionMatch=Exact", version(&first));
-    assert_eq!(list(&world, &exact).await["items"].as_array().unwrap().len(), 4);
-    world.leave("m2").await;
-    let (code, status) = world.everywhere(&admin(), CONFIG_MAPS, &format!("{LABELLED}&continue={token}"), "").await;
+    assert_eq!(list(&env, &exact).await["items"].as_array().unwrap().len(), 4);
+    env.leave("m2").await;
+    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &format!("{LABELLED}&continue={token}"), "").await;
     assert_eq!((code, &status["reason"], status["metadata"].get("continue")), (410, &json!("Expired"), None));
-    let (code, status) = world.everywhere(&admin(), CONFIG_MAPS, &exact, "").await;
+    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &exact, "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
     let last = next(watch.body_mut(), 1).await.pop().unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
     let since = format!("resourceVersion={}", version(&first));
-    assert_eq!(world.watch_everywhere(&admin(), CONFIG_MAPS, &since).await.status(), StatusCode::GONE);
-    world.stop().await;
+    assert_eq!(env.watch_everywhere(&admin(), CONFIG_MAPS, &since).await.status(), StatusCode::GONE);
+    env.stop().await;
 }
 
 /// The response to a token whose snapshot a member no longer keeps contains a token for the current state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_a_member_no_longer_keeps_expires() {
-    let world = world().await;
-    let first = list(&world, &format!("{LABELLED}&limit=1")).await;
+    let env = test_env().await;
+    let first = list(&env, &format!("{LABELLED}&limit=1")).await;
     let rest = |list: &Value| format!("{LABELLED}&continue={}", list["metadata"]["continue"].as_str().unwrap());
-    let member = &world.members["m1"];
+    let member = &env.members["m1"];
     create(&member.admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     let store = &member.registry().store;
     store.compact(store.revision());
-    let (code, status) = world.everywhere(&admin(), CONFIG_MAPS, &rest(&first), "").await;
+    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &rest(&first), "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
-    let list = list(&world, &rest(&status)).await;
+    let list = list(&env, &rest(&status)).await;
     assert_eq!(names(&list), ["m1/late", "m1/only-m1", "m2/both", "m2/only-m2"]);
     let since = format!("{LABELLED}&resourceVersion={}", version(&first));
-    let response = world.watch_everywhere(&admin(), CONFIG_MAPS, &since).await;
+    let response = env.watch_everywhere(&admin(), CONFIG_MAPS, &since).await;
     let is_gone = response.status() == StatusCode::GONE;
     assert!(is_gone || next(&mut response.into_body(), 1).await[0]["object"]["code"] == 410);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state() {
-    let world = world().await;
-    let start = version(&list(&world, LABELLED).await);
-    let of_m2 = config_maps(&world, "m2");
+    let env = test_env().await;
+    let start = version(&list(&env, LABELLED).await);
+    let of_m2 = config_maps(&env, "m2");
     let mut left = String::new();
     for (label, value) in [("y", "2"), ("y", "3"), ("x", "4")] {
         let change = json!({"metadata": {"labels": {"app": label}}, "data": {"v": value}});
@@ -175,79 +174,79 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
         }
     }
     let from = |version: &str| format!("{LABELLED}&resourceVersion={version}");
-    let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
+    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
     let events = next(&mut body, 2).await;
     assert_eq!(summaries(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
     let versions = own_versions(&version(&events[0]["object"]));
     assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left), &own_versions(&start)["m1"]));
     let resumed = from(&version(&events[0]["object"]));
-    let mut resumed = world.watch_everywhere(&admin(), CONFIG_MAPS, &resumed).await.into_body();
+    let mut resumed = env.watch_everywhere(&admin(), CONFIG_MAPS, &resumed).await.into_body();
     assert_eq!(summaries(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_begins_with_the_objects_and_includes_members_that_join() {
-    let mut world = world().await;
-    let mut body = world.watch_everywhere(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
+    let mut env = test_env().await;
+    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
     let mut initial = summaries(&next(&mut body, 4).await);
     initial.sort();
     assert_eq!(initial, ["ADDED m1/both m1", "ADDED m1/only-m1 m1", "ADDED m2/both m2", "ADDED m2/only-m2 m2"]);
     let later = format!("{LABELLED}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    let mut without = world.watch_everywhere(&admin(), CONFIG_MAPS, &later).await.into_body();
+    let mut without = env.watch_everywhere(&admin(), CONFIG_MAPS, &later).await.into_body();
     let name = "/api/v1/watch/namespaces/default/configmaps/only-m2";
-    let mut of_name = world.watch_everywhere(&admin(), name, "").await.into_body();
+    let mut of_name = env.watch_everywhere(&admin(), name, "").await.into_body();
     assert_eq!(summaries(&next(&mut of_name, 1).await), ["ADDED m2/only-m2 m2"]);
     let change = json!({"data": {"v": "2"}});
-    config_maps(&world, "m2").patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    config_maps(&env, "m2").patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     for body in [&mut body, &mut without, &mut of_name] {
         assert_eq!(summaries(&next(body, 1).await), ["MODIFIED m2/only-m2 2"]);
     }
-    world.join("m3").await;
+    env.join("m3").await;
     let joined = next(&mut body, 2).await;
     assert_eq!(summaries(&joined), ["ADDED m3/both m3", "ADDED m3/only-m3 m3"]);
     assert_eq!(joined[0]["object"]["kind"], "ConfigMap");
-    world.stop().await;
+    env.stop().await;
 }
 
 /// Members that refuse the caller are named, and requests that all of them refuse are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_member_applies_its_own_rights() {
-    let world = world().await;
+    let env = test_env().await;
     let alice = user("alice");
     for query in [LABELLED.to_owned(), format!("{LABELLED}&watch=true")] {
-        let (code, status) = world.everywhere(&alice, CONFIG_MAPS, &query, "").await;
+        let (code, status) = env.everywhere(&alice, CONFIG_MAPS, &query, "").await;
         assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{query}");
     }
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
-    grant(&world.members["m1"].admin(), "alice", rules, json!({"kind": "User", "name": "alice"})).await;
-    let response = world.proxy.cluster("*", &alice, CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
+    grant(&env.members["m1"].admin(), "alice", rules, json!({"kind": "User", "name": "alice"})).await;
+    let response = env.proxy.cluster("*", &alice, CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
     assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 answered 403 Forbidden"));
     let (_, list) = read(response).await;
     assert_eq!(
         (names(&list), &list["metadata"]["incompleteClusters"][0]["cluster"]),
         (vec!["m1/both".to_owned(), "m1/only-m1".to_owned()], &json!("m2"),)
     );
-    let response = world.watch_everywhere(&alice, CONFIG_MAPS, LABELLED).await;
+    let response = env.watch_everywhere(&alice, CONFIG_MAPS, LABELLED).await;
     assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 answered 403 Forbidden"));
     assert_eq!(next(&mut response.into_body(), 2).await.len(), 2);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_can_be_read_and_written_back() {
-    let world = world().await;
+    let env = test_env().await;
     let path = format!("{CONFIG_MAPS}/only-m2");
-    let (code, mut object) = world.everywhere(&admin(), &path, "", "application/json").await;
+    let (code, mut object) = env.everywhere(&admin(), &path, "", "application/json").await;
     assert_eq!((code, names(&json!({"items": [object]}))), (200, vec!["m2/only-m2".to_owned()]));
     object["data"] = json!({"v": "changed"});
     let put = request(Method::PUT, "", "", Some(object));
-    let (code, updated) = read(world.proxy.cluster("*", &admin(), &path, put).await).await;
+    let (code, updated) = read(env.proxy.cluster("*", &admin(), &path, put).await).await;
     assert_eq!(
         (code, &updated["data"], &updated["metadata"]["annotations"]),
         (200, &json!({"v": "changed"}), &json!(null))
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A version that is no longer served ends the watches of it, in both proxies.
@@ -258,41 +257,41 @@ async fn a_watch_ends_with_its_version() {
     use crowsnest_store::Clusters;
     use http_body_util::BodyExt;
 
-    let world = world().await;
+    let env = test_env().await;
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version =
         |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
     let spec = |versions: Value| json!({"group": "example.com", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": versions});
     let old = Gvr::new("example.com", "v1alpha1", "gadgets");
-    let _interest = world.declare(crate::world::registered(Clusters::All, old.clone()));
+    let _interest = env.declare(crate::test_env::registered(Clusters::All, old.clone()));
     for member in ["m1", "m2"] {
         let definition = json!({
             "metadata": {"name": "gadgets.example.com"}, "spec": spec(json!([version("v1alpha1", false), version("v1", true)])),
         });
-        let client = world.members[member].admin();
+        let client = env.members[member].admin();
         create(&client, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None, definition).await;
     }
-    let mut served = world.index.served_version();
+    let mut served = env.cache.served_version();
     for member in ["m1", "m2"].map(|name| ClusterName::parse(name).unwrap()) {
-        while world.index.served_resources(&member).is_none_or(|served| served.get(&old).is_none()) {
+        while env.cache.served_resources(&member).is_none_or(|served| served.get(&old).is_none()) {
             served.changed().await.unwrap();
         }
-        world.index.wait_until_complete(&CollectionKey::new(member, old.clone())).await;
+        env.cache.wait_until_complete(&CollectionKey::new(member, old.clone())).await;
     }
     let path = "/apis/example.com/v1alpha1/gadgets";
     let mut bodies = Vec::new();
     for everywhere in [true, false] {
         let watch = request(Method::GET, "watch=true&timeoutSeconds=60", "", None);
         let response = match everywhere {
-            true => world.proxy.cluster("*", &admin(), path, watch).await,
-            false => world.proxy.fleet_wide(&admin(), path, watch).await,
+            true => env.proxy.cluster("*", &admin(), path, watch).await,
+            false => env.proxy.fleet_wide(&admin(), path, watch).await,
         };
         assert_eq!(response.status(), 200);
         bodies.push(response.into_body());
     }
     for member in ["m1", "m2"] {
         let definitions: Api<kube::api::DynamicObject> = Api::all_with(
-            world.members[member].admin(),
+            env.members[member].admin(),
             &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
                 "apiextensions.k8s.io",
                 "v1",
@@ -310,5 +309,5 @@ async fn a_watch_ends_with_its_version() {
     tokio::time::timeout(std::time::Duration::from_secs(30), ended)
         .await
         .expect("the watches end before their timeout");
-    world.stop().await;
+    env.stop().await;
 }

@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, Patch};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::world::{World, admin, create, grant, user, world};
+use crate::test_env::{TestEnv, admin, create, grant, test_env, user};
 
 /// Recent, because old logs are not kept.
 static START: LazyLock<Timestamp> = LazyLock::new(|| {
@@ -45,8 +45,8 @@ async fn set_status(client: &Client, name: &str, status: &Value) {
 }
 
 /// Creates a pod whose container logs its start and `ready`.
-async fn create_pod(world: &World, member: &str, name: &str, started: i64) {
-    let client = world.members[member].admin();
+async fn create_pod(env: &TestEnv, member: &str, name: &str, started: i64) {
+    let client = env.members[member].admin();
     let metadata = json!({
         "name": name, "labels": {"app": "web"}, "annotations": {"sim.crowsnest.io/log-interval-seconds": "0"},
     });
@@ -56,13 +56,12 @@ async fn create_pod(world: &World, member: &str, name: &str, started: i64) {
 }
 
 /// Waits until searches of the caller find this many pods with running containers.
-async fn wait_until_found(world: &World, caller: &Caller, expected: u64) {
+async fn wait_until_found(env: &TestEnv, caller: &Caller, expected: u64) {
     let until_found = async {
-        let (mut searchable, mut applied_seq) =
-            (world.index.searcher().searchable(), world.index.searcher().applied_seq());
+        let (mut searchable, mut applied_seq) = (env.cache.searcher().searchable(), env.cache.searcher().applied_seq());
         loop {
             let search = SearchRequest::new("kind:pod label:app=web ready:>0", caller.clone());
-            if world.index.searcher().search_all(search).await.unwrap().summary.unwrap().total == expected {
+            if env.cache.searcher().search_all(search).await.unwrap().summary.unwrap().total == expected {
                 return;
             }
             tokio::select! {
@@ -74,10 +73,10 @@ async fn wait_until_found(world: &World, caller: &Caller, expected: u64) {
     tokio::time::timeout(Duration::from_secs(60), until_found).await.expect("the pods are found");
 }
 
-async fn request_logs(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'static, LogEvent>, Error> {
+async fn request_logs(env: &TestEnv, caller: &Caller, query: &str) -> Result<BoxStream<'static, LogEvent>, Error> {
     let query = format!("labelSelector=app%3Dweb&{query}");
     let request = LogRequest::parse(Some(&query), Timestamp::now())?;
-    world.proxy.logs(caller, request, BTreeMap::new()).await
+    env.proxy.logs(caller, request, BTreeMap::new()).await
 }
 
 /// An event as one line.
@@ -93,8 +92,8 @@ fn format_event(event: &LogEvent) -> String {
 }
 
 /// All lines and refusals of a request.
-async fn read_logs(world: &World, caller: &Caller, query: &str) -> Vec<String> {
-    let events: Vec<LogEvent> = request_logs(world, caller, query).await.unwrap().collect().await;
+async fn read_logs(env: &TestEnv, caller: &Caller, query: &str) -> Vec<String> {
+    let events: Vec<LogEvent> = request_logs(env, caller, query).await.unwrap().collect().await;
     let shown =
         events.iter().filter(|event| matches!(event, LogEvent::Source(_, event) if *event != SourceEvent::Started));
     assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
@@ -123,66 +122,66 @@ fn start_line(cluster: &str, pod: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_of_several_members_are_merged() {
-    let world = world().await;
+    let env = test_env().await;
     for (member, name, started) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
-        create_pod(&world, member, name, started).await;
+        create_pod(&env, member, name, started).await;
     }
-    wait_until_found(&world, &admin(), 3).await;
+    wait_until_found(&env, &admin(), 3).await;
     let expected: Vec<String> = [("m1", "a"), ("m2", "b"), ("m1", "c")]
         .into_iter()
         .flat_map(|(cluster, pod)| [start_line(cluster, pod), format!("{cluster}/{pod} ready")])
         .collect();
-    assert_eq!(read_logs(&world, &admin(), "").await, expected);
+    assert_eq!(read_logs(&env, &admin(), "").await, expected);
     // Filters.
-    assert_eq!(read_logs(&world, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
-    assert_eq!(read_logs(&world, &admin(), "exclude=ready&include=web&cluster=m2").await, [start_line("m2", "b")]);
+    assert_eq!(read_logs(&env, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
+    assert_eq!(read_logs(&env, &admin(), "exclude=ready&include=web&cluster=m2").await, [start_line("m2", "b")]);
     let since = format!("sinceTime={}", time(3));
-    assert_eq!(read_logs(&world, &admin(), &since).await, [start_line("m1", "c"), "m1/c ready".to_owned()]);
-    assert!(read_logs(&world, &admin(), "namespace=other").await.is_empty());
-    let previous = read_logs(&world, &admin(), "previous=true&q=name:b").await;
+    assert_eq!(read_logs(&env, &admin(), &since).await, [start_line("m1", "c"), "m1/c ready".to_owned()]);
+    assert!(read_logs(&env, &admin(), "namespace=other").await.is_empty());
+    let previous = read_logs(&env, &admin(), "previous=true&q=name:b").await;
     assert_eq!(previous, ["m2/b 400: previous terminated container \"web\" in pod \"b\" not found"]);
 
     // Exceeds the limit of open logs.
-    let error = request_logs(&world, &admin(), "maxStreams=2").await.err().unwrap();
+    let error = request_logs(&env, &admin(), "maxStreams=2").await.err().unwrap();
     assert_eq!(error.code_and_reason().0, 400);
     assert!(
         error.to_string().starts_with("3 pods with 3 logs were found, and at most 2 can be read at once"),
         "{error}"
     );
-    let error = request_logs(&world, &admin(), "tail=many&include=[").await.err().unwrap();
+    let error = request_logs(&env, &admin(), "tail=many&include=[").await.err().unwrap();
     assert_eq!(
         (error.code_and_reason().0.as_u16(), error.status()["details"]["causes"].as_array().unwrap().len()),
         (422, 2)
     );
-    let error = request_logs(&world, &admin(), "q=scope:nosuch").await.err().unwrap();
+    let error = request_logs(&env, &admin(), "q=scope:nosuch").await.err().unwrap();
     assert!(error.to_string().contains("there is no saved search"), "{error}");
 
     // A refusal of one member does not affect others; pods that the caller may not see are not reported.
-    assert!(read_logs(&world, &user("alice"), "").await.is_empty());
+    assert!(read_logs(&env, &user("alice"), "").await.is_empty());
     let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
     let alice = json!({"kind": "User", "name": "alice"});
     let m1 = json!([rule("pods", "list"), rule("pods/log", "get")]);
-    grant(&world.members["m1"].admin(), "alice", m1, alice.clone()).await;
-    grant(&world.members["m2"].admin(), "alice", json!([rule("pods", "list")]), alice).await;
-    wait_until_found(&world, &user("alice"), 3).await;
+    grant(&env.members["m1"].admin(), "alice", m1, alice.clone()).await;
+    grant(&env.members["m2"].admin(), "alice", json!([rule("pods", "list")]), alice).await;
+    wait_until_found(&env, &user("alice"), 3).await;
     let refused = "m2/b 403: pods \"b\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"";
     let mut expected = expected;
     expected.retain(|line| !line.starts_with("m2"));
     expected.insert(0, refused.to_owned());
-    assert_eq!(read_logs(&world, &user("alice"), "").await, expected);
-    let events: Vec<LogEvent> = request_logs(&world, &user("alice"), "").await.unwrap().collect().await;
+    assert_eq!(read_logs(&env, &user("alice"), "").await, expected);
+    let events: Vec<LogEvent> = request_logs(&env, &user("alice"), "").await.unwrap().collect().await;
     let done = LogSummary { lines: 4, logs: 3, refused: 1, end_reason: None };
     assert!(matches!(events.last(), Some(LogEvent::Done(summary)) if *summary == done), "{events:?}");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_are_followed() {
-    let world = world().await;
-    create_pod(&world, "m1", "a", 1).await;
-    wait_until_found(&world, &admin(), 1).await;
-    let mut logs = request_logs(&world, &admin(), "follow=true").await.unwrap();
-    let mut one = request_logs(&world, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
+    let env = test_env().await;
+    create_pod(&env, "m1", "a", 1).await;
+    wait_until_found(&env, &admin(), 1).await;
+    let mut logs = request_logs(&env, &admin(), "follow=true").await.unwrap();
+    let mut one = request_logs(&env, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
     assert_eq!(
         read_until(&mut logs, "m1/a ready").await,
         ["m1/a joined".to_owned(), start_line("m1", "a"), "m1/a ready".into()]
@@ -190,7 +189,7 @@ async fn logs_are_followed() {
     assert_eq!(read_until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
 
     // A new pod is read from its beginning, up to the limit of open logs.
-    create_pod(&world, "m2", "b", 2).await;
+    create_pod(&env, "m2", "b", 2).await;
     assert_eq!(
         read_until(&mut logs, "m2/b ready").await,
         ["m2/b joined".to_owned(), start_line("m2", "b"), "m2/b ready".into()]
@@ -200,7 +199,7 @@ async fn logs_are_followed() {
     drop(one);
 
     // Lines before and after a container restart are sent once.
-    let m1 = world.members["m1"].admin();
+    let m1 = env.members["m1"].admin();
     set_status(&m1, "a", &status(0, 1, Some((5, 1)))).await;
     assert_eq!(read_until(&mut logs, "m1/a exiting with code 1 (Error)").await, ["m1/a exiting with code 1 (Error)"]);
     set_status(&m1, "a", &status(1, 9, None)).await;
@@ -212,11 +211,11 @@ async fn logs_are_followed() {
     pods.delete("a", &now).await.unwrap();
     let deleted = "m1/a left: the pod was deleted, no longer matches, or may no longer be read";
     assert_eq!(read_until(&mut logs, deleted).await, [deleted]);
-    create_pod(&world, "m1", "a", 20).await;
+    create_pod(&env, "m1", "a", 20).await;
     assert_eq!(
         read_until(&mut logs, "m1/a ready").await,
         ["m1/a joined".to_owned(), start_line("m1", "a"), "m1/a ready".into()]
     );
     drop(logs);
-    world.stop().await;
+    env.stop().await;
 }

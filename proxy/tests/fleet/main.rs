@@ -13,8 +13,8 @@ mod rights;
 mod sessions;
 mod silent_member;
 mod stalling_members;
+mod test_env;
 mod watches;
-mod world;
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use world::{CONFIG_MAPS, LABELLED, admin, config_map, create, event, grant, names, read, request, user, world};
+use test_env::{CONFIG_MAPS, LABELLED, admin, config_map, create, event, grant, names, read, request, test_env, user};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_a_member_impersonate_the_caller() {
-    let world = world().await;
+    let env = test_env().await;
     let get = |caller: Caller, cluster: &'static str, path: &'static str| {
-        let proxy = world.proxy.clone();
+        let proxy = env.proxy.clone();
         async move {
             read(proxy.cluster(cluster, &caller, path, request(Method::GET, "", "application/json", None)).await).await
         }
@@ -49,7 +49,7 @@ async fn requests_to_a_member_impersonate_the_caller() {
         "{status}"
     );
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
-    grant(&world.members["m1"].admin(), "alice", rules, json!({"kind": "User", "name": "alice"})).await;
+    grant(&env.members["m1"].admin(), "alice", rules, json!({"kind": "User", "name": "alice"})).await;
     assert_eq!(get(user("alice"), "m1", object).await.0, 200);
     let (code, status) = get(admin(), "ghost", "/version").await;
     assert_eq!((code, status["message"].as_str()), (404, Some("clusters.cluster.karmada.io \"ghost\" not found")));
@@ -72,22 +72,22 @@ async fn requests_to_a_member_impersonate_the_caller() {
             "message": message, "reason": reason, "details": details, "code": code,
         });
         let path = format!("{CONFIG_MAPS}/{name}");
-        assert_eq!(world.everywhere(&admin(), &path, "", "").await, (code, expected));
+        assert_eq!(env.everywhere(&admin(), &path, "", "").await, (code, expected));
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fleet_is_read_like_one_cluster() {
-    let world = world().await;
-    let (code, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+    let env = test_env().await;
+    let (code, list) = env.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     assert_eq!((code, list["kind"].as_str()), (200, Some("ConfigMapList")), "{list}");
     assert_eq!(names(&list), ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"]);
     // Pages of any size contain the same items and do not exceed the limit.
     for limit in 1..=5 {
         let (mut paged, mut query) = (Vec::new(), format!("{LABELLED}&limit={limit}"));
         loop {
-            let (_, page) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+            let (_, page) = env.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
             assert!(names(&page).len() <= limit, "{page}");
             paged.extend(names(&page));
             match page["metadata"]["continue"].as_str() {
@@ -97,7 +97,7 @@ async fn the_fleet_is_read_like_one_cluster() {
         }
         assert_eq!(paged, names(&list), "limit {limit}");
     }
-    let (code, status) = world.fleet_wide(Method::GET, &format!("{CONFIG_MAPS}/both"), "", None).await;
+    let (code, status) = env.fleet_wide(Method::GET, &format!("{CONFIG_MAPS}/both"), "", None).await;
     assert_eq!(code, 409);
     assert_eq!(
         status["message"],
@@ -105,27 +105,27 @@ async fn the_fleet_is_read_like_one_cluster() {
     );
     // The query parameter `cluster` selects one of them.
     let both = format!("{CONFIG_MAPS}/both");
-    let (code, of_m2) = world.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
+    let (code, of_m2) = env.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
     assert_eq!((code, &of_m2["data"]), (200, &json!({"v": "m2"})), "{of_m2}");
-    let (code, updated) = world.fleet_wide(Method::PUT, &both, "cluster=m2", Some(of_m2)).await;
+    let (code, updated) = env.fleet_wide(Method::PUT, &both, "cluster=m2", Some(of_m2)).await;
     assert_eq!((code, &updated["data"]), (200, &json!({"v": "m2"})), "{updated}");
     let mut named = request(Method::GET, LABELLED, "", None);
     named.headers_mut().insert("x-crowsnest-cluster", "m1".parse().unwrap());
-    let (_, of_m1) = read(world.proxy.fleet_wide(&admin(), CONFIG_MAPS, named).await).await;
+    let (_, of_m1) = read(env.proxy.fleet_wide(&admin(), CONFIG_MAPS, named).await).await;
     assert_eq!(names(&of_m1), ["m1/both", "m1/only-m1"]);
-    let (code, status) = world.fleet_wide(Method::GET, &both, "cluster=m3", None).await;
+    let (code, status) = env.fleet_wide(Method::GET, &both, "cluster=m3", None).await;
     assert_eq!((code, &status["details"]["name"]), (404, &json!("m3")));
-    let (code, own) = world.fleet_wide(Method::GET, "/api/v1/namespaces/karmada-cluster", "cluster=m1", None).await;
+    let (code, own) = env.fleet_wide(Method::GET, "/api/v1/namespaces/karmada-cluster", "cluster=m1", None).await;
     assert_eq!((code, &own["kind"]), (200, &json!("Namespace")), "it is not registered");
-    let (code, status) = world.fleet_wide(Method::POST, CONFIG_MAPS, "", Some(config_map("new", "1"))).await;
+    let (code, status) = env.fleet_wide(Method::POST, CONFIG_MAPS, "", Some(config_map("new", "1"))).await;
     assert_eq!(
         (code, status["message"].as_str()),
         (405, Some("create is not supported on resources of kind \"configmaps\""))
     );
     // Resources that are not registered are served by the control plane.
-    let (code, secret) = world.fleet_wide(Method::GET, "/api/v1/namespaces/default/secrets/on-cp", "", None).await;
+    let (code, secret) = env.fleet_wide(Method::GET, "/api/v1/namespaces/default/secrets/on-cp", "", None).await;
     assert_eq!((code, secret["metadata"]["name"].as_str()), (200, Some("on-cp")));
-    let denied = world
+    let denied = env
         .proxy
         .fleet_wide(&user("alice"), "/api/v1/namespaces/default/secrets", request(Method::GET, "", "", None))
         .await;
@@ -133,12 +133,12 @@ async fn the_fleet_is_read_like_one_cluster() {
     // kubectl's table has a column for the cluster.
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let (_, table) =
-        read(world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, LABELLED, table, None)).await).await;
+        read(env.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, LABELLED, table, None)).await).await;
     assert_eq!(table["columnDefinitions"][1]["name"], "Cluster");
     assert_eq!((&table["rows"][0]["cells"][0], &table["rows"][0]["cells"][1]), (&json!("both"), &json!("m1")));
     // search/cache
     let search = |path: &'static str| {
-        let proxy = world.proxy.clone();
+        let proxy = env.proxy.clone();
         async move { read(proxy.search_cache(&admin(), path, request(Method::GET, "", "", None)).await).await.1 }
     };
     assert_eq!(search("/api/v1/namespaces/default/configmaps/only-m2").await["items"][0]["kind"], "ConfigMap");
@@ -147,45 +147,45 @@ async fn the_fleet_is_read_like_one_cluster() {
         search("/api/v1/namespaces/default/secrets").await,
         json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": []})
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_continues_from_a_list_and_writes_are_sent_to_the_owning_cluster() {
-    let world = world().await;
-    let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+    let env = test_env().await;
+    let (_, list) = env.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     let position = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let watch = format!("{LABELLED}&watch=true&resourceVersion={position}");
     let mut body =
-        world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &watch, "", None)).await.into_body();
+        env.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &watch, "", None)).await.into_body();
     // The composite version of an update is replaced by the owner's version.
     let path = format!("{CONFIG_MAPS}/only-m2");
-    let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
+    let (_, mut object) = env.fleet_wide(Method::GET, &path, "", None).await;
     let stale = object.clone();
     object["data"] = json!({"v": "changed"});
-    let (code, updated) = world.fleet_wide(Method::PUT, &path, "", Some(object)).await;
+    let (code, updated) = env.fleet_wide(Method::PUT, &path, "", Some(object)).await;
     assert_eq!((code, &updated["metadata"]["annotations"]), (200, &Value::Null), "{updated}");
     let seen = event(&mut body).await;
     assert_eq!((&seen["type"], &seen["object"]["data"]["v"]), (&json!("MODIFIED"), &json!("changed")));
     assert_eq!(seen["object"]["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"], "m2");
-    assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(stale)).await.0, 409, "the owner rejects an old version");
+    assert_eq!(env.fleet_wide(Method::PUT, &path, "", Some(stale)).await.0, 409, "the owner rejects an old version");
     // A watch from an event's version sends only later events.
     let later = seen["object"]["metadata"]["resourceVersion"].as_str().unwrap();
     let watch = format!("{LABELLED}&watch=true&resourceVersion={later}");
     let mut resumed =
-        world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &watch, "", None)).await.into_body();
-    assert_eq!(world.fleet_wide(Method::DELETE, &format!("{CONFIG_MAPS}/only-m1"), "", None).await.0, 200);
+        env.proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, &watch, "", None)).await.into_body();
+    assert_eq!(env.fleet_wide(Method::DELETE, &format!("{CONFIG_MAPS}/only-m1"), "", None).await.0, 200);
     for body in [&mut body, &mut resumed] {
         let seen = event(body).await;
         assert_eq!((&seen["type"], &seen["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("only-m1")));
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exec_passes_through_to_the_member() {
-    let world = world().await;
-    let client = world.members["m1"].admin();
+    let env = test_env().await;
+    let client = env.members["m1"].admin();
     let spec = json!({"nodeName": "n", "containers": [{"name": "web", "image": "x"}]});
     create(&client, "v1", "Pod", Some("default"), json!({"metadata": {"name": "web"}, "spec": spec})).await;
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, "default");
@@ -195,7 +195,7 @@ async fn exec_passes_through_to_the_member() {
     pods.patch_status("web", &Default::default(), &kube::api::Patch::Merge(&running)).await.unwrap();
 
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    let proxy = world.proxy.clone();
+    let proxy = env.proxy.clone();
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let proxy = proxy.clone();
         Box::pin(async move {
@@ -223,5 +223,5 @@ async fn exec_passes_through_to_the_member() {
     }
     assert_eq!(output[&1], b"through");
     assert!(String::from_utf8_lossy(&output[&3]).contains("Success"));
-    world.stop().await;
+    env.stop().await;
 }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::Method;
 use serde_json::json;
 
-use crate::world::{CONFIG_MAPS, admin, read, request, world};
+use crate::test_env::{CONFIG_MAPS, admin, read, request, test_env};
 
 /// Refuses requests to m1, and records the members for which it is called.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl MemberAdmission for RefuseM1 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_concern_one_member_are_admitted_for_it() {
-    let world = world().await;
+    let env = test_env().await;
     let (first, second, none) = ("/only-m1", "/only-m2", "/none");
     let cases: [(bool, Method, &str, &str, u16, &[&str]); 12] = [
         (true, Method::GET, first, "", 403, &["m1"]),
@@ -53,8 +53,8 @@ async fn requests_that_concern_one_member_are_admitted_for_it() {
         request.extensions_mut().insert(Arc::clone(&admission) as Arc<dyn MemberAdmission>);
         let path = format!("{CONFIG_MAPS}{tail}");
         let response = match everywhere {
-            true => world.proxy.cluster("*", &admin(), &path, request).await,
-            false => world.proxy.fleet_wide(&admin(), &path, request).await,
+            true => env.proxy.cluster("*", &admin(), &path, request).await,
+            false => env.proxy.fleet_wide(&admin(), &path, request).await,
         };
         let (actual, status) = read(response).await;
         assert_eq!(actual, code, "{case}: {status}");
@@ -62,5 +62,5 @@ async fn requests_that_concern_one_member_are_admitted_for_it() {
         assert_eq!(message.ends_with("not m1"), code == 403, "{case}: {message}");
         assert_eq!(*admission.0.lock().unwrap(), members, "{case}");
     }
-    world.stop().await;
+    env.stop().await;
 }

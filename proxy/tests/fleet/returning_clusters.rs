@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::DeleteParams;
 
+use crate::test_env::{CONFIG_MAPS, LABELLED, config_map, create, test_env};
 use crate::watches::{await_change, event_summaries, keep_collecting, position, register, update_object};
-use crate::world::{CONFIG_MAPS, LABELLED, config_map, create, world};
 
 /// The watch handles a change and a registration that are both ready in random order. Only if it handles the registration first
 /// could it send the deletion again, so one of many rounds does with near certainty.
@@ -16,26 +16,26 @@ const ROUNDS: usize = 16;
 /// has returned. The client was already sent the deletion when the cluster left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_is_sent_once_if_the_cluster_returns() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let member = world.members["m2"].admin();
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let member = env.members["m2"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
-    let both = position(&world).await;
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    let both = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
     for round in 0..ROUNDS {
-        register(&mut world, &["m1"]);
+        register(&mut env, &["m1"]);
         let left = ["DELETED m2/both", "DELETED m2/only-m2"];
         assert_eq!(event_summaries(&mut body, 2).await, left, "round {round}");
         // The body is not read until the object has been deleted and the cluster has returned.
-        let mut follower = world.index.follow(world.index.seq());
+        let mut follower = env.cache.follow(env.cache.seq());
         objects.delete("both", &DeleteParams::default()).await.unwrap();
         await_change(&mut follower, ChangeKind::Deleted, "both").await;
-        register(&mut world, &["m1", "m2"]);
+        register(&mut env, &["m1", "m2"]);
         assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m2/only-m2"], "round {round}");
-        update_object(&world, &format!("{round}")).await;
+        update_object(&env, &format!("{round}")).await;
         assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"], "round {round}");
         create(&member, "v1", "ConfigMap", Some("default"), config_map("both", "1")).await;
         assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m2/both"], "round {round}");
     }
-    world.stop().await;
+    env.stop().await;
 }

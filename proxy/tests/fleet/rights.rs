@@ -9,14 +9,16 @@ use crowsnest_search::authorization::rbac_resources;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::test_env::{
+    CONFIG_MAPS, TestEnv, admin, config_map, create, events, grant, names, read, request, test_env, user,
+};
 use crate::watches::await_change;
-use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant, names, read, request, user, world};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Grants alice a rule in the namespace `default` of a member.
-async fn grant_to_alice(world: &World, member: &str, rule: Value) {
-    let client = world.members[member].admin();
+async fn grant_to_alice(env: &TestEnv, member: &str, rule: Value) {
+    let client = env.members[member].admin();
     let named = json!({"name": "alice", "namespace": "default"});
     let version = format!("{GROUP}/v1");
     let role = json!({"metadata": named, "rules": [rule]});
@@ -29,16 +31,16 @@ async fn grant_to_alice(world: &World, member: &str, rule: Value) {
     create(&client, &version, "RoleBinding", Some("default"), binding).await;
 }
 
-async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, Value) {
-    read(world.proxy.fleet_wide(caller, path, request(Method::GET, query, "", None)).await).await
+async fn get(env: &TestEnv, caller: &Caller, path: &str, query: &str) -> (u16, Value) {
+    read(env.proxy.fleet_wide(caller, path, request(Method::GET, query, "", None)).await).await
 }
 
 /// Waits until a list of the caller contains exactly these objects.
-async fn wait_until_listed(world: &World, caller: &Caller, expected: &[&str]) {
-    let mut applied_seq = world.index.searcher().applied_seq();
+async fn wait_until_listed(env: &TestEnv, caller: &Caller, expected: &[&str]) {
+    let mut applied_seq = env.cache.searcher().applied_seq();
     let until_listed = async {
         loop {
-            let (code, list) = get(world, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
+            let (code, list) = get(env, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
             assert_eq!(code, 200, "{list}");
             if names(&list) == expected {
                 return;
@@ -51,32 +53,32 @@ async fn wait_until_listed(world: &World, caller: &Caller, expected: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_are_limited_to_what_the_members_allow() {
-    let world = world().await;
+    let env = test_env().await;
     for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
-        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+        env.cache.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
-    wait_until_listed(&world, &alice, &[]).await;
-    assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
+    wait_until_listed(&env, &alice, &[]).await;
+    assert_eq!(get(&env, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
     let everything = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]});
-    grant_to_alice(&world, "m1", everything).await;
-    wait_until_listed(&world, &alice, &["m1/both", "m1/only-m1"]).await;
+    grant_to_alice(&env, "m1", everything).await;
+    wait_until_listed(&env, &alice, &["m1/both", "m1/only-m1"]).await;
     // The object of the same name in m2 is not visible.
-    let (code, both) = get(&world, &alice, &format!("{CONFIG_MAPS}/both"), "").await;
+    let (code, both) = get(&env, &alice, &format!("{CONFIG_MAPS}/both"), "").await;
     assert_eq!((code, &both["data"]), (200, &json!({"v": "m1"})), "{both}");
-    assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
-    assert_eq!(get(&world, &admin(), &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 200);
-    let (code, page) = get(&world, &alice, CONFIG_MAPS, "labelSelector=app%3Dx&limit=1").await;
+    assert_eq!(get(&env, &alice, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
+    assert_eq!(get(&env, &admin(), &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 200);
+    let (code, page) = get(&env, &alice, CONFIG_MAPS, "labelSelector=app%3Dx&limit=1").await;
     assert_eq!((code, names(&page)), (200, vec!["m1/both".to_owned()]));
     let token = page["metadata"]["continue"].as_str().unwrap();
     let rest = format!("labelSelector=app%3Dx&limit=5&continue={token}");
-    assert_eq!(names(&get(&world, &alice, CONFIG_MAPS, &rest).await.1), ["m1/only-m1"]);
+    assert_eq!(names(&get(&env, &alice, CONFIG_MAPS, &rest).await.1), ["m1/only-m1"]);
     for (path, expected) in [("both", vec!["m1/both"]), ("only-m2", vec![])] {
         let path = format!("{CONFIG_MAPS}/{path}");
-        let cached = read(world.proxy.search_cache(&alice, &path, request(Method::GET, "", "", None)).await).await;
+        let cached = read(env.proxy.search_cache(&alice, &path, request(Method::GET, "", "", None)).await).await;
         assert_eq!((cached.0, names(&cached.1)), (200, expected.into_iter().map(str::to_owned).collect()), "{path}");
     }
-    let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "labelSelector=app%3Dx", "", None));
+    let listed = env.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "labelSelector=app%3Dx", "", None));
     assert_eq!(names(&read(listed.await).await.1), ["m1/both", "m1/only-m1"]);
 
     // A watch has no other events, and expires when its reader's permissions change.
@@ -86,14 +88,14 @@ async fn reads_are_limited_to_what_the_members_allow() {
         "",
         None,
     );
-    let mut watch = world.proxy.fleet_wide(&alice, CONFIG_MAPS, watch).await.into_body();
+    let mut watch = env.proxy.fleet_wide(&alice, CONFIG_MAPS, watch).await.into_body();
     let mut received = Vec::new();
     while received.len() < 2 {
         received.extend(events(&mut watch).await);
     }
-    let mut follower = world.index.follow(world.index.seq());
+    let mut follower = env.cache.follow(env.cache.seq());
     for (member, name) in [("m2", "hidden"), ("m1", "shown")] {
-        create(&world.members[member].admin(), "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
+        create(&env.members[member].admin(), "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
         await_change(&mut follower, ChangeKind::Added, name).await;
     }
     while received.len() < 3 {
@@ -101,14 +103,14 @@ async fn reads_are_limited_to_what_the_members_allow() {
     }
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     assert_eq!(received.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
-    let known = get(&world, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
+    let known = get(&env, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
     let known = format!("watch=true&resourceVersion={}", known["metadata"]["resourceVersion"].as_str().unwrap());
-    let from_known = || world.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));
+    let from_known = || env.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));
     assert_eq!(from_known().await.status(), 200);
     let one = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
-    grant_to_alice(&world, "m2", one).await;
-    wait_until_listed(&world, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
-    create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("later", "1")).await;
+    grant_to_alice(&env, "m2", one).await;
+    wait_until_listed(&env, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
+    create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("later", "1")).await;
     let last = loop {
         if let Some(event) = events(&mut watch).await.pop() {
             break event;
@@ -118,18 +120,18 @@ async fn reads_are_limited_to_what_the_members_allow() {
     // A watch from an earlier version expires as well: it would miss objects that became readable.
     let (code, status) = read(from_known().await).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A service account of the control plane is not the member's account of the same name, neither for cached nor for live
 /// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
-    let world = world().await;
+    let env = test_env().await;
     let own = ClusterName::control_plane();
     for cluster in [own, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
         for rules in rbac_resources() {
-            world.index.wait_until_complete(&CollectionKey::new(cluster.clone(), rules)).await;
+            env.cache.wait_until_complete(&CollectionKey::new(cluster.clone(), rules)).await;
         }
     }
     let name = "system:serviceaccount:default:robot";
@@ -145,7 +147,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     };
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
-        let client = world.members[member].admin();
+        let client = env.members[member].admin();
         // The member allows impersonating the account, so this right is not the missing one.
         let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
         let impersonator =
@@ -158,54 +160,54 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
     let robot = Caller { groups: groups.map(str::to_owned).into(), ..user(name) };
     let live = |path: &'static str| {
-        let (world, robot) = (&world, &robot);
-        async move { read(world.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
+        let (env, robot) = (&env, &robot);
+        async move { read(env.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
     };
     // No member is queried, because the control plane does not authorize the caller for any of them.
     let (code, list) = live(CONFIG_MAPS).await;
     assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
-    wait_until_listed(&world, &robot, &[]).await;
-    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
-    assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 404);
+    wait_until_listed(&env, &robot, &[]).await;
+    assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
+    assert_eq!(get(&env, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 404);
 
     let (role, binding) = everywhere(
         "reaches-m1",
         json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "resourceNames": ["m1"], "verbs": ["get"]}),
         name,
     );
-    create(&world.control_plane, &version, "ClusterRole", None, role).await;
-    create(&world.control_plane, &version, "ClusterRoleBinding", None, binding).await;
-    wait_until_listed(&world, &robot, &["m1/both", "m1/only-m1"]).await;
-    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 200);
-    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
-    assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 200);
+    create(&env.control_plane, &version, "ClusterRole", None, role).await;
+    create(&env.control_plane, &version, "ClusterRoleBinding", None, binding).await;
+    wait_until_listed(&env, &robot, &["m1/both", "m1/only-m1"]).await;
+    assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 200);
+    assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
+    assert_eq!(get(&env, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 200);
     let (code, list) = live(CONFIG_MAPS).await;
     let clusters = list.to_string();
     assert!(code == 200 && clusters.contains("only-m1") && !clusters.contains("only-m2"), "{list}");
-    world.stop().await;
+    env.stop().await;
 }
 
 /// `get` does not include `list`: callers with `get` only do not learn names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_are_empty_with_only_get_permission() {
-    let world = world().await;
+    let env = test_env().await;
     for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
-        world.index.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+        env.cache.wait_until_complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
     }
     let alice = user("alice");
-    grant_to_alice(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
-    let mut applied_seq = world.index.searcher().applied_seq();
-    while get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
+    grant_to_alice(&env, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
+    let mut applied_seq = env.cache.searcher().applied_seq();
+    while get(&env, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
         applied_seq.changed().await.unwrap();
     }
-    let (code, list) = get(&world, &alice, CONFIG_MAPS, "").await;
+    let (code, list) = get(&env, &alice, CONFIG_MAPS, "").await;
     assert_eq!((code, names(&list)), (200, Vec::new()));
-    let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
+    let listed = env.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
     assert_eq!(names(&read(listed.await).await.1), Vec::<String>::new());
     // The other cluster appears neither in results nor as incomplete.
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let version = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, version).unwrap();
     let version = String::from_utf8(version).unwrap();
     assert!(version.contains("\"m1\"") && !version.contains("m2"), "{version}");
-    world.stop().await;
+    env.stop().await;
 }

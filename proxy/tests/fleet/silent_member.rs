@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, admin, names, read, register_with, request, world};
+use crate::test_env::{CONFIG_MAPS, LABELLED, TestEnv, admin, names, read, register_with, request, test_env};
 
 const SILENT: &str = "silent";
 
 /// Registers the member. It accepts connections until the result is dropped.
-async fn add_silent_member(world: &World) -> JoinSet<()> {
+async fn add_silent_member(env: &TestEnv) -> JoinSet<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut tasks = JoinSet::new();
@@ -24,8 +24,8 @@ async fn add_silent_member(world: &World) -> JoinSet<()> {
             held.push(connection);
         }
     });
-    register_with(&world.control_plane, SILENT, &url, ["a".to_owned(), "b".to_owned()]).await;
-    let (fleet, name) = (world.index.fleet(), ClusterName::parse(SILENT).unwrap());
+    register_with(&env.control_plane, SILENT, &url, ["a".to_owned(), "b".to_owned()]).await;
+    let (fleet, name) = (env.cache.fleet(), ClusterName::parse(SILENT).unwrap());
     let mut changes = fleet.changes();
     while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
         changes.next().await.unwrap();
@@ -39,9 +39,9 @@ async fn list(proxy: &Proxy, cluster: &str) -> (u16, Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_hangs_does_not_affect_others() {
-    let world = world().await;
-    let _silent = add_silent_member(&world).await;
-    let proxy = Proxy::with_response_timeout(world.index.clone(), Duration::from_millis(100));
+    let env = test_env().await;
+    let _silent = add_silent_member(&env).await;
+    let proxy = Proxy::with_response_timeout(env.cache.clone(), Duration::from_millis(100));
     let (code, status) = list(&proxy, SILENT).await;
     let message = status["message"].as_str().unwrap();
     assert_eq!(
@@ -80,5 +80,5 @@ async fn a_member_that_hangs_does_not_affect_others() {
     let missing = format!("{CONFIG_MAPS}/missing");
     let response = proxy.cluster("*", &admin(), &missing, request(Method::GET, "", "", None)).await;
     assert_eq!(read(response).await.0, 503);
-    world.stop().await;
+    env.stop().await;
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, admin, read, register_with, request, world};
+use crate::test_env::{CONFIG_MAPS, LABELLED, TestEnv, admin, read, register_with, request, test_env};
 
 /// Behavior of a member.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ async fn serve(mut connection: TcpStream, behavior: Behavior) {
 }
 
 /// Registers a member with this behavior. It accepts connections until the result is dropped.
-async fn add_member(world: &World, name: &str, behavior: Behavior) -> JoinSet<()> {
+async fn add_member(env: &TestEnv, name: &str, behavior: Behavior) -> JoinSet<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut tasks = JoinSet::new();
@@ -62,8 +62,8 @@ async fn add_member(world: &World, name: &str, behavior: Behavior) -> JoinSet<()
             connections.spawn(serve(connection, behavior));
         }
     });
-    register_with(&world.control_plane, name, &url, ["a".to_owned(), "b".to_owned()]).await;
-    let (fleet, name) = (world.index.fleet(), ClusterName::parse(name).unwrap());
+    register_with(&env.control_plane, name, &url, ["a".to_owned(), "b".to_owned()]).await;
+    let (fleet, name) = (env.cache.fleet(), ClusterName::parse(name).unwrap());
     let mut changes = fleet.changes();
     while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
         changes.next().await.unwrap();
@@ -80,11 +80,11 @@ fn item_names(list: &Value) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_name_members_whose_part_is_incomplete() {
-    let world = world().await;
-    let _silent = add_member(&world, "silent", Behavior::NoResponse).await;
-    let _stalls = add_member(&world, "stalls", Behavior::Stall).await;
-    let _breaks = add_member(&world, "breaks", Behavior::BreakOff).await;
-    let proxy = Proxy::with_response_timeout(world.index.clone(), Duration::from_secs(2));
+    let env = test_env().await;
+    let _silent = add_member(&env, "silent", Behavior::NoResponse).await;
+    let _stalls = add_member(&env, "stalls", Behavior::Stall).await;
+    let _breaks = add_member(&env, "breaks", Behavior::BreakOff).await;
+    let proxy = Proxy::with_response_timeout(env.cache.clone(), Duration::from_secs(2));
     let response = proxy.cluster("*", &admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
     let warnings: Vec<String> =
         response.headers().get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect();
@@ -103,29 +103,28 @@ async fn lists_name_members_whose_part_is_incomplete() {
     assert!(broke.starts_with("broke off in the middle of its list"), "{broke}");
     assert!(never.contains("no answer within 2 s"), "{never}");
     assert_eq!(*stalled, "sent a part of its list, then nothing for 2 s");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_stalls_after_its_status_has_the_object() {
-    let world = world().await;
-    let _stalls = add_member(&world, "stalls", Behavior::StallInObject).await;
+    let env = test_env().await;
+    let _stalls = add_member(&env, "stalls", Behavior::StallInObject).await;
     let path = format!("{CONFIG_MAPS}/only-m1");
-    let (code, status) =
-        read(world.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
+    let (code, status) = read(env.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
     let text = "Operation cannot be fulfilled on configmaps \"only-m1\": ambiguous objects in clusters [m1, stalls]";
     assert_eq!((code, &status["message"]), (409, &json!(text)));
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn switching_protocols_without_an_upgrade_request_is_refused() {
-    let world = world().await;
-    let _switches = add_member(&world, "switches", Behavior::Switch).await;
+    let env = test_env().await;
+    let _switches = add_member(&env, "switches", Behavior::Switch).await;
     let path = format!("{CONFIG_MAPS}/c");
     for method in [Method::GET, Method::PUT] {
         let sent = request(method, "", "", None);
-        let (code, status) = read(world.proxy.cluster("switches", &admin(), &path, sent).await).await;
+        let (code, status) = read(env.proxy.cluster("switches", &admin(), &path, sent).await).await;
         let message = status["message"].as_str().unwrap();
         assert_eq!(
             (code, message),
@@ -133,7 +132,7 @@ async fn switching_protocols_without_an_upgrade_request_is_refused() {
             "{status}"
         );
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A member must not receive a request whose prefix gives it another verb than its method.
@@ -144,9 +143,9 @@ async fn switching_protocols_without_an_upgrade_request_is_refused() {
 #[case("GET", "/api/v1/proxy/namespaces/default/pods/p")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deprecated_prefixes_do_not_change_the_verb(#[case] method: &str, #[case] path: &str) {
-    let world = world().await;
+    let env = test_env().await;
     let sent = || request(method.parse().unwrap(), "", "", None);
-    let proxy = &world.proxy;
+    let proxy = &env.proxy;
     for response in [
         proxy.cluster("m1", &admin(), path, sent()).await,
         proxy.cluster("*", &admin(), path, sent()).await,
@@ -157,5 +156,5 @@ async fn deprecated_prefixes_do_not_change_the_verb(#[case] method: &str, #[case
         let message = status["message"].as_str().unwrap_or_default();
         assert!(code == 400 && message.contains("deprecated prefix"), "{code} {status}");
     }
-    world.stop().await;
+    env.stop().await;
 }

@@ -12,8 +12,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{
-    CONFIG_MAPS, LABELLED, World, admin, config_map, create, events, named, names, registered, request, world,
+use crate::test_env::{
+    CONFIG_MAPS, LABELLED, TestEnv, admin, config_map, create, events, named, names, registered, request, test_env,
 };
 
 fn config_maps() -> Gvr {
@@ -43,22 +43,22 @@ pub async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
 }
 
 /// Updates the object `only-m1`, so that every watch receives an event.
-pub async fn update_object(world: &World, value: &str) {
+pub async fn update_object(env: &TestEnv, value: &str) {
     let path = format!("{CONFIG_MAPS}/only-m1");
-    let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
+    let (_, mut object) = env.fleet_wide(Method::GET, &path, "", None).await;
     object["data"] = json!({"v": value});
-    assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
+    assert_eq!(env.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
 }
 
 /// Declares another interest, so that the resource is collected independently of registrations.
-pub fn keep_collecting(world: &World) -> InterestGuard {
-    world.declare(Interest { reason: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
+pub fn keep_collecting(env: &TestEnv) -> InterestGuard {
+    env.declare(Interest { reason: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
 }
 
 /// Replaces the registration by one of these clusters.
-pub fn register(world: &mut World, names: &[&str]) {
-    let next = world.declare(registered(named(names), config_maps()));
-    drop(std::mem::replace(&mut world.interest, next));
+pub fn register(env: &mut TestEnv, names: &[&str]) {
+    let next = env.declare(registered(named(names), config_maps()));
+    drop(std::mem::replace(&mut env.interest, next));
 }
 
 /// Waits until the cache has seen this change of an object.
@@ -71,23 +71,23 @@ pub async fn await_change(follower: &mut Follower, kind: ChangeKind, name: &str)
     }
 }
 
-pub async fn position(world: &World) -> String {
-    let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+pub async fn position(env: &TestEnv) -> String {
+    let (_, list) = env.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
 /// All pages show the snapshot of the first page; the watch sends later changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_during_a_list_are_sent_once() {
-    let world = world().await;
-    let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=1"), None).await;
+    let env = test_env().await;
+    let (_, first) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=1"), None).await;
     assert_eq!(names(&first), ["m1/both"]);
-    let mut follower = world.index.follow(world.index.seq());
-    update_object(&world, "1").await;
+    let mut follower = env.cache.follow(env.cache.seq());
+    update_object(&env, "1").await;
     await_change(&mut follower, ChangeKind::Modified, "only-m1").await;
-    create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
+    create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "late").await;
-    let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
+    let of_m2: Api<ConfigMap> = Api::namespaced(env.members["m2"].admin(), "default");
     of_m2.delete("both", &DeleteParams::default()).await.unwrap();
     await_change(&mut follower, ChangeKind::Deleted, "both").await;
     let other = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
@@ -95,7 +95,7 @@ async fn changes_during_a_list_are_sent_once() {
     await_change(&mut follower, ChangeKind::Modified, "only-m2").await;
 
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
-    let (_, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+    let (_, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
     assert_eq!(names(&rest), ["m1/only-m1", "m2/both", "m2/only-m2"]);
     let values: Vec<&Value> = rest["items"].as_array().unwrap().iter().map(|item| &item["data"]["v"]).collect();
     assert_eq!(values, ["m1", "m2", "m2"]);
@@ -111,21 +111,21 @@ async fn changes_during_a_list_are_sent_once() {
         ("", &current[..]),
     ] {
         let query = format!("{LABELLED}&resourceVersion={version}{query}");
-        let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        let (_, list) = env.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
         assert_eq!(names(&list), expected, "{query}");
     }
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
     let since = ["ADDED m1/late", "DELETED m2/both", "DELETED m2/only-m2", "MODIFIED m1/only-m1"];
     assert_eq!(event_summaries(&mut body, 4).await, since);
-    world.stop().await;
+    env.stop().await;
 }
 
 /// DELETED for an object that no longer matches has its last matching state and the version of the change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_events_have_the_last_matching_state() {
-    let world = world().await;
-    let position = position(&world).await;
-    let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
+    let env = test_env().await;
+    let position = position(&env).await;
+    let of_m2: Api<ConfigMap> = Api::namespaced(env.members["m2"].admin(), "default");
     let mut version = String::new();
     for (label, value) in [("y", "2"), ("y", "3"), ("x", "4")] {
         let change = json!({"metadata": {"labels": {"app": label}}, "data": {"v": value}});
@@ -135,7 +135,7 @@ async fn deleted_events_have_the_last_matching_state() {
         }
     }
     let from = |position: &str| format!("{LABELLED}&resourceVersion={position}");
-    let mut body = world.watch(CONFIG_MAPS, &from(&position)).await;
+    let mut body = env.watch(CONFIG_MAPS, &from(&position)).await;
     let events = next(&mut body, 2).await;
     let shown = |events: &[Value]| -> Vec<Value> {
         let shown = |event: &Value| {
@@ -150,16 +150,16 @@ async fn deleted_events_have_the_last_matching_state() {
     let versions: Value = serde_json::from_slice(&versions).unwrap();
     assert!(versions["m2"].as_str().unwrap().starts_with(&format!("{version}.")), "{versions} {version}");
     // A watch from that version sends the events after it.
-    let mut resumed = world.watch(CONFIG_MAPS, &from(left)).await;
+    let mut resumed = env.watch(CONFIG_MAPS, &from(left)).await;
     assert_eq!(shown(&next(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let (_, first) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
@@ -174,65 +174,65 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={version}"), both),
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
-        let (code, status) = world.fleet_wide(Method::GET, path, &query, None).await;
+        let (code, status) = env.fleet_wide(Method::GET, path, &query, None).await;
         assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
     }
     // If a cluster leaves between two pages, its remaining objects are not skipped silently.
-    register(&mut world, &["m1"]);
+    register(&mut env, &["m1"]);
     let rest = format!("{LABELLED}&continue={token}");
-    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+    let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
     let restarted = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
-    let (code, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &restarted, None).await;
+    let (code, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &restarted, None).await;
     assert_eq!((code, names(&rest)), (200, Vec::new()), "{rest}");
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    register(&mut world, &["m1"]);
-    let one = position(&world).await;
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    register(&mut env, &["m1"]);
+    let one = position(&env).await;
     let from_one = format!("{LABELLED}&resourceVersion={one}");
-    let mut body = world.watch(CONFIG_MAPS, &from_one).await;
+    let mut body = env.watch(CONFIG_MAPS, &from_one).await;
 
-    register(&mut world, &["m1", "m2"]);
+    register(&mut env, &["m1", "m2"]);
     let appeared = ["ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 2).await, appeared);
     // A watch that resumes from a version without m2 sends the objects of m2.
-    let mut resumed = world.watch(CONFIG_MAPS, &from_one).await;
+    let mut resumed = env.watch(CONFIG_MAPS, &from_one).await;
     assert_eq!(event_summaries(&mut resumed, 2).await, appeared);
-    let both = position(&world).await;
+    let both = position(&env).await;
     let from_both = format!("{LABELLED}&resourceVersion={both}");
-    let mut with_both = world.watch(CONFIG_MAPS, &from_both).await;
-    update_object(&world, "1").await;
+    let mut with_both = env.watch(CONFIG_MAPS, &from_both).await;
+    update_object(&env, "1").await;
     for body in [&mut body, &mut resumed, &mut with_both] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
 
-    register(&mut world, &["m1"]);
+    register(&mut env, &["m1"]);
     for body in [&mut body, &mut resumed, &mut with_both] {
         assert_eq!(event_summaries(body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
     }
-    update_object(&world, "2").await;
+    update_object(&env, "2").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
     // A watch from this version would not send that the objects of m2 left the view.
-    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
+    let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_left_sends_no_more_events() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let both = position(&world).await;
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
-    register(&mut world, &["m1"]);
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let both = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    register(&mut env, &["m1"]);
     assert_eq!(event_summaries(&mut body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
-    let mut follower = world.index.follow(world.index.seq());
-    let left = world.members["m2"].admin();
+    let mut follower = env.cache.follow(env.cache.seq());
+    let left = env.members["m2"].admin();
     create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "late").await;
     let objects: Api<ConfigMap> = Api::namespaced(left, "default");
@@ -240,29 +240,29 @@ async fn a_cluster_that_left_sends_no_more_events() {
         objects.delete(name, &DeleteParams::default()).await.unwrap();
         await_change(&mut follower, ChangeKind::Deleted, name).await;
     }
-    update_object(&world, "1").await;
+    update_object(&env, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A watch from this version would treat the cluster as known and miss the objects that it has when it is added again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_of_a_leaving_cluster_is_expired() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let both = position(&world).await;
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
-    register(&mut world, &["m1"]);
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let both = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    register(&mut env, &["m1"]);
     let mut left = Vec::new();
     while left.len() < 2 {
         left.extend(events(&mut body).await);
     }
-    register(&mut world, &["m1", "m2"]);
+    register(&mut env, &["m1", "m2"]);
     let version = left[1]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
     let from_event = format!("{LABELLED}&resourceVersion={version}&watch=true");
-    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &from_event, None).await;
+    let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &from_event, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
-    world.stop().await;
+    env.stop().await;
 }
 
 /// The objects are deleted before the watch lists those of the removed cluster, so that only the changes report the
@@ -273,36 +273,36 @@ async fn a_deletion_event_of_a_cluster_that_left_does_not_have_an_earlier_versio
     const MIN_ROUNDS: usize = 4;
     const MAX_ROUNDS: usize = 40;
 
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let member = world.members["m2"].admin();
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let member = env.members["m2"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
     // The watch handles changes and registrations in random order. Further rounds follow until a watch has resumed, as most do.
     let (mut round, mut has_resumed) = (0, false);
     while round < MIN_ROUNDS || !has_resumed {
         assert!(round < MAX_ROUNDS, "no watch was resumed");
-        update_object(&world, &format!("{round}")).await;
-        let both = position(&world).await;
+        update_object(&env, &format!("{round}")).await;
+        let both = position(&env).await;
         let from_both = format!("{LABELLED}&resourceVersion={both}");
-        let mut body = world.watch(CONFIG_MAPS, &from_both).await;
-        let mut follower = world.index.follow(world.index.seq());
+        let mut body = env.watch(CONFIG_MAPS, &from_both).await;
+        let mut follower = env.cache.follow(env.cache.seq());
         let patch = Patch::Merge(json!({"data": {"v": format!("round {round}")}}));
         objects.patch("both", &PatchParams::default(), &patch).await.unwrap();
         await_change(&mut follower, ChangeKind::Modified, "both").await;
         assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m2/both"]);
-        register(&mut world, &["m1"]);
+        register(&mut env, &["m1"]);
         for name in ["both", "only-m2"] {
             objects.delete(name, &DeleteParams::default()).await.unwrap();
             await_change(&mut follower, ChangeKind::Deleted, name).await;
         }
         let left = next(&mut body, 2).await;
-        register(&mut world, &["m1", "m2"]);
+        register(&mut env, &["m1", "m2"]);
         for (nth, event) in left.iter().enumerate() {
             assert_eq!(event["type"], "DELETED", "{event}");
             let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap();
             let query = format!("{LABELLED}&resourceVersion={version}&watch=true&timeoutSeconds=1");
             let request = request(Method::GET, &query, "application/json", None);
-            let response = world.proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await;
+            let response = env.proxy.fleet_wide(&admin(), CONFIG_MAPS, request).await;
             // Either the client has to list again, or the cluster was still in the view and the other deletion is sent.
             let code = response.status();
             let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -317,17 +317,17 @@ async fn a_deletion_event_of_a_cluster_that_left_does_not_have_an_earlier_versio
         }
         round += 1;
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_without_clusters_continues_when_clusters_are_added() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    register(&mut world, &[]);
-    let none = position(&world).await;
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
-    register(&mut world, &["m1", "m2"]);
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    register(&mut env, &[]);
+    let none = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
+    register(&mut env, &["m1", "m2"]);
     let mut appeared = Vec::new();
     while appeared.len() < 4 {
         appeared.extend(events(&mut body).await);
@@ -336,15 +336,15 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     let last = &appeared[3]["object"]["metadata"];
     assert_eq!(last["annotations"]["resource.karmada.io/cached-from-cluster"], "m2", "{last}");
     let from_last = format!("{LABELLED}&resourceVersion={}", last["resourceVersion"].as_str().unwrap());
-    let mut resumed = world.watch(CONFIG_MAPS, &from_last).await;
+    let mut resumed = env.watch(CONFIG_MAPS, &from_last).await;
     assert_eq!(event_summaries(&mut resumed, 2).await, ["ADDED m2/both", "ADDED m2/only-m2"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_from_a_future_version_or_a_version_of_another_cache_are_expired() {
-    let world = world().await;
-    let here = world.index.id();
+    let env = test_env().await;
+    let here = env.cache.id();
     for (forged, listed) in [
         (format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#), 410),
         // A list needs no cache position.
@@ -353,42 +353,42 @@ async fn watches_from_a_future_version_or_a_version_of_another_cache_are_expired
     ] {
         let version = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&forged);
         let query = format!("{LABELLED}&resourceVersion={version}");
-        assert_eq!(world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await.0, listed, "{forged}");
+        assert_eq!(env.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await.0, listed, "{forged}");
         let query = format!("{query}&watch=true");
-        let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
         assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{forged}");
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn initial_events_are_sent_on_request_only() {
-    let world = world().await;
+    let env = test_env().await;
     let initial = |wanted: bool| {
         format!("{LABELLED}&resourceVersionMatch=NotOlderThan&sendInitialEvents={wanted}&timeoutSeconds=0")
     };
-    let mut with = world.watch(CONFIG_MAPS, &initial(true)).await;
+    let mut with = env.watch(CONFIG_MAPS, &initial(true)).await;
     assert_eq!(
         event_summaries(&mut with, 4).await,
         ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]
     );
-    let mut without = world.watch(CONFIG_MAPS, &initial(false)).await;
-    update_object(&world, "1").await;
+    let mut without = env.watch(CONFIG_MAPS, &initial(false)).await;
+    update_object(&env, "1").await;
     for body in [&mut with, &mut without] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
-    world.stop().await;
+    env.stop().await;
 }
 
 /// The deletion of the previous object was observed before the initial events, and must not be sent after the new
 /// object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
-    let world = world().await;
+    let env = test_env().await;
     // The body is not read until the object has been recreated.
-    let mut body = world.watch(CONFIG_MAPS, LABELLED).await;
-    let mut follower = world.index.follow(world.index.seq());
-    let member = world.members["m1"].admin();
+    let mut body = env.watch(CONFIG_MAPS, LABELLED).await;
+    let mut follower = env.cache.follow(env.cache.seq());
+    let member = env.members["m1"].admin();
     let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
     objects.delete("only-m1", &DeleteParams::default()).await.unwrap();
     await_change(&mut follower, ChangeKind::Deleted, "only-m1").await;
@@ -396,97 +396,97 @@ async fn an_object_recreated_before_it_was_sent_is_not_sent_as_deleted() {
     await_change(&mut follower, ChangeKind::Added, "only-m1").await;
     let expected = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 4).await, expected);
-    update_object(&world, "1").await;
+    update_object(&env, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_view_that_widens_sends_its_new_objects() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
     let narrow = |names: &[&str]| Interest {
         namespaces: Namespaces::Names(names.iter().map(|name| (*name).to_owned()).collect()),
         ..registered(Clusters::All, config_maps())
     };
-    let replace_registration = |world: &mut World, interest: Interest| {
-        let next = world.declare(interest);
-        drop(std::mem::replace(&mut world.interest, next));
+    let replace_registration = |env: &mut TestEnv, interest: Interest| {
+        let next = env.declare(interest);
+        drop(std::mem::replace(&mut env.interest, next));
     };
-    replace_registration(&mut world, narrow(&["default"]));
-    let mut follower = world.index.follow(world.index.seq());
-    let admin = world.members["m1"].admin();
+    replace_registration(&mut env, narrow(&["default"]));
+    let mut follower = env.cache.follow(env.cache.seq());
+    let admin = env.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("in-other", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "in-other").await;
     let everywhere = "/api/v1/configmaps";
     let mut body =
-        world.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
+        env.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(event_summaries(&mut body, 4).await.len(), 4);
-    replace_registration(&mut world, registered(Clusters::All, config_maps()));
+    replace_registration(&mut env, registered(Clusters::All, config_maps()));
     assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m1/in-other"]);
-    update_object(&world, "1").await;
+    update_object(&env, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    replace_registration(&mut world, narrow(&["default"]));
+    replace_registration(&mut env, narrow(&["default"]));
     assert_eq!(event_summaries(&mut body, 1).await, ["DELETED m1/in-other"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 /// A watch from such a version would not send the objects that entered or left the view in clusters that it includes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_of_other_namespaces_is_expired() {
-    let mut world = world().await;
-    let _collected = keep_collecting(&world);
-    let replace_registration = |world: &mut World, namespaces: Namespaces| {
-        let next = world.declare(Interest { namespaces, ..registered(Clusters::All, config_maps()) });
-        drop(std::mem::replace(&mut world.interest, next));
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let replace_registration = |env: &mut TestEnv, namespaces: Namespaces| {
+        let next = env.declare(Interest { namespaces, ..registered(Clusters::All, config_maps()) });
+        drop(std::mem::replace(&mut env.interest, next));
     };
     let default_namespace = || Namespaces::Names(["default".to_owned()].into());
-    replace_registration(&mut world, default_namespace());
-    let mut follower = world.index.follow(world.index.seq());
-    let admin = world.members["m1"].admin();
+    replace_registration(&mut env, default_namespace());
+    let mut follower = env.cache.follow(env.cache.seq());
+    let admin = env.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("in-other", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "in-other").await;
-    let narrow = position(&world).await;
+    let narrow = position(&env).await;
     let everywhere = "/api/v1/configmaps";
     // The version of a list of one namespace is valid for a list of all registered namespaces.
-    let mut live = world.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
-    replace_registration(&mut world, Namespaces::All);
-    let wide = position(&world).await;
+    let mut live = env.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
+    replace_registration(&mut env, Namespaces::All);
+    let wide = position(&env).await;
     let appeared = events(&mut live).await.remove(0);
     assert_eq!(appeared["object"]["metadata"]["name"], "in-other");
-    update_object(&world, "1").await;
+    update_object(&env, "1").await;
     let event = events(&mut live).await.remove(0);
     let version = |event: &Value| event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let later_version = version(&event);
-    let mut resumed = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={later_version}")).await;
-    update_object(&world, "2").await;
+    let mut resumed = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={later_version}")).await;
+    update_object(&env, "2").await;
     for body in [&mut live, &mut resumed] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
-    async fn assert_expired(world: &World, version: &str) {
+    async fn assert_expired(env: &TestEnv, version: &str) {
         let query = format!("{LABELLED}&resourceVersion={version}&watch=true");
-        let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
         assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     }
-    assert_expired(&world, &narrow).await;
-    assert_expired(&world, &version(&appeared)).await;
-    replace_registration(&mut world, default_namespace());
-    assert_expired(&world, &wide).await;
-    assert_expired(&world, &later_version).await;
-    world.stop().await;
+    assert_expired(&env, &narrow).await;
+    assert_expired(&env, &version(&appeared)).await;
+    replace_registration(&mut env, default_namespace());
+    assert_expired(&env, &wide).await;
+    assert_expired(&env, &later_version).await;
+    env.stop().await;
 }
 
 /// Informers expect all objects and then one bookmark, even if clusters are still being collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collected() {
-    let mut world = world().await;
-    register(&mut world, &["m1"]);
+    let mut env = test_env().await;
+    register(&mut env, &["m1"]);
     // The other cluster was not collected before.
-    register(&mut world, &["m1", "m2"]);
+    register(&mut env, &["m1", "m2"]);
     let begin = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&{begin}")).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&{begin}")).await;
     let (mut added, mut bookmarks) = (Vec::new(), 0);
     while bookmarks == 0 {
         for event in events(&mut body).await {
@@ -507,7 +507,7 @@ async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collect
     }
     added.sort();
     assert_eq!(added, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
-    update_object(&world, "1").await;
+    update_object(&env, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    world.stop().await;
+    env.stop().await;
 }

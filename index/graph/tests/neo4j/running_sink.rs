@@ -204,6 +204,13 @@ impl RunningSink {
         }
     }
 
+    /// Runs a sink until the graph has exactly the objects of the cache that may be written.
+    pub async fn run_until_equal(cache: &Cache, database: &Database, rules: Rules) {
+        let sink = Self::start(cache, database, rules);
+        sink.wait_until_equal(cache, database).await;
+        sink.stop().await;
+    }
+
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();

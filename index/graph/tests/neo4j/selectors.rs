@@ -1,5 +1,5 @@
-//! Scenarios in which the graph is written while the store already has a later state of a selector or of the labels of Pods,
-//! which is replaced by the earlier state afterwards.
+//! Scenarios of selectors: the edges follow selectors and labels, also if the graph is written while the store already has a
+//! later state of them, which is replaced by the earlier state afterwards.
 
 use crate::cache::{Cache, pod, pods, service};
 use crate::database::Database;
@@ -28,6 +28,26 @@ fn one_by_one_until(seq: u64) -> Rules {
     Rules { batch_size: 1, decidable_until: Some(seq), ..Rules::default() }
 }
 
+#[tokio::test]
+#[ignore = "starts a graph database: run .ci/graph test"]
+async fn edges_of_selectors_follow_the_labels_of_pods() {
+    let Some(database) = Database::start_empty().await else { return };
+    let cache = Cache::new().await;
+    let sink = RunningSink::start(&cache, &database, Rules::default());
+    // The Pods are written before the Service.
+    cache.put("m1", &pods("m1", 0..5)).await;
+    sink.wait_until_equal(&cache, &database).await;
+    cache.put("m1", &[service("m1", "web", 1)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    cache.put("m1", &[labelled_pod("p1", "other", 2)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(database.query_keys(SELECTED_PODS).await, ["p0", "p2", "p3", "p4"]);
+    cache.put("m1", &[pod("m1", "p1", "Running", 3)]).await;
+    sink.wait_until_equal(&cache, &database).await;
+    assert_eq!(database.query_keys(SELECTED_PODS).await.len(), 5);
+    sink.stop().await;
+}
+
 #[rstest]
 #[case::selector(Some("web"), &["p0", "p1"])]
 #[case::no_selector(None, &[])]
@@ -42,9 +62,7 @@ async fn edges_of_a_selector_that_was_replaced_before_it_was_written_are_deleted
     cache.put("m1", &[selecting_service(selected, 1)]).await;
     cache.put("m1", &pods("m1", 0..2)).await;
     cache.put("m1", &[labelled_pod("other", "other", 1)]).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
-    sink.wait_until_equal(&cache, &database).await;
-    sink.stop().await;
+    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
     // The Pod changes, then the selector. Only the Pod is written, with the selector in memory.
     cache.put("m1", &[labelled_pod("other", "other", 2)]).await;
     let pod_seq = cache.latest().0;
@@ -93,9 +111,7 @@ async fn edges_follow_labels_that_were_restored_before_they_were_written() {
     let cache = Cache::new().await;
     cache.put("m1", &[selecting_service(Some("web"), 1)]).await;
     cache.put("m1", &[labelled_pod("left", "web", 1), labelled_pod("joined", "other", 1)]).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
-    sink.wait_until_equal(&cache, &database).await;
-    sink.stop().await;
+    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
     // Only the Service is written, when the store has other labels of the Pods.
     cache.put("m1", &[selecting_service(Some("web"), 2)]).await;
     let service_seq = cache.latest().0;

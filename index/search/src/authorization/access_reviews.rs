@@ -332,7 +332,7 @@ impl ReviewSender<'_> {
             ..SelfSubjectAccessReviewSpec::default()
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let failed = |error: kube::Error| crowsnest_members::Error::kube("an access review", error);
+        let failed = |error: kube::Error| crowsnest_members::Error::kube("cannot review access", error);
         let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;

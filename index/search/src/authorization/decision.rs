@@ -26,7 +26,7 @@ pub fn allows_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, 
     }
 }
 
-/// Decides by the right to list, because a search reveals names.
+/// Decides by the permission to list, because a search reveals names.
 pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
     decide_read(rights, ReadKind::Listing, scope)
 }

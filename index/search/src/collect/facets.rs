@@ -98,7 +98,7 @@ pub(crate) struct FacetRequest {
 pub(crate) struct Counts {
     pub facets: Vec<FacetCounts>,
     pub groups: Option<FacetCounts>,
-    /// Remark for the caller if counts are incomplete.
+    /// Notice for the caller if counts are incomplete.
     pub notice: Option<String>,
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod terms;
 
 use crate::document::columns::Facet;
 use crate::plan::FleetFacts;
-use crate::plan::sort::{Ranked, Sort, SortPosition, compare};
+use crate::plan::sort::{RankedHit, Sort, SortPosition, compare};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct TopHitsRequest {
 #[derive(Debug, Default, PartialEq)]
 pub struct TopHits {
     /// Best first.
-    pub hits: Vec<Ranked>,
+    pub hits: Vec<RankedHit>,
     pub total: u64,
     /// Number of hits behind `after`: greater than the length of `hits` if there is another page. An engine that cannot count
     /// them cheaply returns that length plus one if there is another page.
@@ -40,7 +40,7 @@ pub struct TopHits {
     pub facets: Vec<Vec<(Arc<str>, u64)>>,
     /// The deadline passed, or a part of the engine did not answer: the total and the counts are lower bounds.
     pub incomplete: bool,
-    /// Remarks for the caller, a sentence each.
+    /// Notices for the caller, a sentence each.
     pub notices: BTreeSet<String>,
 }
 

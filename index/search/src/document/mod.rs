@@ -79,7 +79,7 @@ impl Document {
     pub fn from_redacted(object: &RedactedObject<'_>) -> Result<Self, Error> {
         let object: &Object = object;
         let record = &object.record;
-        let printed = record.printed()?;
+        let printed = record.printed_object()?;
         let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);

@@ -13,7 +13,7 @@ use crate::execute::Sources;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::examine::{EXAMINE_BATCH, MAX_EXAMINED};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::sort::{Rank, Ranked, Sort, SortBy, SortPosition, compare};
+use crate::plan::sort::{Rank, RankedHit, Sort, SortBy, SortPosition, compare};
 use crate::plan::{FleetFacts, TimeScope};
 use crowsnest_store::{BodyMode, VersionExclusions, VersionFilter};
 use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
@@ -221,9 +221,9 @@ fn rank_versions(old: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits 
         let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.facts)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
         let position = SortPosition { ranks, name: name.unwrap_or_default(), id: old.id };
-        Ranked { position, score: old.score, ended_by: Some(old.ended) }
+        RankedHit { position, score: old.score, ended_by: Some(old.ended) }
     };
-    let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
+    let mut hits: Vec<RankedHit> = old.iter().map(hit).collect();
     if let Some(after) = &request.after {
         hits.retain(|hit| compare(&hit.position, after, &request.sort).is_gt());
     }
@@ -256,7 +256,7 @@ pub(crate) async fn find_changed(sources: &Sources, path: &str) -> Result<(BTree
             }
             let before = sources.store.versions(&object.record.key, MAX_COMPARED_VERSIONS).await?;
             let (id, path) = (object.record.id, Arc::clone(&path));
-            if sources.permits.run(Instant::now(), move || path.changed(&object, &before)).await? {
+            if sources.permits.run(Instant::now(), move || path.has_changed(&object, &before)).await? {
                 ids.insert(id);
             }
         }
@@ -283,7 +283,7 @@ impl PathComparison {
     }
 
     /// True if the value differs between two successive states of the object: its current state and `versions`, newest first.
-    fn changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
+    fn has_changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
         let mut after: Value = object.parse()?;
         for version in versions.iter().filter(|version| version.object.record.id == object.record.id) {
             let before: Value = version.object.parse()?;

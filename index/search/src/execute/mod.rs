@@ -19,7 +19,7 @@ use crate::paths::closure::closure;
 use crate::paths::explore::PathLimits;
 use crate::paths::fleet::FleetGraph;
 use crate::plan::predicate::{Match, Numbers, Test};
-use crate::plan::relations::{RelatedObjectLookup, Relation, Side, resolve};
+use crate::plan::relations::{DependencyDirection, RelatedObjectLookup, Relation, resolve};
 use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
 use crowsnest_apimachinery::references::CustomRule;
@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Remark on an answer that is incomplete because a limit was reached.
+/// Notice about a response that is incomplete because a limit was reached.
 pub(crate) const TRUNCATED: &str = "not all objects were checked; narrow the query, for example with kind: or ns:";
 
 /// Data sources of one request.
@@ -108,7 +108,7 @@ pub(crate) async fn begin_scan(sources: &Sources, plan: Plan, request: TopHitsRe
 
 /// A resolved plan with its hits among earlier versions.
 struct ResolvedPlan {
-    /// Remarks on limits that were reached.
+    /// Notices about limits that were reached.
     notices: BTreeSet<String>,
     /// The condition with relations resolved.
     matches: Match,
@@ -164,7 +164,7 @@ pub(crate) async fn resolve_completely(sources: &Sources, matches: Match) -> Res
     Ok(resolve_with_notices(sources, matches).await?.0)
 }
 
-/// As [`resolve_completely`], with remarks on limits that were reached.
+/// As [`resolve_completely`], with notices about limits that were reached.
 pub(crate) async fn resolve_with_notices(
     sources: &Sources,
     matches: Match,
@@ -175,7 +175,7 @@ pub(crate) async fn resolve_with_notices(
     Ok((matches, resolver.notices))
 }
 
-/// Resolves the parts of conditions that engines cannot evaluate, and collects remarks on limits that were reached.
+/// Resolves the parts of conditions that engines cannot evaluate, and collects notices about limits that were reached.
 struct ConditionResolver {
     sources: Sources,
     notices: BTreeSet<String>,
@@ -280,14 +280,19 @@ impl RelatedObjectLookup for ConditionResolver {
         Ok(self.take_numbers(lookup))
     }
 
-    async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error> {
+    async fn dependent(
+        &mut self,
+        of: &Match,
+        direction: DependencyDirection,
+        depth: u8,
+    ) -> Result<BTreeSet<u64>, Error> {
         let roots = self.sources.engine.ids(&self.sources.context, of).await?;
         let roots = self.take_numbers(roots);
         // Held until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
         let _permit = self.sources.dependency_permits.acquire(self.sources.context.requested_at).await;
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
         graph.read(&roots).await?;
-        let found = closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
+        let found = closure(&mut graph, roots, direction, depth, &PathLimits::default()).await?;
         self.note_truncation(!found.limits_reached.is_empty() || !graph.limits_reached.is_empty());
         self.notices.extend(found.limits_reached.iter().map(|limit| (*limit).to_owned()));
         self.notices.extend(graph.notices.into_iter().chain(graph.limits_reached));

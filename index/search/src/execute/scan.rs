@@ -5,7 +5,7 @@
 
 use crate::collect::TopHitsRequest;
 use crate::engine::Scan;
-use crate::plan::sort::{Ranked, Sort, compare};
+use crate::plan::sort::{RankedHit, Sort, compare};
 use crowsnest_store::{Error, Seq};
 use std::collections::VecDeque;
 
@@ -14,18 +14,18 @@ use std::collections::VecDeque;
 pub struct FullScan {
     engine: Box<dyn Scan>,
     /// Hits read from the engine but not returned yet.
-    ready: VecDeque<Ranked>,
+    ready: VecDeque<RankedHit>,
     /// The engine has returned all hits.
     ended: bool,
     /// Remaining hits among earlier versions, in order.
-    before: VecDeque<Ranked>,
+    before: VecDeque<RankedHit>,
     sort: Vec<Sort>,
     /// Number of hits that may still be returned.
     remaining: usize,
 }
 
 impl FullScan {
-    pub fn new(engine: Box<dyn Scan>, before: Vec<Ranked>, request: TopHitsRequest) -> Self {
+    pub fn new(engine: Box<dyn Scan>, before: Vec<RankedHit>, request: TopHitsRequest) -> Self {
         let (sort, remaining) = (request.sort, request.keep);
         Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, remaining }
     }
@@ -36,7 +36,7 @@ impl FullScan {
     }
 
     /// The next `most` hits; fewer only at the end.
-    pub async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+    pub async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
         let most = most.min(self.remaining);
         let mut hits = Vec::with_capacity(most);
         while hits.len() < most {
@@ -52,7 +52,7 @@ impl FullScan {
     }
 
     /// Removes the first hit in the order of the plan. An earlier version precedes a current object of the same position.
-    fn pop_first(&mut self) -> Option<Ranked> {
+    fn pop_first(&mut self) -> Option<RankedHit> {
         let is_earlier_version = match (self.before.front(), self.ready.front()) {
             (Some(before), Some(now)) => compare(&before.position, &now.position, &self.sort).is_le(),
             (before, _) => before.is_some(),
@@ -71,7 +71,7 @@ mod tests {
 
     /// Pages that an engine returns in sequence.
     #[derive(Debug)]
-    struct Pages(VecDeque<Vec<Ranked>>);
+    struct Pages(VecDeque<Vec<RankedHit>>);
 
     #[async_trait]
     impl Scan for Pages {
@@ -79,16 +79,16 @@ mod tests {
             Seq(7)
         }
 
-        async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+        async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
             let page = self.0.pop_front().unwrap_or_default();
             assert!(page.len() <= most);
             Ok(page)
         }
     }
 
-    fn hit(name: &str, ended_by: Option<u64>) -> Ranked {
+    fn hit(name: &str, ended_by: Option<u64>) -> RankedHit {
         let position = SortPosition { ranks: Vec::new(), name: name.to_owned(), id: 1 };
-        Ranked { position, score: 0.0, ended_by: ended_by.map(Seq) }
+        RankedHit { position, score: 0.0, ended_by: ended_by.map(Seq) }
     }
 
     /// Pages are separated by bars; earlier versions are marked with a prime in the expectation.
@@ -117,7 +117,7 @@ mod tests {
             }
             found.extend(hits);
         }
-        let name = |hit: &Ranked| format!("{}{}", hit.position.name, if hit.ended_by.is_some() { "'" } else { "" });
+        let name = |hit: &RankedHit| format!("{}{}", hit.position.name, if hit.ended_by.is_some() { "'" } else { "" });
         assert_eq!(found.iter().map(name).collect::<Vec<_>>().join(" "), expected);
         assert_eq!(scan.seq(), Seq(7));
     }

@@ -10,7 +10,7 @@ use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
 use crate::execute::begin_scan;
 use crate::execute::scan::FullScan;
-use crate::plan::sort::Ranked;
+use crate::plan::sort::RankedHit;
 use crate::{Hit, PlannedSearch, SearchRequest, Searcher, VersionEnd};
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::user::UserInfo;
@@ -109,7 +109,7 @@ impl ExportTask {
     }
 
     /// Reads the objects of hits, without values of Secrets. Omits deleted objects of which the store has no version.
-    async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
+    async fn read(&self, hits: Vec<RankedHit>, seq: Seq) -> Result<Vec<Hit>, Error> {
         let store = &self.searcher.inner.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
         let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
@@ -124,7 +124,7 @@ impl ExportTask {
         }
         let versions = if ended.is_empty() { Vec::new() } else { store.versions_ended_by(&ended).await? };
         let mut versions: HashMap<Seq, _> = versions.into_iter().map(|version| (version.ended, version)).collect();
-        let hit = |hit: Ranked| {
+        let hit = |hit: RankedHit| {
             let (object, version_end) = match hit.ended_by {
                 None => (objects.remove(&hit.position.id)?, None),
                 Some(ended) => {

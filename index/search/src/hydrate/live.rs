@@ -33,8 +33,8 @@ const MAX_DURATION: Duration = Duration::from_secs(600);
 /// An event of a live search.
 #[derive(Debug, Clone)]
 pub enum LiveEvent {
-    /// An event of the initial answer.
-    Answer(SearchEvent),
+    /// An event of the initial response.
+    Initial(SearchEvent),
     /// A new or changed hit.
     Changed(Box<Hit>),
     /// An object that is no longer a hit: it was deleted, no longer matches, or may no longer be read. Only its
@@ -47,8 +47,8 @@ pub enum LiveEvent {
 }
 
 impl Searcher {
-    /// Answers a search and then sends changes, for at most ten minutes. Ends after the answer if the query is about a past
-    /// time or about deleted objects.
+    /// Responds to a search and then sends changes, for at most ten minutes. Ends after the response if the query is
+    /// about a past time or about deleted objects.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
@@ -67,7 +67,7 @@ impl Searcher {
     }
 }
 
-/// The rest of the answer, the search that follows it, and events that are ready to be sent.
+/// The rest of the response, the search that follows it, and events that are ready to be sent.
 type State = (Option<Stage>, LiveSearch, VecDeque<LiveEvent>);
 
 async fn next((stage, mut search, mut waiting): State) -> Result<Option<(LiveEvent, State)>, Error> {
@@ -76,7 +76,7 @@ async fn next((stage, mut search, mut waiting): State) -> Result<Option<(LiveEve
             if let SearchEvent::Hits(hits) = &event {
                 search.hits.extend(hits.iter().map(|hit| hit.object.record.id));
             }
-            return Ok(Some((LiveEvent::Answer(event), (Some(stage), search, waiting))));
+            return Ok(Some((LiveEvent::Initial(event), (Some(stage), search, waiting))));
         }
         if !search.searches_current_objects().await {
             return Ok(None);

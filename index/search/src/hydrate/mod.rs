@@ -1,4 +1,4 @@
-//! Streams an answer: remarks, skipped clusters and counts, then the hits with their objects in chunks.
+//! Streams a response: notices, skipped clusters and counts, then the hits with their objects in chunks.
 
 pub(crate) mod export;
 pub(crate) mod live;
@@ -7,7 +7,7 @@ pub(crate) mod skipped_clusters;
 
 use super::collect::{did_you_mean, similar_values};
 use super::plan::score;
-use super::{HITS_PER_CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
+use super::{HITS_PER_CHUNK, Hit, Notice, SearchEvent, SearchRequest, Searcher, Summary, VersionEnd};
 use crate::authorization::CallerRights;
 use crate::authorization::decision::allows_read;
 use crate::collect::TopHitsRequest;
@@ -17,7 +17,7 @@ use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{HydratedObjects, SearchResults, Sources, find_with_terms};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
-use crate::plan::sort::{Cursor, Ranked};
+use crate::plan::sort::{Cursor, RankedHit};
 use bytes::Bytes;
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_query::Query;
@@ -43,7 +43,7 @@ pub(crate) struct ResponseStream {
     include_manifests: bool,
     events: VecDeque<SearchEvent>,
     /// Hits whose objects are not read yet.
-    hits: VecDeque<Ranked>,
+    hits: VecDeque<RankedHit>,
     summary: Summary,
     started: Instant,
     /// Arrival time of the request, until the first hits are read.
@@ -108,13 +108,13 @@ async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<Respon
         ),
         false => (Vec::new(), Vec::new()),
     };
-    planned.remarks.extend(notices.into_iter().chain(counts.notice).map(|message| Remark {
+    planned.notices.extend(notices.into_iter().chain(counts.notice).map(|message| Notice {
         start: 0,
         end: 0,
         message,
     }));
     let facets = SearchEvent::Facets(counts.facets);
-    let mut events = VecDeque::from([SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), facets]);
+    let mut events = VecDeque::from([SearchEvent::Notices(planned.notices), SearchEvent::Skipped(skipped), facets]);
     events.extend(counts.groups.map(SearchEvent::Groups));
     let more = top.remaining > top.hits.len() as u64;
     let summary = Summary {
@@ -144,14 +144,14 @@ async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<Respon
 
 /// Reads hits from the store, in their order, without values of Secrets. Omits objects that were deleted or pruned since the
 /// search, and objects that the caller may not list. Reads manifests only if the answer needs them.
-async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
+async fn read_hits(stream: &ResponseStream, hits: Vec<RankedHit>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
     let ResponseStream { searcher, matches, include_manifests, .. } = stream;
     let (include_manifests, rights) = (*include_manifests, Arc::clone(&stream.rights));
     let store = &searcher.inner.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
     // The reasons of such a hit need no manifest.
-    let matches_columns_only = |hit: &Ranked| matches.is_one_word() && score::matches_columns_only(hit.score);
+    let matches_columns_only = |hit: &RankedHit| matches.is_one_word() && score::matches_columns_only(hit.score);
     let manifests = match include_manifests || matches.reads_manifests() && !hits.iter().all(matches_columns_only) {
         true => BodyMode::Read,
         false => BodyMode::Skip,
@@ -179,7 +179,7 @@ async fn read_hits(stream: &ResponseStream, hits: Vec<Ranked>, requested_at: Ins
                     (object.into_object(), Some(version_end), document),
                 );
             }
-            let hit = |hit: &Ranked| {
+            let hit = |hit: &RankedHit| {
                 let (mut object, version_end, document) = hydrated.remove(&(hit.position.id, hit.ended_by))?;
                 let key = &object.record.key;
                 if !allows_read(&mut rights.lock(), ReadKind::Listing, &scope_of(key), &key.name) {

@@ -10,4 +10,4 @@ pub(super) use crate::plan::paths::{PathCondition, Step, numeric_value, scalar_t
 pub(super) use crate::plan::patterns::MAX_EDITS;
 pub(super) use crate::plan::predicate::{Match, Numbers, PathTest, Test};
 pub(super) use crate::plan::score;
-pub(super) use crate::plan::sort::{ClusterProperty, Rank, Ranked, Sort, SortBy, SortPosition};
+pub(super) use crate::plan::sort::{ClusterProperty, Rank, RankedHit, Sort, SortBy, SortPosition};

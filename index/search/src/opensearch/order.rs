@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::to_signed;
 use super::fields::{self, ID};
-use super::model::{ClusterProperty, Facet, FleetFacts, Keyword, Rank, Ranked, Sort, SortBy, SortPosition};
+use super::model::{ClusterProperty, Facet, FleetFacts, Keyword, Rank, RankedHit, Sort, SortBy, SortPosition};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -159,8 +159,8 @@ impl Order {
             _ if matches.score_is_zero() => filter.push(matches.filter()),
             // Only ranks of clusters: the score of a word would precede the next column.
             None if by_clusters => filter.push(matches.filter()),
-            None | Some(1) => scored.push(matches.scored()),
-            Some(weight) => scored.push(json!({"bool": {"must": [matches.scored()], "boost": weight}})),
+            None | Some(1) => scored.push(matches.to_scored_json()),
+            Some(weight) => scored.push(json!({"bool": {"must": [matches.to_scored_json()], "boost": weight}})),
         }
         let mut parts = json!({"filter": filter});
         if !scored.is_empty() {
@@ -243,7 +243,7 @@ impl Order {
     }
 
     /// Parses a hit from its score and its sort values.
-    pub fn parse_hit(&self, score: Option<f32>, values: &[Value]) -> Result<Ranked, HitError> {
+    pub fn parse_hit(&self, score: Option<f32>, values: &[Value]) -> Result<RankedHit, HitError> {
         let scores = usize::from(self.columns.iter().any(Column::is_score));
         let others = self.columns.iter().filter(|column| !column.is_score()).count();
         let [columns @ .., name, id] = values else {
@@ -274,7 +274,7 @@ impl Order {
             None => score.unwrap_or_default(),
         };
         let name = name.as_str().unwrap_or_default().to_owned();
-        Ok(Ranked { position: SortPosition { ranks, name, id: id.cast_unsigned() }, score, ended_by: None })
+        Ok(RankedHit { position: SortPosition { ranks, name, id: id.cast_unsigned() }, score, ended_by: None })
     }
 
     /// True if the engine returns the relevance of hits; otherwise their scores are 0 and are computed for the returned hits.
@@ -315,7 +315,7 @@ fn score_clauses(weight: u64, cluster_ranks: &ClusterRanks) -> Vec<Value> {
     let clause = |(text, clusters): (&String, &Vec<String>)| {
         let names = clusters.iter().map(|name| super::terms::lower_term(name).into()).collect();
         let score = cluster_ranks.rank_score(text) * weight as f64;
-        query::constant_score(query::terms(&fields::keyword(Keyword::Cluster), names), score as f32).scored()
+        query::constant_score(query::terms(&fields::keyword(Keyword::Cluster), names), score as f32).to_scored_json()
     };
     cluster_ranks.clusters.iter().map(clause).collect()
 }

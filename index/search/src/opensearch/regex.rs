@@ -17,7 +17,7 @@ pub enum RegexError {
     Look,
     #[error("bytes that are not valid UTF-8 are not supported")]
     Bytes,
-    #[error("it expands to {0} characters; an engine accepts at most {MAX_REGEX}")]
+    #[error("it expands to {0} characters; the search engine accepts at most {MAX_REGEX}")]
     Length(usize),
 }
 

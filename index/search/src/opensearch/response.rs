@@ -4,7 +4,7 @@
 //! `failed: 0`. Therefore the number of successful shards is compared with the total.
 
 use super::aggregations::{Buckets, ValueCounts};
-use super::model::Ranked;
+use super::model::RankedHit;
 use super::order::HitError;
 use super::request::Search;
 use serde::Deserialize;
@@ -18,11 +18,11 @@ const MAX_REASONS: usize = 3;
 /// An answer that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
-    #[error("cannot read the answer of the search engine")]
+    #[error("cannot read the response of the search engine")]
     Json(#[from] serde_json::Error),
     #[error("cannot read a hit of the search engine")]
     Hit(#[from] HitError),
-    #[error("the answer of the search engine lacks {0}")]
+    #[error("the response of the search engine lacks {0}")]
     Missing(&'static str),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for PartialReason {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchResponse {
     /// Best first.
-    pub hits: Vec<Ranked>,
+    pub hits: Vec<RankedHit>,
     /// Number of all hits, including those of previous pages.
     pub total: u64,
     /// There are more hits after these.

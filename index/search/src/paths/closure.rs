@@ -5,7 +5,7 @@
 //! followed from the first object.
 
 use super::explore::{EdgeKey, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
-use crate::plan::relations::Side;
+use crate::plan::relations::DependencyDirection;
 use crowsnest_query::path::{Direction, EdgeType};
 use crowsnest_store::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub(crate) struct Closure {
 pub(crate) async fn closure(
     graph: &mut dyn PathGraph,
     roots: BTreeSet<u64>,
-    side: Side,
+    direction: DependencyDirection,
     depth: u8,
     limits: &PathLimits,
 ) -> Result<Closure, Error> {
@@ -52,7 +52,7 @@ pub(crate) async fn closure(
     for distance in 1..=depth {
         let mut next = BTreeMap::new();
         let mut ends = BTreeMap::new();
-        for (step, is_last) in closure_steps(side, distance) {
+        for (step, is_last) in closure_steps(direction, distance) {
             let edges = graph.edges(&frontier, &step).await?;
             for edge in edges {
                 let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
@@ -84,17 +84,17 @@ pub(crate) async fn closure(
 }
 
 /// Edges of a step, and whether the search ends at the objects that they reach.
-fn closure_steps(side: Side, distance: u8) -> Vec<(StepEdges, bool)> {
-    let (from_dependency, to_dependency) = match side {
-        Side::Dependents => (Direction::Out, Direction::In),
-        Side::Dependencies => (Direction::In, Direction::Out),
+fn closure_steps(direction: DependencyDirection, distance: u8) -> Vec<(StepEdges, bool)> {
+    let (from_dependency, to_dependency) = match direction {
+        DependencyDirection::Dependents => (Direction::Out, Direction::In),
+        DependencyDirection::Dependencies => (Direction::In, Direction::Out),
     };
     let of = |types: &[EdgeType], direction| StepEdges { types: types.iter().copied().collect(), direction };
     let mut steps = vec![(of(&FROM_DEPENDENCY, from_dependency), false), (of(&TO_DEPENDENCY, to_dependency), false)];
-    match side {
-        Side::Dependents if distance > 1 => {}
-        Side::Dependents => steps.push((of(&[EdgeType::Selects], from_dependency), false)),
-        Side::Dependencies => steps.push((of(&[EdgeType::Selects], from_dependency), true)),
+    match direction {
+        DependencyDirection::Dependents if distance > 1 => {}
+        DependencyDirection::Dependents => steps.push((of(&[EdgeType::Selects], from_dependency), false)),
+        DependencyDirection::Dependencies => steps.push((of(&[EdgeType::Selects], from_dependency), true)),
     }
     steps
 }

@@ -163,7 +163,7 @@ impl LinkReader<'_> {
 
     /// Adds the objects that an event is about.
     fn add_event_objects(&mut self) -> Result<(), Error> {
-        let printed = self.object.record.printed()?;
+        let printed = self.object.record.printed_object()?;
         let objects = printed.about.iter().map(|about| (about, "involvedObject"));
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
             match about.uid.as_str() {

@@ -14,7 +14,7 @@ mod stored_links;
 mod tests;
 mod walk;
 
-pub use crate::plan::relations::{CLOSURE_STEPS, Side};
+pub use crate::plan::relations::{CLOSURE_STEPS, DependencyDirection};
 pub use links::{Link, Links, NamedObject, Target};
 
 use crate::Searcher;
@@ -172,7 +172,7 @@ impl Searcher {
         &self,
         caller: &UserInfo,
         key: &RecordKey,
-        side: Side,
+        direction: DependencyDirection,
         depth: u8,
     ) -> Result<Option<ClosureResponse>, Error> {
         if !self.may_get(caller, key).await {
@@ -185,7 +185,7 @@ impl Searcher {
         if graph.object(root.record.id).is_none() {
             return Ok(None);
         }
-        let found = closure::closure(&mut graph, roots, side, depth, &PathLimits::default()).await?;
+        let found = closure::closure(&mut graph, roots, direction, depth, &PathLimits::default()).await?;
         let counts = count_reached(&graph, &found.reached);
         let mut answer = PositionTable::default();
         answer.node(root.record.id);
@@ -218,8 +218,8 @@ impl Searcher {
     }
 
     /// The fleet as a caller sees it.
-    pub(crate) async fn fleet_graph(&self, caller: &UserInfo, within: Duration) -> FleetGraph {
-        let sources = self.sources(caller, within).await;
+    pub(crate) async fn fleet_graph(&self, caller: &UserInfo, timeout: Duration) -> FleetGraph {
+        let sources = self.sources(caller, timeout).await;
         let facts = self.fleet_facts(&sources.context.rights.lock());
         FleetGraph::new(sources, Arc::new(facts))
     }

@@ -9,7 +9,7 @@ use crowsnest_query::path::{NodePattern, PathPattern, Property};
 use crowsnest_query::{Limits, parse};
 use std::collections::BTreeSet;
 
-/// The condition of a node. Fails if its query cannot be evaluated; other remarks are added to the notices.
+/// The condition of a node. Fails if its query cannot be evaluated; other findings are added to the notices.
 pub(crate) fn node_match(
     node: &NodePattern,
     facts: &FleetFacts,

@@ -4,7 +4,7 @@ use crate::collect::TopHitsRequest;
 use crate::execute::{SearchResults, find};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::{Plan, TimeScope};
-use crate::{PlannedSearch, Remark, SearchRequest, Searcher, SkippedCluster};
+use crate::{Notice, PlannedSearch, SearchRequest, Searcher, SkippedCluster};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::Error;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct HitCount {
     pub total: u64,
     /// The total is a lower bound.
     pub incomplete: bool,
-    pub remarks: Vec<Remark>,
+    pub notices: Vec<Notice>,
     pub skipped: Vec<SkippedCluster>,
 }
 
@@ -37,7 +37,7 @@ pub struct QueryExplanation {
     #[serde(rename = "asked")]
     pub searched_objects: String,
     pub plan: PlanStep,
-    pub notices: Vec<Remark>,
+    pub notices: Vec<Notice>,
     pub took_ms: f64,
 }
 
@@ -77,18 +77,19 @@ impl Searcher {
             ast: query,
             searched_objects,
             plan,
-            notices: planned.remarks,
+            notices: planned.notices,
             took_ms,
         })
     }
 
     /// Counts the hits of a query.
     pub async fn count(&self, request: &SearchRequest) -> Result<HitCount, Error> {
-        let (PlannedSearch { plan, mut remarks, .. }, sources) = self.plan_search(request).await;
-        let SearchResults { top, notices, .. } = find(&sources, plan, TopHitsRequest::total_only()).await?;
-        remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
+        let (PlannedSearch { plan, mut notices, .. }, sources) = self.plan_search(request).await;
+        let SearchResults { top, notices: limit_notices, .. } =
+            find(&sources, plan, TopHitsRequest::total_only()).await?;
+        notices.extend(limit_notices.into_iter().map(|message| Notice { start: 0, end: 0, message }));
         let skipped = crate::hydrate::skipped_clusters::list_skipped(self, &sources.context.rights.lock());
-        Ok(HitCount { total: top.total, incomplete: top.incomplete, remarks, skipped })
+        Ok(HitCount { total: top.total, incomplete: top.incomplete, notices, skipped })
     }
 }
 

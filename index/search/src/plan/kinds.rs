@@ -36,7 +36,7 @@ pub(crate) enum KindPattern {
 
 impl GroupKind {
     /// `deployment.apps`, or `pod` for the core group.
-    pub fn qualified(&self) -> String {
+    pub fn qualified_name(&self) -> String {
         let Self { group, kind } = self;
         if group.is_empty() { kind.clone() } else { format!("{kind}.{group}") }
     }
@@ -81,7 +81,7 @@ impl KindPattern {
     /// The kind as it is written in references; None for a glob.
     pub fn reference_text(&self) -> Option<String> {
         match self {
-            Self::Known(kind) => Some(kind.qualified()),
+            Self::Known(kind) => Some(kind.qualified_name()),
             Self::Unknown(kind) => Some(kind.clone()),
             Self::Glob(_) => None,
         }
@@ -90,7 +90,7 @@ impl KindPattern {
     /// A regular expression for the kind as it is written in references.
     pub fn regex(&self) -> String {
         match self {
-            Self::Known(kind) => regex::escape(&kind.qualified()),
+            Self::Known(kind) => regex::escape(&kind.qualified_name()),
             Self::Unknown(kind) => regex::escape(kind),
             Self::Glob(glob) => glob_regex(glob, if glob.contains('.') { "[^/]" } else { "[^/.]" }),
         }

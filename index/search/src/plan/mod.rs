@@ -28,7 +28,7 @@ use crate::plan::patterns::{glob_regex, literal_word, pattern_test, strip_anchor
 use crate::plan::predicate::{Match, PathTest, Test};
 use crate::plan::propagation::{override_or_quota_match, propagation_match, with_subjects};
 use crate::plan::references::ReferencePattern;
-use crate::plan::relations::{CLOSURE_STEPS, MAX_STEPS, Relation, Side};
+use crate::plan::relations::{CLOSURE_STEPS, DependencyDirection, MAX_STEPS, Relation};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_query::{
     Expr, Field, FieldDefinition, FieldKind, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value,
@@ -227,9 +227,9 @@ impl Planner<'_> {
             "about" => Some(self.referrers(span, Keyword::About, pattern)),
             "cause" => Some(self.referrers(span, Keyword::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
-            "reaches" => Some(self.dependent(span, Side::Dependents, pattern)),
-            "reachedby" => Some(self.dependent(span, Side::Dependencies, pattern)),
-            "changed.field" => self.changed(span, pattern),
+            "reaches" => Some(self.dependent(span, DependencyDirection::Dependents, pattern)),
+            "reachedby" => Some(self.dependent(span, DependencyDirection::Dependencies, pattern)),
+            "changed.field" => self.plan_changed_field(span, pattern),
             "on" => Some(propagation_match(Keyword::On, pattern)),
             "evicting" => Some(propagation_match(Keyword::Evicting, pattern)),
             "health" => Some(propagation_match(Keyword::Health, pattern)),
@@ -332,11 +332,11 @@ impl Planner<'_> {
     }
 
     /// `reaches:`, `reachedby:`. Without `depth:`, up to [`CLOSURE_STEPS`] steps are followed.
-    fn dependent(&mut self, span: Span, side: Side, pattern: &Pattern) -> Match {
+    fn dependent(&mut self, span: Span, direction: DependencyDirection, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
         let depth = if self.has_stated_depth { self.depth } else { CLOSURE_STEPS };
         let (inner, condition) = (reference.objects(), pattern.to_string());
-        Match::Relation(Box::new(Relation::Dependent { inner, side, depth, condition }))
+        Match::Relation(Box::new(Relation::Dependent { inner, direction, depth, condition }))
     }
 
     /// `has.event(…)`, `has.pod(…)`
@@ -362,7 +362,7 @@ impl Planner<'_> {
         Some(if values.negated { found.negated() } else { found })
     }
 
-    fn changed(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
+    fn plan_changed_field(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
         match pattern {
             Pattern::Word(path) | Pattern::Phrase(path) | Pattern::Glob(path) => {
                 Some(Match::Changed(path.trim_start_matches('.').to_owned()))

@@ -18,9 +18,9 @@ pub const MAX_STEPS: u8 = 5;
 pub const CLOSURE_STEPS: u8 = 8;
 const EDGES: [Key; 3] = [Key::Owner, Key::Uses, Key::About];
 
-/// Which side of dependencies is searched.
+/// Direction in which dependencies are followed from an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum DependencyDirection {
     /// Objects that depend on an object.
     Dependents,
     /// Objects on which an object depends.
@@ -44,7 +44,7 @@ pub enum Relation {
     /// Neighbours of the matching objects in any direction.
     Near { inner: Match, depth: u8, condition: String },
     /// Objects that depend on the matching objects, or on which these depend.
-    Dependent { inner: Match, side: Side, depth: u8, condition: String },
+    Dependent { inner: Match, direction: DependencyDirection, depth: u8, condition: String },
     /// Objects of one kind that are related to the matching objects: see `select:` in docs/QUERY.md.
     Family { inner: Match, kind: Match, condition: String },
 }
@@ -76,8 +76,8 @@ impl Relation {
             Self::Using { condition, .. } => ("uses", condition),
             Self::Used { condition, .. } => ("usedby", condition),
             Self::Near { condition, .. } => ("related", condition),
-            Self::Dependent { side: Side::Dependents, condition, .. } => ("reaches", condition),
-            Self::Dependent { side: Side::Dependencies, condition, .. } => ("reachedby", condition),
+            Self::Dependent { direction: DependencyDirection::Dependents, condition, .. } => ("reaches", condition),
+            Self::Dependent { direction: DependencyDirection::Dependencies, condition, .. } => ("reachedby", condition),
             Self::Family { condition, .. } => ("select", condition),
         }
     }
@@ -90,7 +90,12 @@ pub trait RelatedObjectLookup: Send {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
 
     /// Ids of the readable objects that depend on matching ones, or on which these depend, within a number of steps.
-    async fn dependent(&mut self, of: &Match, side: Side, depth: u8) -> Result<BTreeSet<u64>, Error>;
+    async fn dependent(
+        &mut self,
+        of: &Match,
+        direction: DependencyDirection,
+        depth: u8,
+    ) -> Result<BTreeSet<u64>, Error>;
 }
 
 type ResolveFuture<'o> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 'o>>;
@@ -126,7 +131,7 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
     let found = match relation {
         Relation::Subjects { inner, .. } => {
             let events = steps.resolve_inner(inner).await?;
-            steps.referenced(&events, &[Key::About]).await?
+            steps.find_referenced(&events, &[Key::About]).await?
         }
         Relation::Holders { inner, .. } => {
             let held = steps.resolve_inner(inner).await?;
@@ -152,9 +157,9 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
             let near = steps.repeat(&center, depth, Step::Both(&EDGES)).await?;
             near.and(center.negated())
         }
-        Relation::Dependent { inner, side, depth, .. } => {
+        Relation::Dependent { inner, direction, depth, .. } => {
             let of = steps.resolve_inner(inner).await?;
-            Match::Ids(Arc::new(steps.objects.dependent(&of, side, depth).await?))
+            Match::Ids(Arc::new(steps.objects.dependent(&of, direction, depth).await?))
         }
         Relation::Family { inner, kind, .. } => {
             let of = steps.resolve_inner(inner).await?;
@@ -185,7 +190,7 @@ impl Steps<'_> {
     }
 
     /// The objects that matching objects reference.
-    async fn referenced(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+    async fn find_referenced(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(&[Key::Own], self.objects.keys(from, edges).await?))
     }
 
@@ -196,10 +201,10 @@ impl Steps<'_> {
 
     async fn take(&mut self, step: Step, from: &Match) -> Result<Match, Error> {
         match step {
-            Step::Out(edges) => self.referenced(from, edges).await,
+            Step::Out(edges) => self.find_referenced(from, edges).await,
             Step::Back(edges) => self.referencing(from, edges).await,
             Step::Both(edges) => {
-                Ok(Match::Or(vec![self.referenced(from, edges).await?, self.referencing(from, edges).await?]))
+                Ok(Match::Or(vec![self.find_referenced(from, edges).await?, self.referencing(from, edges).await?]))
             }
         }
     }
@@ -221,12 +226,12 @@ impl Steps<'_> {
 
     /// Related objects: see `select:` in docs/QUERY.md.
     async fn family(&mut self, of: Match) -> Result<Match, Error> {
-        let subjects = self.referenced(&of, &[Key::About]).await?;
+        let subjects = self.find_referenced(&of, &[Key::About]).await?;
         let all = Match::Or(vec![of, subjects]);
         let owners = self.repeat(&all, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
         let owned = self.repeat(&all, MAX_STEPS, Step::Back(&[Key::Owner])).await?;
         let family = Match::Or(vec![all, owners, owned]);
-        let used = self.referenced(&family, &[Key::Uses]).await?;
+        let used = self.find_referenced(&family, &[Key::Uses]).await?;
         let users = self.referencing(&family, &[Key::Uses, Key::About]).await?;
         let neighbours = Match::Or(vec![used, users]);
         let their_owners = self.repeat(&neighbours, MAX_STEPS, Step::Out(&[Key::Owner])).await?;

@@ -96,7 +96,7 @@ pub struct SortPosition {
 
 /// A hit with its position.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
+pub struct RankedHit {
     pub position: SortPosition,
     pub score: f32,
     /// The change that ended this version; None: the current state.

@@ -135,7 +135,7 @@ impl DocSetBuilder {
 }
 
 /// Union of the sets.
-pub fn any_of(parts: &[DocSet]) -> DocSet {
+pub fn union(parts: &[DocSet]) -> DocSet {
     let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
     for part in parts {
         match part {
@@ -156,7 +156,7 @@ pub fn any_of(parts: &[DocSet]) -> DocSet {
 }
 
 /// Intersection of the sets, beginning with the smallest ones.
-pub fn all_of(parts: &[DocSet]) -> DocSet {
+pub fn intersection(parts: &[DocSet]) -> DocSet {
     let some = parts.iter().filter_map(|part| if let DocSet::Some(docs) = part { Some(docs) } else { None });
     let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
     some.sort_by_key(|docs| docs.len());
@@ -172,7 +172,7 @@ pub fn all_of(parts: &[DocSet]) -> DocSet {
 }
 
 /// Difference of two sets: `docs` without `others`, in a segment with `max_doc` documents.
-pub fn without(docs: DocSet, others: &DocSet, max_doc: DocId) -> DocSet {
+pub fn difference(docs: DocSet, others: &DocSet, max_doc: DocId) -> DocSet {
     match (docs, others) {
         (_, DocSet::All) => DocSet::empty(),
         (docs, DocSet::Some(others)) if others.is_empty() => docs,

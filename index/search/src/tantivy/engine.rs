@@ -12,7 +12,7 @@ use crate::document::columns::{Facet, Key, SCOPE_SEPARATOR};
 use crate::engine::{Engine, EngineContext, EngineHandle, Lookup, Scan, SearchContext};
 use crate::execute::permits::SearchPermits;
 use crate::plan::predicate::Match;
-use crate::plan::sort::Ranked;
+use crate::plan::sort::RankedHit;
 use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::error::join_result;
@@ -147,7 +147,7 @@ impl Scan for TantivyScan {
         self.seq
     }
 
-    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
         let mut scan = self.scan.take().ok_or(Error::Stopped)?;
         let work = move || {
             let hits = scan.next(most)?;

@@ -6,6 +6,7 @@
 pub(crate) mod doc_set;
 pub(crate) mod engine;
 pub(crate) mod names;
+pub(crate) mod number_filter;
 pub(crate) mod reader;
 pub(crate) mod schema;
 pub(crate) mod segments;

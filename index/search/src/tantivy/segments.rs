@@ -2,15 +2,18 @@
 //! are immutable except for deletions. The writer creates their data once; searches read it.
 
 use super::names::SegmentNames;
+use super::number_filter::NumberFilter;
 use super::schema::ID;
 use super::values::{FacetValues, NONE, Ordinals, number_terms};
 use crate::document::columns::Facet;
-use crate::tantivy::doc_set::{DocSet, DocSetBuilder, without};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder, difference};
 use crowsnest_store::Seq;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
+use tantivy::schema::Field;
 use tantivy::{DocId, Searcher, SegmentReader};
 
 /// Number of values up to which they are not renumbered, even if no document uses most of them.
@@ -41,6 +44,8 @@ pub struct SegmentData {
     columns: Vec<Ordinals>,
     pub names: SegmentNames,
     pub ids: Column<u64>,
+    /// Created when they are used first, or by [`super::reader::warm_up`].
+    number_filters: Mutex<HashMap<Field, Arc<NumberFilter>>>,
     /// Generation of the [`FacetValues`] whose numbers the columns contain.
     generation: u32,
 }
@@ -70,7 +75,7 @@ impl SegmentData {
         }
         names.sort(&columns[Facet::Name as usize], reader.max_doc());
         let (reader, ids, generation) = (reader.clone(), reader.fast_fields().u64(ID)?, values.generation);
-        Ok(Arc::new(Self { reader, columns, names, ids, generation }))
+        Ok(Arc::new(Self { reader, columns, names, ids, number_filters: Mutex::default(), generation }))
     }
 
     pub fn id(&self) -> SegmentDataId {
@@ -83,6 +88,23 @@ impl SegmentData {
 
     pub fn column(&self, facet: Facet) -> &Ordinals {
         &self.columns[facet as usize]
+    }
+
+    /// The filter of a column of numbers. Other searches wait while it is created: it would take each of them as long.
+    pub fn number_filter(&self, field: Field) -> tantivy::Result<Arc<NumberFilter>> {
+        let mut filters = self.number_filters.lock();
+        if let Some(filter) = filters.get(&field) {
+            return Ok(Arc::clone(filter));
+        }
+        let values = self.reader.fast_fields().u64(self.reader.schema().get_field_name(field))?.values;
+        let filter = Arc::new(NumberFilter::new((0..values.num_vals()).map(|row| values.get_val(row))));
+        filters.insert(field, Arc::clone(&filter));
+        Ok(filter)
+    }
+
+    /// The columns that have a [`NumberFilter`].
+    pub fn filtered_columns(&self) -> Vec<Field> {
+        self.number_filters.lock().keys().copied().collect()
     }
 }
 
@@ -105,7 +127,7 @@ impl Segment {
 
     /// Removes deleted documents from a set.
     pub fn without_deleted(&self, docs: DocSet) -> DocSet {
-        without(docs, &self.deleted, self.data.max_doc())
+        difference(docs, &self.deleted, self.data.max_doc())
     }
 }
 

@@ -141,7 +141,7 @@ impl TextFollower {
         let mut idle_rounds = 1;
         loop {
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
-            let (now, uncommitted) = (Instant::now(), pending.uncommitted(lag));
+            let (now, uncommitted) = (Instant::now(), pending.uncommitted_changes(lag));
             let wanted = self.commit_policy.mode(&uncommitted, now);
             if wanted == MergeMode::Filling {
                 behind_at = now;
@@ -280,7 +280,7 @@ impl TextFollower {
         self.flush(writer, pending)?;
         self.payload.seq = seq.0;
         let payload = serde_json::to_string(&self.payload)
-            .map_err(|source| Error::Decode { what: "commit payload".to_owned(), source })?;
+            .map_err(|source| Error::Decode { object: "commit payload".to_owned(), source })?;
         let fail = |e| Error::text("cannot commit", e);
         let mut prepared = writer.prepare_commit().map_err(fail)?;
         prepared.set_payload(&payload);

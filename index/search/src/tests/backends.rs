@@ -109,9 +109,9 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
         ] {
             let (found, expected) = (engine.answer_with(&ours, &query).await, text.answer_with(&theirs, &query).await);
             found_some += usize::from(expected.total > 0);
-            // The texts of remarks on patterns differ between engines.
+            // The texts of notices about patterns differ between engines.
             let hits = |answer: &QueryResult| (answer.hits.clone(), answer.total, answer.groups.clone());
-            if found.remarks.len() != expected.remarks.len() || hits(&found) != hits(&expected) {
+            if found.notices.len() != expected.notices.len() || hits(&found) != hits(&expected) {
                 wrong.push(format!("{query} of {who}\n    {found:?}\n    not {expected:?}"));
             }
         }

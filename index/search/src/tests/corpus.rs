@@ -12,7 +12,7 @@ use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
 use crate::execute::{SearchResults, Sources, begin_scan, find_with_terms};
 use crate::plan::relations::resolve;
-use crate::plan::sort::Ranked;
+use crate::plan::sort::RankedHit;
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
@@ -184,13 +184,13 @@ impl Corpus {
     pub(super) async fn answer_with(&self, sources: &Sources, query: &str) -> QueryResult {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &fleet_facts());
-        let mut remarks: Vec<String> =
+        let mut notices: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![FacetField::Column(Facet::Kind)];
         let facet_request =
-            FacetRequest { facets, group: resolve_group(&query, &mut |_, message| remarks.push(message)) };
+            FacetRequest { facets, group: resolve_group(&query, &mut |_, message| notices.push(message)) };
         let request = TopHitsRequest {
-            sort: resolve_sort(&query, &mut |_, message| remarks.push(message)),
+            sort: resolve_sort(&query, &mut |_, message| notices.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: facet_request.columns(),
@@ -198,8 +198,8 @@ impl Corpus {
         };
         let found = find_with_terms(sources, plan, request, &facet_request.terms_requests()).await.unwrap();
         let counts = facet_request.count(sources, &fleet_facts(), &found).await.unwrap();
-        let SearchResults { top, notices, .. } = found;
-        remarks.extend(notices.into_iter().chain(counts.notice));
+        let SearchResults { top, notices: limit_notices, .. } = found;
+        notices.extend(limit_notices.into_iter().chain(counts.notice));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
             top.total,
@@ -211,7 +211,7 @@ impl Corpus {
             hits.push(self.name(hit).await);
         }
         let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
-        QueryResult { hits, total: top.total, groups, remarks }
+        QueryResult { hits, total: top.total, groups, notices }
     }
 
     /// All hits in order, as read by an export.
@@ -236,7 +236,7 @@ impl Corpus {
         }
     }
 
-    async fn name(&self, hit: &Ranked) -> String {
+    async fn name(&self, hit: &RankedHit) -> String {
         match hit.ended_by {
             None => name_of(&self.sources.store.by_ids(&[hit.position.id], BodyMode::Read).await.unwrap()[0]),
             Some(ended) => {
@@ -323,7 +323,7 @@ pub(super) struct QueryResult {
     pub(super) hits: Vec<String>,
     pub(super) total: u64,
     pub(super) groups: Option<BTreeMap<String, u64>>,
-    pub(super) remarks: Vec<String>,
+    pub(super) notices: Vec<String>,
 }
 
 /// Values of a document that are counted, each once.
@@ -365,7 +365,7 @@ pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
     assert!(cases.len() >= 250, "{} queries", cases.len());
     let mut wrong = Vec::new();
     for QueryCase { query, hits, first, ordered, notice, groups: expected_groups, .. } in &cases {
-        let QueryResult { hits: found, total, groups, remarks } = corpus.answer(query).await;
+        let QueryResult { hits: found, total, groups, notices } = corpus.answer(query).await;
         let scanned = corpus.scan(query).await;
         let mut add_error = |what: String| wrong.push(format!("{query}\n    {what}"));
         if scanned != found {
@@ -388,9 +388,9 @@ pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
         if first.is_some() && first.as_ref() != found.first() {
             add_error(format!("first is {:?}", found.first()));
         }
-        let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
-        if !remarked || notice.is_none() && !remarks.is_empty() {
-            add_error(format!("remarks {remarks:?}"));
+        let has_expected = notice.as_ref().is_none_or(|words| notices.iter().any(|found| found.contains(words)));
+        if !has_expected || notice.is_none() && !notices.is_empty() {
+            add_error(format!("notices {notices:?}"));
         }
         if expected_groups.is_some() && *expected_groups != groups {
             add_error(format!("groups {groups:?}"));

@@ -1,4 +1,4 @@
-//! Queries on a small fleet: golden answers, and comparison of the engine with direct evaluation.
+//! Queries on a small fleet: expected hits, and comparison of the text index with direct evaluation.
 
 mod backends;
 pub(crate) mod corpus;
@@ -14,7 +14,7 @@ use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::limit_events_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{RelatedObjectLookup, resolve};
-use crate::plan::sort::{Ranked, Sort, SortBy};
+use crate::plan::sort::{RankedHit, Sort, SortBy};
 use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::collector::top_hits;
@@ -55,11 +55,11 @@ fn fleet_facts() -> FleetFacts {
         ("ev", "", "event"),
         ("no", "", "node"),
     ];
-    let known = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+    let group_kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
     FleetFacts {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
         kinds: Arc::new(
-            kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([known(group, kind)]))).into(),
+            kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([group_kind(group, kind)]))).into(),
         ),
         now: NOW,
     }
@@ -98,27 +98,27 @@ impl Corpus {
         self.documents[id as usize - 1].0.clone()
     }
 
-    fn planned(&self, query: &str, objects: &mut dyn RelatedObjectLookup) -> Match {
+    fn resolve_plan(&self, query: &str, objects: &mut dyn RelatedObjectLookup) -> Match {
         let plan = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
         block_on(resolve(plan.matches, objects)).unwrap()
     }
 
-    fn engine(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
-        self.engine_as(query, RbacRules::default(), &UserInfo::system(), Sort { by, descending })
+    fn search(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
+        self.search_as(query, RbacRules::default(), &UserInfo::system(), Sort { by, descending })
     }
 
-    fn engine_as(&self, query: &str, rights: RbacRules, caller: &UserInfo, sort: Sort) -> Vec<String> {
+    fn search_as(&self, query: &str, rights: RbacRules, caller: &UserInfo, sort: Sort) -> Vec<String> {
         let rights = Arc::new(rights);
         let matches =
-            self.planned(query, &mut TextIndexObjects { text: &self.text, context: context(&rights, caller) });
+            self.resolve_plan(query, &mut TextIndexObjects { text: &self.text, context: context(&rights, caller) });
         let found = self.find_hits(matches, &rights, caller, sort);
         assert_eq!(found.total as usize, found.hits.len());
         assert_eq!(found.facets[0].iter().map(|(_, count)| count).sum::<u64>(), found.total);
         found.hits.iter().map(|hit| self.name(hit.position.id)).collect()
     }
 
-    /// Answers a request with the text index, limited to the objects that the caller may read.
-    pub(crate) fn answer(
+    /// Top hits of the text index among the objects that the caller may read.
+    pub(crate) fn find_top_hits(
         &self,
         matches: Match,
         rights: &Arc<RbacRules>,
@@ -136,23 +136,23 @@ impl Corpus {
             facets: vec![Facet::Kind],
             facts: Arc::new(fleet_facts()),
         };
-        self.answer(matches, rights, caller, &request)
+        self.find_top_hits(matches, rights, caller, &request)
     }
 
-    fn model(&self, query: &str) -> BTreeSet<String> {
-        self.model_of(query, &|_| true)
+    fn evaluate(&self, query: &str) -> BTreeSet<String> {
+        self.evaluate_readable(query, &|_| true)
     }
 
     /// The result of direct evaluation of each document that may be read.
-    fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
+    fn evaluate_readable(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
         let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
-        let matches = self.planned(query, &mut readable);
+        let matches = self.resolve_plan(query, &mut readable);
         let found = readable.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(&matches));
         found.map(|document| self.name(document.id)).collect()
     }
 }
 
-/// Context of a caller with a minute of time.
+/// Context of a caller's search with a deadline in one minute.
 fn context(rights: &Arc<RbacRules>, caller: &UserInfo) -> SearchContext {
     let (rights, now) = (Arc::new(Mutex::new(rights.for_caller(caller))), Instant::now());
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
@@ -203,8 +203,8 @@ static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 #[case::node("node:n1 kind:pod", "Pod/checkout-7d9f-abcde Pod/payments-0 Pod/web-0")]
 #[case::stale("kind:pod is:stale", "Pod/web-0")]
 fn queries_find(#[case] query: &str, #[case] expected: &str) {
-    let found: BTreeSet<String> = FLEET.engine(query, SortBy::Relevance, true).into_iter().collect();
-    assert_eq!(found, FLEET.model(query), "the engine and the model differ");
+    let found: BTreeSet<String> = FLEET.search(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, FLEET.evaluate(query), "the text index and direct evaluation differ");
     match expected.parse::<usize>() {
         Ok(count) => assert_eq!(found.len(), count),
         Err(_) => assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected),
@@ -217,7 +217,7 @@ fn queries_find(#[case] query: &str, #[case] expected: &str) {
 #[case::health("health:unhealthy", "Deployment/web ResourceBinding/web-deployment")]
 #[case::evicting("evicting:member2 kind:deploy", "Deployment/web")]
 #[case::evicted_anywhere("is:evicting", "Deployment/web ResourceBinding/web-deployment")]
-#[case::nowhere("is:unscheduled kind:deploy", "Deployment/lost")]
+#[case::unscheduled("is:unscheduled kind:deploy", "Deployment/lost")]
 #[case::not_there("kind:deploy -on:member1", "Deployment/lost")]
 #[case::policy("policy:shop/spread", "Deployment/web")]
 fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
@@ -243,8 +243,8 @@ fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
         ("karmada", binding("lost-deployment", "t2", json!({}), json!({}))),
         ("karmada", work),
     ]);
-    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
-    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    let found: BTreeSet<String> = corpus.search(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.evaluate(query), "the text index and direct evaluation differ");
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -252,7 +252,7 @@ fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
 fn journal() -> Corpus {
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "t1"});
     let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
-    let cause = json!({"ref": m1, "text": "its taint gone:NoExecute is not tolerated", "event": "default/m1.1"});
+    let cause = json!({"ref": m1, "text": "its taint cluster.karmada.io/unreachable:NoExecute is not tolerated", "event": "default/m1.1"});
     let event = |name: &str, involved: &Value, related: &Value, annotations: Value| {
         json!({"apiVersion": "v1", "kind": "Event", "involvedObject": involved, "related": related, "reason": "Evicted",
             "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
@@ -291,8 +291,8 @@ fn journal() -> Corpus {
 #[case::object_of_such_an_event("kind:deploy has.event(reason:Evicted)", "Deployment/web")]
 fn causes_are_found(#[case] query: &str, #[case] expected: &str) {
     let corpus = journal();
-    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
-    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    let found: BTreeSet<String> = corpus.search(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.evaluate(query), "the text index and direct evaluation differ");
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -381,7 +381,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         .map(|(id, _)| *id)
         .collect();
     let matches = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts()).matches;
-    let request = |keep: usize, sort: Sort, after: Option<&Ranked>| TopHitsRequest {
+    let request = |keep: usize, sort: Sort, after: Option<&RankedHit>| TopHitsRequest {
         sort: match sort.by {
             SortBy::Relevance => vec![sort],
             _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
@@ -392,10 +392,10 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         facts: Arc::new(fleet_facts()),
     };
     let context = || context(&Arc::default(), &UserInfo::system());
-    let find_page = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+    let find_page = |keep: usize, sort: Sort, after: Option<&RankedHit>| {
         top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
     };
-    let full_scan = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+    let full_scan = |keep: usize, sort: Sort, after: Option<&RankedHit>| {
         let mut scan = SnapshotScan::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
         let mut collected = Vec::new();
         loop {
@@ -436,9 +436,9 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
             assert_eq!(pages, all.hits, "{query}");
             // A full scan returns the same, from any position and up to any limit.
             assert_eq!(full_scan(usize::MAX, sort, None), all.hits, "{query}");
-            let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
+            let (middle, limit) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
             if let Some(last) = middle.checked_sub(1) {
-                assert_eq!(full_scan(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
+                assert_eq!(full_scan(limit, sort, Some(&all.hits[last])), all.hits[middle..middle + limit], "{query}");
             }
         }
     }
@@ -446,13 +446,13 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
 
 #[test]
 fn the_closest_name_comes_first() {
-    assert_eq!(FLEET.engine("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");
+    assert_eq!(FLEET.search("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");
     let by_restarts =
-        FLEET.engine("kind:pod sort:-restarts", SortBy::Number(crate::document::columns::Number::Restarts), true);
+        FLEET.search("kind:pod sort:-restarts", SortBy::Number(crate::document::columns::Number::Restarts), true);
     assert_eq!(by_restarts[0], "Pod/checkout-7d9f-abcde");
-    let by_name = FLEET.engine("kind:pod", SortBy::Text(Facet::Name), false);
+    let by_name = FLEET.search("kind:pod", SortBy::Text(Facet::Name), false);
     assert_eq!(by_name, ["Pod/checkout-7d9f-abcde", "Pod/payments-0", "Pod/web-0"]);
-    let fuzzy = FLEET.engine("checkuot~2", SortBy::Relevance, true);
+    let fuzzy = FLEET.search("checkuot~2", SortBy::Relevance, true);
     assert!(fuzzy.contains(&"Deployment/checkout".to_owned()), "{fuzzy:?}");
 }
 
@@ -492,8 +492,8 @@ fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found:
 }
 
 #[test]
-fn unsupported_terms_are_reported_and_ignored() {
+fn unsupported_terms_cause_notices() {
     let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &fleet_facts());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
-    assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
+    assert_eq!(FLEET.search("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }

@@ -5,7 +5,7 @@ use crate::document::columns::Key;
 use crate::engine::SearchContext;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::plan::predicate::Match;
-use crate::plan::relations::{RelatedObjectLookup, Side};
+use crate::plan::relations::{DependencyDirection, RelatedObjectLookup};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::lookup::SegmentLookup;
 use async_trait::async_trait;
@@ -23,7 +23,12 @@ impl RelatedObjectLookup for TextIndexObjects<'_> {
         SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
     }
 
-    async fn dependent(&mut self, _: &Match, _: Side, _: u8) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+    async fn dependent(
+        &mut self,
+        _: &Match,
+        _: DependencyDirection,
+        _: u8,
+    ) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         unreachable!("dependencies are read from a store: see paths/tests.rs")
     }
 }
@@ -39,7 +44,12 @@ impl RelatedObjectLookup for Readable<'_> {
         Ok(keys.map(|(_, key)| *key).collect())
     }
 
-    async fn dependent(&mut self, _: &Match, _: Side, _: u8) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+    async fn dependent(
+        &mut self,
+        _: &Match,
+        _: DependencyDirection,
+        _: u8,
+    ) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         unreachable!("dependencies are read from a store: see paths/tests.rs")
     }
 }

@@ -175,11 +175,11 @@ proptest! {
         let corpus = Corpus::new(&fleet);
         let ann = UserInfo::new("ann", ["system:authenticated"]);
         for query in queries.into_iter().chain(relations) {
-            let found: BTreeSet<String> = corpus.engine(&query, SortBy::Relevance, true).into_iter().collect();
-            prop_assert_eq!(found, corpus.model(&query), "{}", query);
+            let found: BTreeSet<String> = corpus.search(&query, SortBy::Relevance, true).into_iter().collect();
+            prop_assert_eq!(found, corpus.evaluate(&query), "{}", query);
             let readable: BTreeSet<String> =
-                corpus.engine_as(&query, rights_from(&grants), &ann, Sort::RELEVANCE).into_iter().collect();
-            let expected = corpus.model_of(&query, &|document| allows(&grants, document));
+                corpus.search_as(&query, rights_from(&grants), &ann, Sort::RELEVANCE).into_iter().collect();
+            let expected = corpus.evaluate_readable(&query, &|document| allows(&grants, document));
             prop_assert_eq!(readable, expected, "{} with {:?}", query, grants);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::node::install_cryptography;
 use super::proxy::{Fault, Proxy, answer};
-use super::site::client_options;
+use super::test_env::client_options;
 use crowsnest_search::opensearch::client::{
     Authorization, Client, ClientError, CredentialSource, Credentials, ProxyChoice, Request, Secret,
 };
@@ -117,7 +117,7 @@ fn bomb() -> Fault {
     let mut bytes =
         format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
     bytes.extend(body);
-    Fault::Answer(bytes)
+    Fault::Respond(bytes)
 }
 
 #[tokio::test]

@@ -19,15 +19,15 @@ pub enum Fault {
     /// The connection ends before anything is read.
     Refuse,
     /// The engine gets the first half of the body, then both connections end.
-    CutRequest,
+    TruncateRequest,
     /// The engine gets the request; the client gets so many bytes of the answer.
-    CutAnswer(usize),
+    TruncateResponse(usize),
     /// The engine gets the request; the client's connection stays open without an answer.
     Silence,
     /// The engine gets the request; the client gets a byte of the answer every ten milliseconds.
     Slow,
     /// The engine gets nothing; this is the answer.
-    Answer(Vec<u8>),
+    Respond(Vec<u8>),
     /// The engine gets nothing; the answer never ends.
     Endless,
     /// Requests with this Authorization pass, others are answered 401.
@@ -36,7 +36,7 @@ pub enum Fault {
 
 /// A request as the proxy read it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// Request line and headers, lower case.
     pub head: String,
     pub body: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Proxy {
 struct State {
     upstream: SocketAddr,
     fault: RwLock<Fault>,
-    seen: RwLock<Vec<Seen>>,
+    seen: RwLock<Vec<RecordedRequest>>,
 }
 
 impl Proxy {
@@ -73,7 +73,7 @@ impl Proxy {
         *self.state.fault.write() = fault;
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<RecordedRequest> {
         self.state.seen.read().clone()
     }
 
@@ -87,7 +87,7 @@ pub fn answer(status: u16, headers: &str, body: &str) -> Fault {
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status} X\r\n{headers}content-type: application/json\r\ncontent-length: {length}\r\n");
-    Fault::Answer(format!("{head}connection: close\r\n\r\n{body}").into_bytes())
+    Fault::Respond(format!("{head}connection: close\r\n\r\n{body}").into_bytes())
 }
 
 async fn accept(
@@ -120,8 +120,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
     if matches!(fault, Fault::Refuse) {
         return Ok(());
     }
-    let Some(Seen { head, body }) = read_request(&mut client).await? else { return Ok(()) };
-    state.seen.write().push(Seen { head: head.to_lowercase(), body: body.clone() });
+    let Some(RecordedRequest { head, body }) = read_request(&mut client).await? else { return Ok(()) };
+    state.seen.write().push(RecordedRequest { head: head.to_lowercase(), body: body.clone() });
     let refused = matches!(&fault, Fault::Authorization(expected)
         if !head.lines().any(|line| line.strip_prefix("authorization: ") == Some(expected)));
     if refused {
@@ -129,7 +129,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
         return client.shutdown().await;
     }
     match &fault {
-        Fault::Answer(bytes) => {
+        Fault::Respond(bytes) => {
             client.write_all(bytes).await?;
             return client.shutdown().await;
         }
@@ -143,7 +143,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
     }
     let mut engine = TcpStream::connect(state.upstream).await?;
     engine.write_all(head.replacen("\r\n", "\r\nconnection: close\r\n", 1).as_bytes()).await?;
-    if matches!(fault, Fault::CutRequest) {
+    if matches!(fault, Fault::TruncateRequest) {
         return engine.write_all(&body[..body.len() / 2]).await;
     }
     engine.write_all(&body).await?;
@@ -154,7 +154,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
         answer.splice(end..end, b"\r\nconnection: close".iter().copied());
     }
     match fault {
-        Fault::CutAnswer(bytes) => client.write_all(&answer[..bytes.min(answer.len())]).await?,
+        Fault::TruncateResponse(bytes) => client.write_all(&answer[..bytes.min(answer.len())]).await?,
         Fault::Silence => {
             // Until the client ends it.
             client.read_to_end(&mut Vec::new()).await?;
@@ -172,7 +172,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
 }
 
 /// A request with a content length or without a body.
-async fn read_request<S: AsyncRead + Unpin>(client: &mut S) -> std::io::Result<Option<Seen>> {
+async fn read_request<S: AsyncRead + Unpin>(client: &mut S) -> std::io::Result<Option<RecordedRequest>> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -191,5 +191,5 @@ async fn read_request<S: AsyncRead + Unpin>(client: &mut S) -> std::io::Result<O
             return Ok(None);
         }
     }
-    Ok(Some(Seen { head, body }))
+    Ok(Some(RecordedRequest { head, body }))
 }

@@ -192,7 +192,7 @@ pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> 
     let expected = ExpectedType { resource, kind: &record.kind };
     let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &options));
     let draft = draft.map_err(|source| Error::Decode {
-        what: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
+        object: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
         source,
     })?;
     Ok(Cow::Owned(Object { record: record.clone(), body: draft.body }))

@@ -3,7 +3,7 @@
 use super::connect::CONNECT_TIMEOUT;
 use super::load::decode_collection;
 use super::write::lock;
-use super::{CHANNEL, PostgresStore, application};
+use super::{CHANNEL, PostgresStore, application_name};
 use crate::ReplicaView;
 use crate::labels::IndexedLabels;
 use crate::rows::Columns;
@@ -75,7 +75,7 @@ impl PostgresStore {
             // Replicas of another cache, in another database of the same server, may have the same names.
             let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                        WHERE datname = current_database() AND application_name = ANY($1)";
-            let names: Vec<String> = dead.iter().map(|replica| application(replica)).collect();
+            let names: Vec<String> = dead.iter().map(|replica| application_name(replica)).collect();
             if let Err(error) = sqlx::query(sql).bind(names).execute(&mut connection).await {
                 tracing::debug!(%error, "cannot end the connections of a dead replica");
             }
@@ -89,9 +89,9 @@ impl PostgresStore {
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
         let query = sqlx::query(sql).bind(names).bind(&self.replica).bind(LEASE_DURATION.as_secs_f64());
         let rows = query.fetch_all(&mut *transaction).await.map_err(fail)?;
-        let forget = "WITH gone AS (DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval \
+        let delete_dead = "WITH gone AS (DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval \
             RETURNING id) DELETE FROM interests WHERE replica IN (SELECT id FROM gone)";
-        sqlx::query(forget).bind(DEAD_REPLICA_RETENTION).execute(&mut *transaction).await.map_err(fail)?;
+        sqlx::query(delete_dead).bind(DEAD_REPLICA_RETENTION).execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *slot = Some(connection);
         let mut claimed = BTreeMap::new();
@@ -172,12 +172,12 @@ impl PostgresStore {
             JOIN claims AS c ON c.cluster = n.cluster AND c.epoch = n.epoch AND c.replica = $7 \
             ON CONFLICT (cluster, \"group\", version, resource) \
             DO UPDATE SET trouble = excluded.trouble, touched_at = clock_timestamp()";
-        let of = |part: fn(&CollectionKey) -> &str| reasons.iter().map(|(key, ..)| part(key)).collect::<Vec<_>>();
+        let column = |part: fn(&CollectionKey) -> &str| reasons.iter().map(|(key, ..)| part(key)).collect::<Vec<_>>();
         let query = sqlx::query(sql)
-            .bind(of(|key| key.cluster.as_str()))
-            .bind(of(|key| &key.resource.group))
-            .bind(of(|key| &key.resource.version))
-            .bind(of(|key| &key.resource.resource))
+            .bind(column(|key| key.cluster.as_str()))
+            .bind(column(|key| &key.resource.group))
+            .bind(column(|key| &key.resource.version))
+            .bind(column(|key| &key.resource.resource))
             .bind(reasons.iter().map(|(.., reason)| reason.as_deref()).collect::<Vec<_>>())
             .bind(reasons.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
             .bind(&self.replica);
@@ -190,15 +190,15 @@ impl PostgresStore {
         &self,
         since: Option<&str>,
     ) -> Result<(Vec<(bool, StoredCollection)>, String), Error> {
-        let what = "cannot read the state of collections";
-        let fail = |e| Error::store(what, e);
+        let problem = "cannot read the state of collections";
+        let fail = |e| Error::store(problem, e);
         let now = self
-            .fetch_first(what, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP))
+            .fetch_first(problem, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP))
             .await?;
         let now = now.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
             heard_at, trouble, gone FROM collections WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')";
-        let rows = self.fetch_rows(what, sqlx::query(sql).bind(since)).await?;
+        let rows = self.fetch_rows(problem, sqlx::query(sql).bind(since)).await?;
         let decode = |row: &PgRow| decode_collection(row).map_err(fail);
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -211,7 +211,7 @@ impl PostgresStore {
 
     /// Subscribes to the notifications that each write transaction of any replica sends.
     pub async fn listen(&self) -> Result<PgListener, Error> {
-        let fail = |e| Error::store("cannot be subscribed to", e);
+        let fail = |e| Error::store("cannot send notifications", e);
         // A separate pool, so that the listener does not occupy a connection of the readers.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_lazy_with(self.connect.clone());

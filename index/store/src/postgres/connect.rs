@@ -73,7 +73,7 @@ pub(super) async fn open_connection(connect: &PgConnectOptions) -> Result<PgConn
 }
 
 /// Application name of a replica's connections.
-pub(super) fn application(replica: &str) -> String {
+pub(super) fn application_name(replica: &str) -> String {
     format!("crowsnest {replica}")
 }
 

@@ -1,7 +1,7 @@
 //! Migration and deletion of the shared database. No replica must run meanwhile: if one does, nothing is changed, and
 //! the error names it.
 
-use super::connect::{application, connect_options, database_name, open_connection};
+use super::connect::{application_name, connect_options, database_name, open_connection};
 use super::{SCHEMA, migrations};
 use crate::LEASE_DURATION;
 use crate::migration::check_migratable;
@@ -34,9 +34,9 @@ impl OpenDatabase {
         Ok(Self { connection, name })
     }
 
-    fn fail(&self, what: &str) -> impl Fn(sqlx::Error) -> Error + use<> {
-        let what = format!("{} {what}", self.name);
-        move |e| Error::store(what.clone(), e)
+    fn fail(&self, problem: &str) -> impl Fn(sqlx::Error) -> Error + use<> {
+        let problem = format!("{} {problem}", self.name);
+        move |e| Error::store(problem.clone(), e)
     }
 
     /// The format of the cache; None if the database contains none.
@@ -76,7 +76,7 @@ impl OpenDatabase {
         let sql = "SELECT id FROM replicas WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
             UNION SELECT substr(application_name, length($2) + 1) FROM pg_stat_activity \
             WHERE datname = current_database() AND starts_with(application_name, $2) ORDER BY 1";
-        let query = sqlx::query(sql).bind(LEASE_DURATION.as_secs_f64()).bind(application(""));
+        let query = sqlx::query(sql).bind(LEASE_DURATION.as_secs_f64()).bind(application_name(""));
         let live = query.fetch_all(&mut self.connection).await.map_err(&fail)?;
         live.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(&fail)
     }

@@ -44,13 +44,13 @@ impl PostgresStore {
 
     /// The valid interests of other replicas, with the names of the replicas.
     pub async fn read_interests(&self) -> Result<BTreeSet<(String, ReplicaInterest)>, Error> {
-        let what = "cannot read the interests of other replicas";
+        let problem = "cannot read the interests of other replicas";
         let sql = "SELECT i.replica, i.clusters, i.\"group\", i.version, i.resource, i.namespaces FROM interests AS i \
             JOIN replicas AS r ON r.id = i.replica \
             WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";
         let query = sqlx::query(sql).bind(self.replica()).bind((LEASE_DURATION + VALID_AFTER_LEASE).as_secs_f64());
-        let rows = self.fetch_rows(what, query).await?;
-        rows.iter().map(decode_interest).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
+        let rows = self.fetch_rows(problem, query).await?;
+        rows.iter().map(decode_interest).collect::<Result<_, _>>().map_err(|e| Error::store(problem, e))
     }
 }
 

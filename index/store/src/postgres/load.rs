@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 impl PostgresStore {
     pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
-        let what = "cannot list its collections";
+        let problem = "cannot list its collections";
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
             heard_at, trouble, gone FROM collections";
         let mut found = Vec::new();
-        for row in self.fetch_rows(what, sqlx::query(sql)).await? {
-            let (id, gone, stored) = match decode_collection(&row).map_err(|e| Error::store(what, e))? {
+        for row in self.fetch_rows(problem, sqlx::query(sql)).await? {
+            let (id, gone, stored) = match decode_collection(&row).map_err(|e| Error::store(problem, e))? {
                 Some(stored) => stored,
                 None => continue,
             };
@@ -32,10 +32,10 @@ impl PostgresStore {
 
     /// Loads dictionaries with ids greater than `after`, including those that other replicas have trained.
     pub(super) async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
-        let what = "cannot read its dictionaries";
-        let fail = |e| Error::store(what, e);
+        let problem = "cannot read its dictionaries";
+        let fail = |e| Error::store(problem, e);
         let sql = "SELECT id, kind, dictionary FROM dictionaries WHERE id > $1 ORDER BY id";
-        for row in self.fetch_rows(what, sqlx::query(sql).bind(after)).await? {
+        for row in self.fetch_rows(problem, sqlx::query(sql).bind(after)).await? {
             let dictionary = row.bytes(2).map_err(fail)?;
             self.catalog.codec.install(row.number(0).map_err(fail)? as u32, row.text(1).map_err(fail)?, dictionary);
         }
@@ -68,14 +68,14 @@ impl PostgresStore {
         if let Some(id) = self.catalog.id_of(key) {
             return Ok(Some(id));
         }
-        let what = "cannot look up a collection";
+        let problem = "cannot look up a collection";
         let sql =
             "SELECT id, kind FROM collections WHERE cluster = $1 AND \"group\" = $2 AND version = $3 AND resource = $4";
         let CollectionKey { cluster, resource } = key;
         let query = sqlx::query(sql).bind(cluster.as_str()).bind(&*resource.group);
         let query = query.bind(&*resource.version).bind(&*resource.resource);
-        let Some(row) = self.fetch_first(what, query).await? else { return Ok(None) };
-        let fail = |e| Error::store(what, e);
+        let Some(row) = self.fetch_first(problem, query).await? else { return Ok(None) };
+        let fail = |e| Error::store(problem, e);
         let id = row.number(0).map_err(fail)?;
         self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
         Ok(Some(id))

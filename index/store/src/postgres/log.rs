@@ -38,7 +38,7 @@ struct EndedVersion {
 impl PostgresStore {
     /// Up to `limit` changes after `since`.
     pub async fn changes(&self, since: Seq, limit: u64) -> Result<LogPage, Error> {
-        let what = "cannot follow its changes";
+        let problem = "cannot follow its changes";
         let latest = self.latest().await?;
         if latest <= since {
             return Ok(LogPage::Changes(Vec::new()));
@@ -55,7 +55,7 @@ impl PostgresStore {
         ));
         let until = since.0.saturating_add(limit);
         let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
-        let rows = self.fetch_rows(what, query).await?;
+        let rows = self.fetch_rows(problem, query).await?;
         self.load_unknown(&rows).await?;
         let mut began: HashMap<u64, Object> = HashMap::new();
         let mut ended_versions: HashMap<u64, EndedVersion> = HashMap::new();
@@ -65,7 +65,7 @@ impl PostgresStore {
                 began.insert(object.record.seq.0, object.clone());
             }
             if let Some((seq, ended_at)) = ended {
-                let fail = |e| Error::store(what, e);
+                let fail = |e| Error::store(problem, e);
                 let (deletion_version, deleted) = (row.try_get(17).map_err(fail)?, row.try_get(18).map_err(fail)?);
                 ended_versions.insert(seq as u64, EndedVersion { ended_at, deletion_version, deleted, old: object });
             }
@@ -93,11 +93,11 @@ impl PostgresStore {
 
     /// Seq of an end up to which versions may be pruned; followers of the log still need later ones.
     pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
-        let what = "cannot determine the retention of its log";
+        let problem = "cannot determine the retention of its log";
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
         let query = sqlx::query(sql).bind(MIN_RETAINED_CHANGES).bind(now_ms.saturating_sub(MIN_RETENTION_MS));
-        self.fetch_number(what, query).await
+        self.fetch_number(problem, query).await
     }
 }
 

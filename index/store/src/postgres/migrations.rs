@@ -66,8 +66,8 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
         FormatCompatibility::NewerIncompatible => {
             return Err(Error::StoreFormat(format!(
                 "{database} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache \
-                 migrate --to {NEWEST}` of the newer version, or `crowsnest cache rebuild --db …` of this one, which has the \
-                 members fill it again"
+                 migrate --to {NEWEST}` of the newer version, or `crowsnest cache rebuild --db …` of this one, which reads \
+                 all objects from the members again"
             )));
         }
     }

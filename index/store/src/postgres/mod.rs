@@ -35,14 +35,14 @@ use super::notes;
 use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
 use super::rows::{COLUMNS, Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
-    StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store, StoreSize,
+    StoredCollection, StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
 use crate::{Error, HistoryRetention, PostgresOptions};
 use async_trait::async_trait;
-use connect::{application, connect_options, database_name, describe_insecurity, open_connection, timeout_error};
+use connect::{application_name, connect_options, database_name, describe_insecurity, open_connection, timeout_error};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 pub use log::LogPage;
 pub use resume::{MAX_CHANGES_PER_READ, resume_tail};
@@ -90,7 +90,7 @@ impl std::fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Connects and migrates the schema. `replica` identifies this process among those that share the database.
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
-        let connect = connect_options(options, &application(replica))?;
+        let connect = connect_options(options, &application_name(replica))?;
         let database = database_name(&connect);
         if let Some(why) = describe_insecurity(&connect) {
             tracing::warn!(
@@ -117,8 +117,8 @@ impl PostgresStore {
 
     /// Executes a query and returns its rows. After a timeout, the connection is closed, because the late response
     /// would be taken for that of the next query.
-    async fn fetch_rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
-        let fail = |e| Error::store(what, e);
+    async fn fetch_rows(&self, problem: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        let fail = |e| Error::store(problem, e);
         let mut connection = self.readers.acquire().await.map_err(fail)?;
         match tokio::time::timeout(READ_TIMEOUT, query.fetch_all(&mut *connection)).await {
             Ok(rows) => rows.map_err(fail),
@@ -133,27 +133,39 @@ impl PostgresStore {
     /// replica may have stored it since the collections were read.
     async fn fetch_collection_rows(
         &self,
-        what: &str,
+        problem: &str,
         id: i64,
         query: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Error> {
-        let rows = self.fetch_rows(what, query).await?;
+        let rows = self.fetch_rows(problem, query).await?;
         if self.catalog.collection_by_id(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
             self.read_collections().await?;
         }
         Ok(rows)
     }
 
-    /// The rows of a scan of a collection with these columns.
-    async fn fetch_scan(&self, range: &ScanRange<'_>, collection: i64, columns: &str) -> Result<Vec<PgRow>, Error> {
-        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(collection);
+    /// The rows of a scan with these columns, and the range that they are from; None at the end of the scan.
+    async fn fetch_scan<'s>(
+        &self,
+        scan: &'s Scan,
+        limit: usize,
+        columns: &str,
+    ) -> Result<Option<(ScanRange<'s>, Vec<PgRow>)>, Error> {
+        let Some(id) = self.id_of(&scan.collection).await? else { return Ok(None) };
+        let Some(range) = ScanRange::new(scan, id, limit) else { return Ok(None) };
+        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(id);
         let query = query.bind(&range.namespace).bind(&range.name).bind(range.rows);
         let query = if let Some(labels) = &range.labels { query.bind(&labels.pattern) } else { query };
-        self.fetch_collection_rows("cannot list records", collection, query).await
+        let rows = self.fetch_collection_rows("cannot list records", id, query).await?;
+        Ok(Some((range, rows)))
     }
 
-    async fn fetch_first(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
-        Ok(self.fetch_rows(what, query).await?.into_iter().next())
+    async fn fetch_first(
+        &self,
+        problem: &str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Option<PgRow>, Error> {
+        Ok(self.fetch_rows(problem, query).await?.into_iter().next())
     }
 
     /// The kept connection, or a new one.
@@ -164,8 +176,12 @@ impl PostgresStore {
         }
     }
 
-    async fn fetch_objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
-        let rows = self.fetch_rows(what, query).await?;
+    async fn fetch_objects(
+        &self,
+        problem: &str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<Object>, Error> {
+        let rows = self.fetch_rows(problem, query).await?;
         self.load_unknown(&rows).await?;
         rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
@@ -195,9 +211,9 @@ impl PostgresStore {
     }
 
     async fn read_fact(&self, name: &str) -> Result<Option<String>, Error> {
-        let what = "cannot read its facts";
-        let row = self.fetch_first(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
-        row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
+        let problem = "cannot read its facts";
+        let row = self.fetch_first(problem, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
+        row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(problem, e))
     }
 }
 
@@ -250,15 +266,9 @@ impl Store for PostgresStore {
         Ok(self.fetch_objects("cannot read an object", query).await?.pop())
     }
 
-    async fn records(
-        &self,
-        scan: &Scan,
-        keep: &RecordFilter<'_>,
-        limit: usize,
-    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
-        let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        self.catalog.collect_records(&range, id, &self.fetch_scan(&range, id, COLUMNS).await?, keep)
+    async fn records(&self, scan: &Scan, keep: &RecordFilter<'_>, limit: usize) -> Result<ScanPage<Record>, Error> {
+        let Some((range, rows)) = self.fetch_scan(scan, limit, COLUMNS).await? else { return Ok((Vec::new(), None)) };
+        self.catalog.collect_records(&range, &rows, keep)
     }
 
     async fn objects(
@@ -266,12 +276,12 @@ impl Store for PostgresStore {
         scan: &Scan,
         keep: &RecordFilter<'_>,
         limit: usize,
-    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error> {
-        let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        let rows = self.fetch_scan(&range, id, OBJECT_COLUMNS).await?;
+    ) -> Result<ScanPage<StoredObject>, Error> {
+        let Some((range, rows)) = self.fetch_scan(scan, limit, OBJECT_COLUMNS).await? else {
+            return Ok((Vec::new(), None));
+        };
         self.load_unknown(&rows).await?;
-        self.catalog.collect_objects(&range, id, &rows, keep)
+        self.catalog.collect_objects(&range, &rows, keep)
     }
 
     async fn records_with_label(
@@ -285,11 +295,11 @@ impl Store for PostgresStore {
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
         let ids: Vec<i64> = records.iter().map(|record| record.id as i64).collect();
-        let what = "cannot read bodies";
+        let problem = "cannot read bodies";
         let sql = "SELECT id, seq, dictionary, body FROM records WHERE id = ANY($1)";
-        let rows = self.fetch_rows(what, sqlx::query(sql).bind(ids)).await?;
+        let rows = self.fetch_rows(problem, sqlx::query(sql).bind(ids)).await?;
         let dictionaries: Vec<i64> =
-            rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))?;
+            rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(problem, e))?;
         if dictionaries.iter().any(|id| !self.catalog.codec.has_dictionary(*id as u32)) {
             self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         }
@@ -316,12 +326,12 @@ impl Store for PostgresStore {
              (SELECT id, ended, '', '', 0, NULL, NULL, 0, '', '', '', '', 0, 0, ''::bytea, true FROM versions \
              WHERE deleted AND ended > $1 ORDER BY ended LIMIT $2)"
         ));
-        let what = "cannot replay changes";
-        let rows = self.fetch_rows(what, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
+        let problem = "cannot replay changes";
+        let rows = self.fetch_rows(problem, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
         let deleted = |row: &PgRow| row.try_get::<bool, _>(15);
         let (mut records, mut gone) = (Vec::new(), Vec::new());
         for row in rows {
-            let half = if deleted(&row).map_err(|e| Error::store(what, e))? { &mut gone } else { &mut records };
+            let half = if deleted(&row).map_err(|e| Error::store(problem, e))? { &mut gone } else { &mut records };
             half.push(row);
         }
         self.load_unknown(&records).await?;
@@ -329,12 +339,12 @@ impl Store for PostgresStore {
     }
 
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
-        let what = "cannot list keys";
+        let problem = "cannot list keys";
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let sql = "SELECT namespace, name FROM records WHERE collection = $1 ORDER BY namespace, name";
-        let rows = self.fetch_rows(what, sqlx::query(sql).bind(id)).await?;
+        let rows = self.fetch_rows(problem, sqlx::query(sql).bind(id)).await?;
         let key = |row: &PgRow| Ok(NamespacedName { namespace: row.try_get(0)?, name: row.try_get(1)? });
-        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(problem, e))
     }
 
     async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
@@ -342,9 +352,9 @@ impl Store for PostgresStore {
     }
 
     async fn latest(&self) -> Result<Seq, Error> {
-        let what = "cannot read its sequence number";
-        let row = self.fetch_first(what, sqlx::query("SELECT seq FROM counter")).await?;
-        let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        let problem = "cannot read its sequence number";
+        let row = self.fetch_first(problem, sqlx::query("SELECT seq FROM counter")).await?;
+        let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(problem, e))?;
         Ok(Seq(seq.unwrap_or_default() as u64))
     }
 
@@ -356,21 +366,22 @@ impl Store for PostgresStore {
     }
 
     async fn created_at(&self, now_ms: i64) -> Result<i64, Error> {
-        let what = "cannot read its creation time";
+        let problem = "cannot read its creation time";
         let sql = "INSERT INTO facts (name, value) \
             SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
             WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began') ON CONFLICT (name) DO NOTHING";
-        self.fetch_rows(what, sqlx::query(sql).bind(now_ms)).await?;
-        let row = self.fetch_first(what, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
-        let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        self.fetch_rows(problem, sqlx::query(sql).bind(now_ms)).await?;
+        let row =
+            self.fetch_first(problem, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
+        let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(problem, e))?;
         began.ok_or(Error::Stopped)
     }
 
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
-        let what = "cannot save a dictionary";
+        let problem = "cannot save a dictionary";
         let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";
-        let row = self.fetch_first(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
-        let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
+        let row = self.fetch_first(problem, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
+        let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(problem, e))?;
         // Dictionaries in between may belong to other replicas.
         self.load_dictionaries(i64::from(self.catalog.codec.newest_dictionary())).await?;
         self.catalog.codec.install(id as u32, kind, dictionary);
@@ -438,12 +449,12 @@ impl Store for PostgresStore {
     }
 
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
-        let what = "cannot read its notes";
+        let problem = "cannot read its notes";
         let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
         let mut found = Vec::new();
-        for row in self.fetch_rows(what, sqlx::query(notes::LIST)).await? {
+        for row in self.fetch_rows(problem, sqlx::query(notes::LIST)).await? {
             let columns: Result<Vec<String>, sqlx::Error> = (0..7).map(|column| text(&row, column)).collect();
-            let columns = columns.map_err(|e| Error::store(what, e))?;
+            let columns = columns.map_err(|e| Error::store(problem, e))?;
             found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::decode_note));
         }
         Ok(found)
@@ -457,10 +468,10 @@ impl Store for PostgresStore {
     }
 
     async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
-        let what = "cannot read facts";
-        let rows = self.fetch_rows(what, sqlx::query(notes::LIST_FACTS).bind(prefix)).await?;
+        let problem = "cannot read facts";
+        let rows = self.fetch_rows(problem, sqlx::query(notes::LIST_FACTS).bind(prefix)).await?;
         let fact = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
-        rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+        rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(problem, e))
     }
 
     async fn put_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
@@ -481,12 +492,12 @@ impl Store for PostgresStore {
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
-        let what = "cannot determine its size";
+        let problem = "cannot determine its size";
         let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
             WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'), 0::bigint";
-        let row = self.fetch_first(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
+        let row = self.fetch_first(problem, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
         decode_size(&row)
     }
 }

@@ -20,34 +20,39 @@ impl PostgresStore {
         now_ms: i64,
         seen: Seq,
     ) -> Result<u64, Error> {
-        let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
+        let (problem, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
         let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
         let query =
             sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(floor);
-        let cut = self.fetch_number(what, query).await?;
+        let cut = self.fetch_number(problem, query).await?;
         // Stored before deleting, so that no reader finds a gap that is not recorded here.
-        self.raise_fact("pruned", self.fetch_number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
+        self.raise_fact("pruned", self.fetch_number(problem, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
         let mut dropped = 0;
-        let mut until = self.fetch_number(what, sqlx::query(OLDEST)).await?;
+        let mut until = self.fetch_number(problem, sqlx::query(OLDEST)).await?;
         while until < cut {
             until = cut.min(until.saturating_add(SEQS_PER_DELETE));
-            dropped += self.execute(what, sqlx::query(DELETE_UNTIL).bind(until)).await?;
+            dropped += self.execute(problem, sqlx::query(DELETE_UNTIL).bind(until)).await?;
         }
         let trimmed = self.read_number_fact("trimmed").await?;
         let max_versions = i64::from(history.max_versions);
-        let aged = self.execute(what, sqlx::query(DELETE_EXCESS).bind(trimmed).bind(floor).bind(max_versions)).await?;
+        let aged =
+            self.execute(problem, sqlx::query(DELETE_EXCESS).bind(trimmed).bind(floor).bind(max_versions)).await?;
         self.raise_fact("trimmed", floor).await?;
         Ok(dropped + aged)
     }
 
-    pub(super) async fn fetch_number(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<i64, Error> {
-        let row = self.fetch_first(what, query).await?.ok_or(Error::Stopped)?;
-        row.number(0).map_err(|e| Error::store(what, e))
+    pub(super) async fn fetch_number(
+        &self,
+        problem: &str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<i64, Error> {
+        let row = self.fetch_first(problem, query).await?.ok_or(Error::Stopped)?;
+        row.number(0).map_err(|e| Error::store(problem, e))
     }
 
     /// Executes a statement and returns the number of rows that it changed.
-    async fn execute(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<u64, Error> {
-        let fail = |e| Error::store(what, e);
+    async fn execute(&self, problem: &str, query: Query<'_, Postgres, PgArguments>) -> Result<u64, Error> {
+        let fail = |e| Error::store(problem, e);
         let mut connection = self.readers.acquire().await.map_err(fail)?;
         match tokio::time::timeout(WRITE_TIMEOUT, query.execute(&mut *connection)).await {
             Ok(done) => done.map(|done| done.rows_affected()).map_err(fail),

@@ -290,7 +290,7 @@ async fn sessions_of_a_dead_replica_are_terminated_in_its_database_only() {
         (open(&database, "one").await, open(&database, "two").await, open(&elsewhere, "two").await);
     let connections = async |database: &Database| -> i64 {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1";
-        let query = sqlx::query(sql).bind(super::application("two"));
+        let query = sqlx::query(sql).bind(super::application_name("two"));
         query.fetch_one(&mut database.connect().await).await.unwrap().get(0)
     };
     let (of_dead, of_namesake) = (connections(&database).await, connections(&elsewhere).await);
@@ -360,19 +360,19 @@ async fn migration_and_deletion_are_rejected_while_a_replica_runs() {
     let store = open(&database, "one").await;
     store.renew_lease(true).await.unwrap();
     let options = crate::StoreOptions::Postgres(PostgresOptions::new(database.url()));
-    let nowhere = std::path::Path::new("/nowhere");
+    let unused_folder = std::path::Path::new("/unused");
     let (migrated, discarded) =
-        tokio::join!(crate::format::migrate(&options, nowhere, 1), crate::format::discard(&options, None));
+        tokio::join!(crate::format::migrate(&options, unused_folder, 1), crate::format::discard(&options, None));
     for refused in [migrated.map(drop), discarded.map(drop)] {
         let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
         assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
     }
     // A connected replica without a lease may still be writing.
     store.end_lease().await.unwrap();
-    let connected = crate::format::migrate(&options, nowhere, 1).await;
+    let connected = crate::format::migrate(&options, unused_folder, 1).await;
     assert!(matches!(connected, Err(Error::InUse { .. })), "{connected:?}");
     drop(store);
-    assert_eq!(crate::format::migrate(&options, nowhere, 1).await.unwrap(), Some(migrations::NEWEST));
+    assert_eq!(crate::format::migrate(&options, unused_folder, 1).await.unwrap(), Some(migrations::NEWEST));
 }
 
 #[tokio::test]
@@ -400,7 +400,7 @@ async fn no_query_reads_whole_tables() {
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
     let scans =
-        [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 10).unwrap().sql(super::COLUMNS, super::HAS_LABELS));
+        [&everywhere, &narrow].map(|scan| ScanRange::new(scan, 1, 10).unwrap().sql(super::COLUMNS, super::HAS_LABELS));
     let (of_key, deletions) = (history::versions_of_key(), history::filtered_versions(&VersionFilter::DELETED, ""));
     let [versions, without_excluded] = ["", super::NOT_EXCLUDED].map(|condition| {
         history::filtered_versions(&VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, condition)

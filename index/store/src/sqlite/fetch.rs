@@ -2,10 +2,10 @@
 
 use super::write::json;
 use super::{RowKey, SqliteStore};
-use crate::Error;
 use crate::reading::ScanRange;
 use crate::record::{Object, Version};
 use crate::rows::OBJECT_COLUMNS;
+use crate::{Error, Scan};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _, Sqlite};
@@ -14,20 +14,23 @@ use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 const HAS_LABELS: &str = "AND (label_bits & $6) = $6 AND labels LIKE $5 ESCAPE '!'";
 
 impl SqliteStore {
-    /// The rows of a scan of a collection with these columns.
-    pub(super) async fn fetch_scan(
+    /// The rows of a scan with these columns, and the range that they are from; None at the end of the scan.
+    pub(super) async fn fetch_scan<'s>(
         &self,
-        range: &ScanRange<'_>,
-        collection: i64,
+        scan: &'s Scan,
+        limit: usize,
         columns: &str,
-    ) -> Result<Vec<SqliteRow>, Error> {
-        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(collection);
+    ) -> Result<Option<(ScanRange<'s>, Vec<SqliteRow>)>, Error> {
+        let range = self.catalog.id_of(&scan.collection).and_then(|id| ScanRange::new(scan, id, limit));
+        let Some(range) = range else { return Ok(None) };
+        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(range.collection);
         let query = query.bind(&range.namespace).bind(&range.name).bind(range.rows);
         let query = match &range.labels {
             Some(labels) => query.bind(&labels.pattern).bind(labels.bits),
             None => query,
         };
-        query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot list records", e))
+        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot list records", e))?;
+        Ok(Some((range, rows)))
     }
 
     pub(super) async fn fetch_versions(
@@ -74,7 +77,7 @@ mod tests {
     use super::*;
     use crate::record::Seq;
     use crate::sqlite::tests::{open_with_pod, pods};
-    use crate::{CacheOptions, Scan, Store, label_bits};
+    use crate::{CacheOptions, Store, label_bits};
     use crowsnest_apimachinery::selector::Selector;
     use futures::FutureExt;
     use rstest::rstest;
@@ -128,7 +131,7 @@ mod tests {
         let store = SqliteStore::open(&CacheOptions::new(directory.path()), Arc::default()).await.unwrap();
         let namespaces = namespace.map(|namespace| BTreeSet::from([namespace.to_owned()]));
         let scan = Scan { namespaces, ..scan_for_label() };
-        let range = ScanRange::new(&scan, 10).unwrap();
+        let range = ScanRange::new(&scan, 1, 10).unwrap();
         let sql = format!("EXPLAIN QUERY PLAN {}", range.sql(OBJECT_COLUMNS, HAS_LABELS));
         let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&store.readers).await.unwrap();
         let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();

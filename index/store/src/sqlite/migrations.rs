@@ -74,7 +74,7 @@ pub(super) async fn check_compatibility(
     match compatibility(version, shared_with, NEWEST) {
         FormatCompatibility::NewerIncompatible => Err(Error::StoreFormat(format!(
             "{} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache migrate --to \
-             {NEWEST}` of the newer version, or `crowsnest cache rebuild` of this one, which has the members fill it again",
+             {NEWEST}` of the newer version, or `crowsnest cache rebuild` of this one, which reads all objects from the members again",
             path.display()
         ))),
         compatibility => Ok(compatibility),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_step_goes_up_and_down() {
+    async fn every_step_can_be_reverted() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let mut before = Vec::new();
         for target in 0..=NEWEST {

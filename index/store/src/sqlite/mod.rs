@@ -17,11 +17,11 @@ use super::history;
 use super::labels::IndexedLabels;
 use super::notes;
 use super::query_batcher::QueryBatcher;
-use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
+use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, Store, StoreSize, StoredCollection,
-    StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store, StoreSize,
+    StoredCollection, StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -233,15 +233,9 @@ impl Store for SqliteStore {
         row.map(|row| self.catalog.decode_object(&row)).transpose()
     }
 
-    async fn records(
-        &self,
-        scan: &Scan,
-        keep: &RecordFilter<'_>,
-        limit: usize,
-    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
-        let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        self.catalog.collect_records(&range, id, &self.fetch_scan(&range, id, COLUMNS).await?, keep)
+    async fn records(&self, scan: &Scan, keep: &RecordFilter<'_>, limit: usize) -> Result<ScanPage<Record>, Error> {
+        let Some((range, rows)) = self.fetch_scan(scan, limit, COLUMNS).await? else { return Ok((Vec::new(), None)) };
+        self.catalog.collect_records(&range, &rows, keep)
     }
 
     async fn objects(
@@ -249,10 +243,11 @@ impl Store for SqliteStore {
         scan: &Scan,
         keep: &RecordFilter<'_>,
         limit: usize,
-    ) -> Result<(Vec<StoredObject>, Option<(String, String)>), Error> {
-        let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
-        let Some(range) = ScanRange::new(scan, limit) else { return Ok((Vec::new(), None)) };
-        self.catalog.collect_objects(&range, id, &self.fetch_scan(&range, id, OBJECT_COLUMNS).await?, keep)
+    ) -> Result<ScanPage<StoredObject>, Error> {
+        let Some((range, rows)) = self.fetch_scan(scan, limit, OBJECT_COLUMNS).await? else {
+            return Ok((Vec::new(), None));
+        };
+        self.catalog.collect_objects(&range, &rows, keep)
     }
 
     async fn records_with_label(

@@ -151,8 +151,8 @@ impl SqliteStore {
     }
 }
 
-pub(super) fn json(list: &impl serde::Serialize, what: &str) -> Result<String, Error> {
-    serde_json::to_string(list).map_err(|source| Error::Decode { what: what.to_owned(), source })
+pub(super) fn json(list: &impl serde::Serialize, object: &str) -> Result<String, Error> {
+    serde_json::to_string(list).map_err(|source| Error::Decode { object: object.to_owned(), source })
 }
 
 async fn insert(connection: &mut SqliteConnection, mut puts: &[Put<'_>], now_ms: i64) -> Result<(), Error> {

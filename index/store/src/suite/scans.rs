@@ -37,7 +37,7 @@ async fn scans_are_in_key_order_and_resume(#[values(BackendKind::Sqlite, Backend
     for limit in [1, 2, 3, 100] {
         let all = backend.names(None, limit, &|_| true).await;
         assert_eq!(all, ["x/a", "x/b", "x/c", "y/a", "y/d", "z/e"], "limit {limit}");
-        assert_eq!(backend.names(Some(&["x", "z", "nowhere"]), limit, &|_| true).await, ["x/a", "x/b", "x/c", "z/e"]);
+        assert_eq!(backend.names(Some(&["x", "z", "missing"]), limit, &|_| true).await, ["x/a", "x/b", "x/c", "z/e"]);
         assert_eq!(backend.names(None, limit, &|name| name == "a" || name == "e").await, ["x/a", "y/a", "z/e"]);
         assert!(backend.names(None, limit, &|_| false).await.is_empty());
     }
@@ -54,6 +54,7 @@ async fn a_scan_with_a_label_selector_finds_all_matches(
         ("b", json!({"app": "web-2", "a.io/xXy": "vX1", "tier": "front"})),
         ("c", json!({"app": "db", "z": "app"})),
         ("d", json!({})),
+        ("e", json!({"app": "", "tier": "Front"})),
     ];
     let labelled = |(name, labels): &(&str, Value)| {
         let mut pod = pod("x", name, name, "1");
@@ -63,17 +64,24 @@ async fn a_scan_with_a_label_selector_finds_all_matches(
     backend.apply(labels.iter().map(labelled).collect(), "1").await;
     for (selector, expected) in [
         ("app=web", "a"),
-        ("app", "abc"),
+        ("app", "abce"),
         ("!app", "d"),
-        ("app!=web", "bcd"),
+        ("app!=web", "bcde"),
         ("app in (web,db)", "ac"),
         ("app in (web)", "a"),
-        ("app notin (web)", "bcd"),
+        ("app notin (web)", "bcde"),
         ("tier=front,app=web-2", "b"),
         ("tier,app,app=web", "a"),
         ("a.io/x_y=v_1", "a"),
         ("app=db,app=web", ""),
-        ("", "abcd"),
+        ("app=", "e"),
+        ("app in (,db)", "ce"),
+        ("app notin (,web)", "bcd"),
+        ("app,app!=", "abc"),
+        ("tier=front", "ab"),
+        ("tier=Front", "e"),
+        ("missing=", ""),
+        ("", "abcde"),
     ] {
         let wanted = Selector::parse(selector).unwrap();
         let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
@@ -84,6 +92,28 @@ async fn a_scan_with_a_label_selector_finds_all_matches(
             backend.store.objects(&scan, &|record| Ok(wanted.matches(&record.labels)), 100).await.unwrap();
         assert_eq!((backend.texts(objects), next), (backend.texts_of(expected).await, None), "{selector}");
     }
+}
+
+/// With all labels, the pattern would be longer than SQLite allows.
+#[rstest]
+#[tokio::test]
+async fn a_scan_with_many_required_labels_finds_all_matches(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+) {
+    let Some(backend) = Backend::open(kind).await else { return };
+    let keys: Vec<String> = (0..500).map(|nth| format!("k{nth}{}z", "_".repeat(50))).collect();
+    let put = |name: &str, keys: &[String]| {
+        let mut pod = pod("x", name, name, "1");
+        pod["metadata"]["labels"] = keys.iter().map(|key| (key.clone(), "v")).collect();
+        backend.put(&pod)
+    };
+    backend.apply(vec![put("a", &keys), put("b", &keys[1..]), put("c", &keys[..499])], "1").await;
+    let wanted = Selector::parse(&format!("{}=v", keys.join("=v,"))).unwrap();
+    let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
+    let keep = |record: &Record| Ok(wanted.matches(&record.labels));
+    let (records, next) = backend.store.records(&scan, &keep, 100).await.unwrap();
+    let names: Vec<&str> = records.iter().map(|record| &*record.key.name).collect();
+    assert_eq!((names, next), (vec!["a"], None));
 }
 
 #[rstest]
@@ -111,7 +141,7 @@ async fn pages_of_objects_are_those_of_records(
     let put = |(namespace, name): (&str, &str)| backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1"));
     backend.apply(keys.into_iter().map(put).collect(), "1").await;
     let namespaces = |all: &[&str]| Some(all.iter().map(|one| (*one).to_owned()).collect::<BTreeSet<String>>());
-    for namespaces in [None, namespaces(&["x", "z", "nowhere"])] {
+    for namespaces in [None, namespaces(&["x", "z", "missing"])] {
         let mut scan = Scan { collection: pods(), namespaces, after: None, labels: None };
         let keep = |record: &Record| Ok(&*record.key.name != "b");
         loop {

@@ -77,7 +77,7 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
     let expected = [version("3", 4, 5, true), version("2", 3, 4, false), version("1", 1, 3, false)];
     let backend = backend.reopen().await;
     assert_eq!(versions(&backend, "a").await, expected);
-    assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
+    assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "missing").await.is_empty());
     assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
 
     // The versions of a dropped collection are kept, also after a restart.
@@ -122,7 +122,7 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
 #[rstest]
 #[case::everything(&[], &[], "a/x a/y a/z b/x b/y b/z")]
 #[case::excluded_collection(&[("b", "")], &[], "a/x a/y a/z")]
-#[case::limited_collection(&[("a", "x nowhere")], &[], "a/x b/x b/y b/z")]
+#[case::limited_collection(&[("a", "x missing")], &[], "a/x b/x b/y b/z")]
 #[case::two_limited_collections(&[("a", "x"), ("b", "x")], &[], "a/x b/x")]
 #[case::limited_and_excluded(&[("a", "x z"), ("b", "")], &[], "a/x a/z")]
 #[case::page_by_page(&[("a", "x z")], &[1, 2], "a/x a/z b/x b/y b/z")]

@@ -1,7 +1,7 @@
 //! Parses the response to a bulk request.
 
 use super::request::{DocumentChange, Marker};
-use crate::opensearch::client::{ClientError, ErrorBody, Fault};
+use crate::opensearch::client::{ClientError, ErrorBody, ErrorResponse};
 use serde::Deserialize;
 
 /// State of one change after a request.
@@ -12,11 +12,11 @@ pub enum Outcome {
     /// The engine holds this version or a newer one.
     Superseded,
     /// The engine refuses the document permanently; a retry does not help.
-    Poisoned(Fault),
+    Poisoned(ErrorResponse),
     /// The engine cannot accept it at present.
-    Retry(Fault),
+    Retry(ErrorResponse),
     /// The index is missing, closed or blocked, or the caller has no right to it.
-    Unavailable(Fault),
+    Unavailable(ErrorResponse),
     /// The answer has no item for it.
     Missing,
 }
@@ -76,8 +76,12 @@ pub fn parse_response(body: &[u8], marker: &Marker, changes: &[DocumentChange]) 
     if !replaced && first.status != 409 {
         // Every index that Crowsnest created accepts the marker, so the index or the alias is the cause, not a
         // document.
-        let fault = Fault::new(first.status, first.error);
-        let outcome = if fault.is_retryable() { Outcome::Retry(fault) } else { Outcome::Unavailable(fault) };
+        let error_response = ErrorResponse::new(first.status, first.error);
+        let outcome = if error_response.is_retryable() {
+            Outcome::Retry(error_response)
+        } else {
+            Outcome::Unavailable(error_response)
+        };
         return Ok(BulkResponse { replaced, outcomes: vec![outcome; changes.len()] });
     }
     let mut outcomes: Vec<Outcome> = changes
@@ -100,21 +104,21 @@ fn outcome(result: ItemResult, deleted: bool) -> Outcome {
     if status == 409 {
         return Outcome::Superseded;
     }
-    let fault = Fault::new(status, error);
-    if fault.is_retryable() {
-        Outcome::Retry(fault)
-    } else if fault.is_about_index() {
-        Outcome::Unavailable(fault)
+    let error_response = ErrorResponse::new(status, error);
+    if error_response.is_retryable() {
+        Outcome::Retry(error_response)
+    } else if error_response.is_about_index() {
+        Outcome::Unavailable(error_response)
     } else if status >= 500 {
-        Outcome::Retry(fault)
+        Outcome::Retry(error_response)
     } else {
-        Outcome::Poisoned(fault)
+        Outcome::Poisoned(error_response)
     }
 }
 
 /// Classifies the failure of a request with this number of changes.
 pub fn classify_failure(error: &ClientError, items: usize) -> RequestFailure {
-    let Some(fault) = error.fault() else {
+    let Some(error_response) = error.error_response() else {
         // The response to fewer changes may be small enough, or readable.
         let by_size = matches!(error, ClientError::TooLarge { .. } | ClientError::Unreadable { .. });
         return match (error.is_retryable(), by_size && items > 1) {
@@ -123,12 +127,12 @@ pub fn classify_failure(error: &ClientError, items: usize) -> RequestFailure {
             (false, false) => RequestFailure::Unavailable,
         };
     };
-    if fault.is_retryable() {
+    if error_response.is_retryable() {
         RequestFailure::Retry
-    } else if fault.is_about_index() || fault.status == 404 {
+    } else if error_response.is_about_index() || error_response.status == 404 {
         RequestFailure::Unavailable
     } else {
-        match (fault.status, items) {
+        match (error_response.status, items) {
             (_, 2..) => RequestFailure::Halve,
             (400 | 413, _) => RequestFailure::Poisoned,
             (500.., _) => RequestFailure::Retry,

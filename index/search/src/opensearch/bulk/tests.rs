@@ -1,5 +1,5 @@
 use super::*;
-use crate::opensearch::client::{ClientError, Fault};
+use crate::opensearch::client::{ClientError, ErrorResponse};
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ fn name(outcome: &Outcome) -> &'static str {
 }
 
 fn refused(status: u16, body: &[u8]) -> ClientError {
-    ClientError::Refused { host: "http://one".to_owned(), fault: Fault::parse(status, body) }
+    ClientError::Refused { host: "http://one".to_owned(), error_response: ErrorResponse::parse(status, body) }
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn reasons_of_poisoned_documents_are_kept() {
     let one = recorded.iter().find(|one| one.case == "poisoned" && one.engine.starts_with("OpenSearch 2")).unwrap();
     let changes: Vec<_> = one.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
     let read = parse_response(one.answer.as_bytes(), &marker(), &changes).unwrap();
-    let Outcome::Poisoned(fault) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
+    let Outcome::Poisoned(error_response) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
     insta::assert_snapshot!(
-        fault,
+        error_response,
         @r#"400 mapper_parsing_exception: failed to parse field [n] of type [long] in document with id 'c'. Preview of field's value: 'word': For input string: "word""#
     );
 }

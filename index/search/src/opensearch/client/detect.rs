@@ -1,15 +1,15 @@
-//! Detects the engine and its version, and the media types of requests to it.
+//! Detects the distribution and version of a search server, and the media types of requests to it.
 
 use super::error::ClientError;
 use serde::Deserialize;
 use std::fmt;
 
-/// Engines that the backend can use, for messages.
+/// Servers that are supported, for messages.
 pub const SUPPORTED: &str = "OpenSearch 2.19 or a newer 2.x, OpenSearch 3.x, Elasticsearch 7.17, 8.x or 9.x";
 
-/// A supported engine.
+/// Distribution and version of a supported search server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Engine {
+pub struct Server {
     pub distribution: Distribution,
     pub version: Version,
 }
@@ -53,7 +53,7 @@ struct RootVersion {
     distribution: Option<String>,
 }
 
-impl Engine {
+impl Server {
     /// Reads the answer to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch has sent since 7.14.
     pub(super) fn parse(host: &str, body: &[u8], product: Option<&str>) -> Result<Self, ClientError> {
         let root: Root = serde_json::from_slice(body)
@@ -82,9 +82,9 @@ impl Engine {
     }
 
     /// Media type of requests and answers. Elasticsearch 8 and 9 both answer in the format of version 8 on request.
-    pub(super) fn media_type(engine: Option<Self>, content: Content) -> &'static str {
-        let compatible = engine
-            .is_some_and(|engine| engine.distribution == Distribution::Elasticsearch && engine.version.major >= 8);
+    pub(super) fn media_type(server: Option<Self>, content: Content) -> &'static str {
+        let compatible = server
+            .is_some_and(|server| server.distribution == Distribution::Elasticsearch && server.version.major >= 8);
         match (content, compatible) {
             (Content::Json, false) => "application/json",
             (Content::Lines, false) => "application/x-ndjson",
@@ -110,7 +110,7 @@ impl fmt::Display for Version {
     }
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.distribution {
             Distribution::OpenSearch => "OpenSearch",
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn read(distribution: Option<&str>, number: &str, product: Option<&str>) -> Result<Engine, ClientError> {
+    fn read(distribution: Option<&str>, number: &str, product: Option<&str>) -> Result<Server, ClientError> {
         let body = serde_json::json!({"name": "n", "version": {"distribution": distribution, "number": number}});
-        Engine::parse("http://one:9200", body.to_string().as_bytes(), product)
+        Server::parse("http://one:9200", body.to_string().as_bytes(), product)
     }
 
     #[rstest]
@@ -143,7 +143,7 @@ mod tests {
     #[case(None, "7.17.28", Some("Elasticsearch"), "Elasticsearch 7.17.28")]
     #[case(None, "8.19.2", Some("Elasticsearch"), "Elasticsearch 8.19.2")]
     #[case(None, "9.1.0", Some("Elasticsearch"), "Elasticsearch 9.1.0")]
-    fn supported_engines(
+    fn supported_servers(
         #[case] distribution: Option<&str>,
         #[case] number: &str,
         #[case] product: Option<&str>,
@@ -180,10 +180,10 @@ mod tests {
         "application/vnd.elasticsearch+json;compatible-with=8",
         "application/vnd.elasticsearch+x-ndjson;compatible-with=8"
     )]
-    fn media_types(#[case] engine: Option<(Distribution, u32)>, #[case] json: &str, #[case] lines: &str) {
-        let engine =
-            engine.map(|(distribution, major)| Engine { distribution, version: Version { major, minor: 0, patch: 0 } });
-        assert_eq!(Engine::media_type(engine, Content::Json), json);
-        assert_eq!(Engine::media_type(engine, Content::Lines), lines);
+    fn media_types(#[case] server: Option<(Distribution, u32)>, #[case] json: &str, #[case] lines: &str) {
+        let server =
+            server.map(|(distribution, major)| Server { distribution, version: Version { major, minor: 0, patch: 0 } });
+        assert_eq!(Server::media_type(server, Content::Json), json);
+        assert_eq!(Server::media_type(server, Content::Lines), lines);
     }
 }

@@ -6,8 +6,9 @@ use serde::de::IgnoredAny;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Maximum number of characters kept of an engine's `type` and `reason`.
+/// Length in characters to which the `type` of an error response is truncated.
 const MAX_TYPE_CHARS: usize = 128;
+/// Length in characters to which the `reason` of an error response is truncated.
 const MAX_REASON_CHARS: usize = 512;
 
 /// A failed request.
@@ -16,8 +17,8 @@ pub enum ClientError {
     #[error("no address of the search engine is given")]
     NoHosts,
     /// The address is not quoted: it may hold a password.
-    #[error("address {index} of the search engine {what}")]
-    Address { index: usize, what: &'static str },
+    #[error("address {index} of the search engine {problem}")]
+    Address { index: usize, problem: &'static str },
     #[error(
         "address {index} of the search engine is a {kind} address of this host; set --allow-local-endpoints to allow it"
     )]
@@ -35,9 +36,9 @@ pub enum ClientError {
     },
     #[error("no cryptography provider of rustls is installed in this process")]
     NoCryptography,
-    #[error("cannot set up the connection to the search engine: {what}")]
+    #[error("cannot set up the connection to the search engine: {part}")]
     Setup {
-        what: &'static str,
+        part: &'static str,
         #[source]
         source: reqwest::Error,
     },
@@ -49,15 +50,15 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
-    #[error("{host} did not answer within {after:?}")]
-    Deadline { host: String, after: Duration },
+    #[error("{host} did not answer within {timeout:?}")]
+    Deadline { host: String, timeout: Duration },
     #[error("{host} answered with a redirect ({status}), which is not followed")]
     Redirect { host: String, status: u16 },
     #[error("{host} answered with more than {limit} bytes")]
     TooLarge { host: String, limit: usize },
-    #[error("{host} answered {fault}")]
-    Refused { host: String, fault: Fault },
-    #[error("cannot read the search engine's answer to {operation}")]
+    #[error("{host} answered {error_response}")]
+    Refused { host: String, error_response: ErrorResponse },
+    #[error("cannot read the search engine's response to {operation}")]
     Unreadable {
         operation: &'static str,
         #[source]
@@ -72,7 +73,7 @@ pub enum ClientError {
 /// An error response of an engine, for a request or for one item of a bulk request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{status} {kind}: {reason}")]
-pub struct Fault {
+pub struct ErrorResponse {
     /// HTTP status.
     pub status: u16,
     /// `error.type`, empty when the engine sent none.
@@ -104,7 +105,7 @@ pub(crate) struct Cause {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorResponseBody {
     error: Option<ErrorBody>,
 }
 
@@ -114,7 +115,7 @@ impl ClientError {
         match self {
             Self::Connection { source, .. } => !is_certificate_error(source),
             Self::Deadline { .. } => true,
-            Self::Refused { fault, .. } => fault.is_retryable(),
+            Self::Refused { error_response, .. } => error_response.is_retryable(),
             _ => false,
         }
     }
@@ -123,7 +124,7 @@ impl ClientError {
     pub(super) fn allows_other_host(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
-            Self::Refused { fault, .. } => matches!(fault.status, 502..=504),
+            Self::Refused { error_response, .. } => matches!(error_response.status, 502..=504),
             _ => false,
         }
     }
@@ -140,24 +141,24 @@ impl ClientError {
     }
 
     /// The error response of the engine; None for other failures.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn error_response(&self) -> Option<&ErrorResponse> {
         match self {
-            Self::Refused { fault, .. } => Some(fault),
+            Self::Refused { error_response, .. } => Some(error_response),
             _ => None,
         }
     }
 
     /// HTTP status of an error response; None for other failures.
     pub fn status(&self) -> Option<u16> {
-        self.fault().map(|fault| fault.status)
+        self.error_response().map(|error_response| error_response.status)
     }
 }
 
-impl Fault {
+impl ErrorResponse {
     /// Reads the body of a failed request. An empty or invalid body yields an empty kind and reason.
     pub(crate) fn parse(status: u16, body: &[u8]) -> Self {
-        match serde_json::from_slice::<Refusal>(body) {
-            Ok(Refusal { error: Some(error) }) => Self::new(status, Some(error)),
+        match serde_json::from_slice::<ErrorResponseBody>(body) {
+            Ok(ErrorResponseBody { error: Some(error) }) => Self::new(status, Some(error)),
             _ => Self::new(status, None),
         }
     }
@@ -242,16 +243,16 @@ mod tests {
     #[case::number(br#"{"error":7}"#, "", "")]
     #[case::html(b"<html>Bad gateway</html>", "", "")]
     #[case::empty(b"", "", "")]
-    fn reads_refusals(#[case] body: &[u8], #[case] kind: &str, #[case] reason: &str) {
-        let expected = Fault { status: 400, kind: kind.to_owned(), reason: reason.to_owned() };
-        assert_eq!(Fault::parse(400, body), expected);
+    fn error_bodies_are_parsed(#[case] body: &[u8], #[case] kind: &str, #[case] reason: &str) {
+        let expected = ErrorResponse { status: 400, kind: kind.to_owned(), reason: reason.to_owned() };
+        assert_eq!(ErrorResponse::parse(400, body), expected);
     }
 
     #[test]
     fn long_reasons_are_cut_by_characters() {
         let body = format!(r#"{{"error":{{"type":"t","reason":"{}"}}}}"#, "ä\\n".repeat(4000));
-        let fault = Fault::parse(400, body.as_bytes());
-        assert_eq!(fault.reason.chars().count(), MAX_REASON_CHARS + 1);
-        assert!(!fault.reason.contains('\n') && fault.reason.ends_with('…'));
+        let error_response = ErrorResponse::parse(400, body.as_bytes());
+        assert_eq!(error_response.reason.chars().count(), MAX_REASON_CHARS + 1);
+        assert!(!error_response.reason.contains('\n') && error_response.reason.ends_with('…'));
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to the nodes of an engine.
+//! Requests to the nodes of a search engine.
 //!
 //! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused,
 //! and credentials are read again when their files change. A request is not repeated on the same node: the caller
@@ -14,9 +14,9 @@ mod secret;
 mod session;
 
 pub use credentials::{Authorization, ClientCertificate, CredentialSource, Credentials};
-pub use detect::{Content, DetectedServer, Distribution, Engine, SUPPORTED, Version};
+pub use detect::{Content, DetectedServer, Distribution, SUPPORTED, Server, Version};
 pub(crate) use error::ErrorBody;
-pub use error::{ClientError, Fault};
+pub use error::{ClientError, ErrorResponse};
 pub use options::{Address, ClientOptions, ProxyChoice};
 pub use secret::Secret;
 
@@ -60,7 +60,7 @@ pub fn ignore_not_found(answer: Result<Response, ClientError>) -> Result<Option<
     }
 }
 
-/// Client of the nodes of one engine.
+/// Client of the nodes of one search engine.
 #[derive(Debug)]
 pub struct Client {
     options: ClientOptions,
@@ -68,7 +68,7 @@ pub struct Client {
     /// One task reads the credentials at a time.
     credentials_read_at: tokio::sync::Mutex<Instant>,
     hosts: Mutex<HostRotation>,
-    engine: ArcSwapOption<Engine>,
+    server: ArcSwapOption<Server>,
 }
 
 impl Request {
@@ -109,41 +109,41 @@ impl Client {
             session: ArcSwap::from_pointee(session),
             credentials_read_at: tokio::sync::Mutex::new(Instant::now()),
             hosts: Mutex::new(HostRotation::new(options.hosts.len())),
-            engine: ArcSwapOption::empty(),
+            server: ArcSwapOption::empty(),
             options,
         })
     }
 
-    /// Requests the engine's name and version and keeps both for later requests.
-    pub async fn detect(&self) -> Result<Engine, ClientError> {
+    /// Requests the server's name and version and keeps both for later requests.
+    pub async fn detect(&self) -> Result<Server, ClientError> {
         let request = Request::get("/");
         let answer = self.exchange(&request, None).await?;
         let host = self.options.hosts[answer.host].to_string();
-        let engine = Engine::parse(&host, &answer.body, answer.product.as_deref())?;
-        self.engine.store(Some(Arc::new(engine)));
-        Ok(engine)
+        let server = Server::parse(&host, &answer.body, answer.product.as_deref())?;
+        self.server.store(Some(Arc::new(server)));
+        Ok(server)
     }
 
-    /// The engine found by the last [`Self::detect`].
-    pub fn engine(&self) -> Option<Engine> {
-        self.engine.load().as_deref().copied()
+    /// The server found by the last [`Self::detect`].
+    pub fn server(&self) -> Option<Server> {
+        self.server.load().as_deref().copied()
     }
 
-    /// Sends a request; detects the engine first if that has not been done. Statuses from 300 on are errors.
+    /// Sends a request; detects the server first if that has not been done. Statuses from 300 on are errors.
     pub async fn send(&self, request: &Request) -> Result<Response, ClientError> {
-        let engine = match self.engine() {
-            Some(engine) => engine,
+        let server = match self.server() {
+            Some(server) => server,
             None => self.detect().await?,
         };
-        self.exchange(request, Some(engine)).await
+        self.exchange(request, Some(server)).await
     }
 
-    async fn exchange(&self, request: &Request, engine: Option<Engine>) -> Result<Response, ClientError> {
+    async fn exchange(&self, request: &Request, server: Option<Server>) -> Result<Response, ClientError> {
         self.refresh_credentials(false).await?;
         let body = self.compress(request).await?;
-        match self.send_to_hosts(request, body.as_ref(), engine).await {
+        match self.send_to_hosts(request, body.as_ref(), server).await {
             Err(error) if error.status() == Some(401) && self.refresh_credentials(true).await? => {
-                self.send_to_hosts(request, body.as_ref(), engine).await
+                self.send_to_hosts(request, body.as_ref(), server).await
             }
             other => other,
         }
@@ -153,15 +153,15 @@ impl Client {
         &self,
         request: &Request,
         body: Option<&Body>,
-        engine: Option<Engine>,
+        server: Option<Server>,
     ) -> Result<Response, ClientError> {
         let order = self.hosts.lock().order(Instant::now());
         let mut failure = ClientError::NoHosts;
         for host in order {
-            let after = request.timeout.unwrap_or(self.options.request_timeout);
-            let answer = tokio::time::timeout(after, self.send_to_host(host, request, body, engine)).await;
+            let timeout = request.timeout.unwrap_or(self.options.request_timeout);
+            let answer = tokio::time::timeout(timeout, self.send_to_host(host, request, body, server)).await;
             let address = &self.options.hosts[host];
-            match answer.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), after })) {
+            match answer.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), timeout })) {
                 Ok(answer) => {
                     self.hosts.lock().record_success(host);
                     return Ok(answer);
@@ -185,19 +185,19 @@ impl Client {
         host: usize,
         request: &Request,
         body: Option<&Body>,
-        engine: Option<Engine>,
+        server: Option<Server>,
     ) -> Result<Response, ClientError> {
         let address = &self.options.hosts[host];
         let url =
-            address.join(&request.path).ok_or(ClientError::Address { index: host, what: "does not fit a path" })?;
+            address.join(&request.path).ok_or(ClientError::Address { index: host, problem: "does not fit a path" })?;
         let session = self.session.load_full();
         let mut outgoing = session.http.request(request.method.clone(), url);
-        outgoing = outgoing.header(header::ACCEPT, Engine::media_type(engine, Content::Json));
+        outgoing = outgoing.header(header::ACCEPT, Server::media_type(server, Content::Json));
         if let Some(authorization) = &session.authorization {
             outgoing = outgoing.header(header::AUTHORIZATION, authorization.clone());
         }
         if let Some(body) = body {
-            outgoing = outgoing.header(header::CONTENT_TYPE, Engine::media_type(engine, body.content));
+            outgoing = outgoing.header(header::CONTENT_TYPE, Server::media_type(server, body.content));
             if body.is_compressed {
                 outgoing = outgoing.header(header::CONTENT_ENCODING, "gzip");
             }
@@ -223,8 +223,8 @@ impl Client {
             bytes.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            let fault = Fault::parse(status.as_u16(), &bytes);
-            return Err(ClientError::Refused { host: address.to_string(), fault });
+            let error_response = ErrorResponse::parse(status.as_u16(), &bytes);
+            return Err(ClientError::Refused { host: address.to_string(), error_response });
         }
         Ok(Response { status: status.as_u16(), body: bytes.into(), product, host })
     }

@@ -78,7 +78,7 @@ impl Address {
     pub fn check(url: &str) -> Result<(), &'static str> {
         match Self::parse_all([url]) {
             Ok(_) => Ok(()),
-            Err(ClientError::Address { what, .. }) => Err(what),
+            Err(ClientError::Address { problem, .. }) => Err(problem),
             Err(_) => Err("is not a URL"),
         }
     }
@@ -94,7 +94,7 @@ impl Address {
     }
 
     fn parse(index: usize, text: &str) -> Result<Self, ClientError> {
-        let wrong = |what| ClientError::Address { index, what };
+        let wrong = |problem| ClientError::Address { index, problem };
         let url = Url::parse(text.trim()).map_err(|_| wrong("is not a URL"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("is neither http nor https"));

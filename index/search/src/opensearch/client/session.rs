@@ -29,7 +29,7 @@ impl Session {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(ClientError::NoCryptography);
         }
-        let setup = |what| move |source: reqwest::Error| ClientError::Setup { what, source: source.without_url() };
+        let setup = |part| move |source: reqwest::Error| ClientError::Setup { part, source: source.without_url() };
         let mut builder = reqwest::Client::builder()
             // Credentials must not be sent to other nodes than the configured ones.
             .redirect(reqwest::redirect::Policy::none())

@@ -55,7 +55,7 @@ pub struct Translation {
     /// Records whose manifests must be read, because their indexed path terms do not decide the condition. The query matches
     /// only those that are in [`TranslationInputs::examined`].
     pub candidates: Option<Query>,
-    /// Remarks on the answer: unsupported patterns, phrases that are matched more widely.
+    /// Notices about the response: unsupported patterns, phrases that are matched more widely.
     pub notices: BTreeSet<String>,
 }
 
@@ -82,7 +82,7 @@ pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translati
 /// within the engine's limits.
 pub fn decides_paths(matches: &Match) -> bool {
     let known = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
-    undecided(matches).is_some() && translate(matches, &known).is_ok()
+    undecided_query(matches).is_some() && translate(matches, &known).is_ok()
 }
 
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
@@ -111,14 +111,14 @@ impl Translator<'_> {
             return (self.query(matches), None);
         }
         let without_paths = self.query(&matches.without_paths());
-        let Some(undecided) = undecided(matches) else {
+        let Some(undecided) = undecided_query(matches) else {
             // The path terms do not decide the condition for any document.
             let found = query::all(vec![without_paths.clone(), self.examined_records()]);
             return (found, Some(without_paths));
         };
         let sure = query::all(vec![self.query(matches), query::not(undecided.clone())]);
         let candidates = query::all(vec![without_paths.clone(), undecided]);
-        let found = query::unscored(query::any(vec![sure, self.examined_records()]));
+        let found = query::without_scores(query::any(vec![sure, self.examined_records()]));
         match without_paths.score_is_zero() {
             true => (found, Some(candidates)),
             false => (query::all(vec![without_paths, found]), Some(candidates)),
@@ -179,7 +179,7 @@ pub fn to_signed(number: u64) -> i64 {
 }
 
 /// Query for objects whose indexed path terms are incomplete; `None` if a path cannot be decided by terms at all.
-fn undecided(matches: &Match) -> Option<Query> {
+fn undecided_query(matches: &Match) -> Option<Query> {
     let (queries, all) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
     matches.contains(&|part| {
         if let Match::Path(path) = part {

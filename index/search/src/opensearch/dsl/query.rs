@@ -152,14 +152,14 @@ pub fn not(query: Query) -> Query {
         Query::And { scored, filter, mut excluded }
             if scored.is_empty() && filter.is_empty() && excluded.len() == 1 =>
         {
-            unscored(excluded.remove(0))
+            without_scores(excluded.remove(0))
         }
         query => Query::And { scored: Vec::new(), filter: Vec::new(), excluded: vec![query] },
     }
 }
 
 /// Finds the documents of a query without scores.
-pub fn unscored(query: Query) -> Query {
+pub fn without_scores(query: Query) -> Query {
     match query.score_is_zero() {
         true => query,
         false => Query::And { scored: Vec::new(), filter: vec![query], excluded: Vec::new() },
@@ -206,12 +206,12 @@ impl Query {
     }
 
     /// JSON of the query with constant scores for its [`Query::ConstantScore`] parts; other parts score 0.
-    pub fn scored(&self) -> Value {
+    pub fn to_scored_json(&self) -> Value {
         match self {
             Self::ConstantScore(inner, score) => json!({"constant_score": {"filter": inner.filter(), "boost": score}}),
             _ if self.score_is_zero() => json!({"constant_score": {"filter": self.filter(), "boost": 0.0}}),
-            Self::Or(parts) => json!({"bool": {"should": list(parts, Self::scored)}}),
-            Self::And { scored, filter, excluded } => conjunction(list(scored, Self::scored), filter, excluded),
+            Self::Or(parts) => json!({"bool": {"should": list(parts, Self::to_scored_json)}}),
+            Self::And { scored, filter, excluded } => conjunction(list(scored, Self::to_scored_json), filter, excluded),
             Self::All | Self::None | Self::Leaf(..) => self.filter(),
         }
     }
@@ -251,12 +251,12 @@ mod tests {
     #[test]
     fn parts_that_score_nothing_add_nothing() {
         let mixed = any(vec![constant_score(term("a", "1"), 40.0), term("b", "2")]);
-        let scored = mixed.scored();
+        let scored = mixed.to_scored_json();
         assert_eq!(scored["bool"]["should"][1]["constant_score"]["boost"], 0.0);
         let all = all(vec![mixed, not(term("c", "3")), term("d", "4"), Query::All]);
         assert_eq!((all.clauses(), all.depth()), (4, 2));
-        assert_eq!(all.scored()["bool"]["must_not"][0], json!({"term": {"c": "3"}}));
-        assert_eq!(all.scored()["bool"]["filter"][0], json!({"term": {"d": "4"}}));
+        assert_eq!(all.to_scored_json()["bool"]["must_not"][0], json!({"term": {"c": "3"}}));
+        assert_eq!(all.to_scored_json()["bool"]["filter"][0], json!({"term": {"d": "4"}}));
     }
 
     #[test]

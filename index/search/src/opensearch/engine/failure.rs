@@ -46,10 +46,10 @@ impl Failure {
     /// True if the engine has no index of that name.
     pub fn is_missing_index(&self) -> bool {
         let Self::Client(error) = self else { return false };
-        error.fault().is_some_and(|fault| fault.kind == "index_not_found_exception")
+        error.error_response().is_some_and(|error_response| error_response.kind == "index_not_found_exception")
     }
 
-    /// The remark for the caller, which names no node. Errors of the store and unreadable responses are returned as
+    /// The notice for the caller, which names no node. Errors of the store and unreadable responses are returned as
     /// errors.
     pub fn into_notice(self) -> Result<String, Error> {
         let error = match self {
@@ -60,13 +60,15 @@ impl Failure {
             other => return Ok(other.to_string()),
         };
         tracing::warn!(error = error.chain(), "a search in the search engine failed");
-        Ok(match error.fault() {
-            Some(fault) if fault.status == 400 => format!("the search engine refuses the query: {}", fault.reason),
-            Some(fault) if fault.kind == "index_not_found_exception" => {
+        Ok(match error.error_response() {
+            Some(error_response) if error_response.status == 400 => {
+                format!("the search engine refuses the query: {}", error_response.reason)
+            }
+            Some(error_response) if error_response.kind == "index_not_found_exception" => {
                 "the search engine has no index yet: nothing was searched".to_owned()
             }
-            Some(fault) => {
-                format!("the search engine cannot answer now ({}): nothing was searched", fault.status)
+            Some(error_response) => {
+                format!("the search engine cannot answer now ({}): nothing was searched", error_response.status)
             }
             None => "the search engine does not answer: nothing was searched".to_owned(),
         })
@@ -85,12 +87,12 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opensearch::client::Fault;
+    use crate::opensearch::client::ErrorResponse;
     use rstest::rstest;
 
     fn refused(status: u16, kind: &str) -> Failure {
-        let fault = Fault { status, kind: kind.to_owned(), reason: "too much effort".to_owned() };
-        Failure::Client(ClientError::Refused { host: "http://engine.example:9200".to_owned(), fault })
+        let error_response = ErrorResponse { status, kind: kind.to_owned(), reason: "too much effort".to_owned() };
+        Failure::Client(ClientError::Refused { host: "http://engine.example:9200".to_owned(), error_response })
     }
 
     #[rstest]

@@ -89,7 +89,7 @@ struct Condition {
     notices: BTreeSet<String>,
 }
 
-/// Remark on responses of an index that was filled by another version.
+/// Notice about responses of an index that was filled by another version.
 const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
 /// Maximum number of cached examinations, reused by further requests of the same searches.
 const EXAMINED_CACHE_SIZE: NonZero<usize> = NonZero::new(32).expect("not zero");

@@ -8,7 +8,7 @@ use crate::opensearch::order::Order;
 use crate::opensearch::request::{MAX_PAGE, Search};
 use crate::opensearch::response::{Page, ResponseError};
 use crate::plan::predicate::Match;
-use crate::plan::sort::Ranked;
+use crate::plan::sort::RankedHit;
 use async_trait::async_trait;
 use crowsnest_store::{Error, Seq};
 use http::Method;
@@ -46,8 +46,8 @@ impl OpenSearchEngine {
         body["track_total_hits"] = false.into();
         // Read before the point in time is opened, so that the point in time has at least these changes.
         let seq = *self.searchable.borrow();
-        let distribution = match self.client.engine() {
-            Some(engine) => engine.distribution,
+        let distribution = match self.client.server() {
+            Some(server) => server.distribution,
             None => self.client.detect().await?.distribution,
         };
         // Elasticsearch appends a column (`_shard_doc`) to the order.
@@ -75,8 +75,8 @@ fn open_path(distribution: Distribution) -> String {
 
 /// Closes a point in time.
 pub(super) async fn close(client: &Client, id: &str) {
-    let Some(engine) = client.engine() else { return };
-    let (path, body) = match engine.distribution {
+    let Some(server) = client.server() else { return };
+    let (path, body) = match server.distribution {
         Distribution::OpenSearch => ("/_search/point_in_time", json!({"pit_id": [id]})),
         Distribution::Elasticsearch => ("/_pit", json!({ "id": id })),
     };
@@ -134,7 +134,7 @@ impl Scan for OpenSearchScan {
         self.seq
     }
 
-    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
         let mut reader = self.reader.take().ok_or(Error::Stopped)?;
         let hits = reader.next(most).await.map_err(Failure::into_error)?;
         self.reader = Some(reader);
@@ -143,7 +143,7 @@ impl Scan for OpenSearchScan {
 }
 
 impl PageReader {
-    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Failure> {
+    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Failure> {
         let size = most.min(self.left).min(MAX_PAGE);
         if size == 0 || self.has_ended {
             return Ok(Vec::new());

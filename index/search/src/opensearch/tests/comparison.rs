@@ -33,7 +33,7 @@ fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32>
         .filter(|(document, _)| DocumentEvaluator::new(document).is_match(matches))
         .map(|(document, _)| document.id);
     let known = TranslationInputs { examined: Some(Arc::new(examined.collect())), ..TranslationInputs::default() };
-    all(&translate(matches, &known).unwrap().query.scored())
+    all(&translate(matches, &known).unwrap().query.to_scored_json())
 }
 
 proptest! {

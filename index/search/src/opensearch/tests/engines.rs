@@ -9,7 +9,7 @@ use crate::opensearch::aggregations::{CountedField, find_wide_ends, phrase_end_s
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
 use crate::opensearch::dsl::{TranslationInputs, phrase_ends, translate};
-use crate::opensearch::model::{Facet, Match, Rank, Ranked, Sort};
+use crate::opensearch::model::{Facet, Match, Rank, RankedHit, Sort};
 use crate::opensearch::node::Node;
 use crate::opensearch::order::Order;
 use crate::opensearch::request::Search;
@@ -159,7 +159,7 @@ impl Fleet {
     }
 
     /// Score of a hit by direct evaluation.
-    fn score(&self, hit: &Ranked, matches: &Match) -> f32 {
+    fn score(&self, hit: &RankedHit, matches: &Match) -> f32 {
         let document = &self.corpus.documents[hit.position.id as usize - 1].1;
         DocumentEvaluator::new(document).score(matches)
     }
@@ -198,8 +198,8 @@ impl Fleet {
     }
 
     /// The first hits of a search, page by page.
-    fn pages(&self, search: &Search<'_>, size: usize, limit: usize) -> Vec<Ranked> {
-        let mut hits: Vec<Ranked> = Vec::new();
+    fn pages(&self, search: &Search<'_>, size: usize, limit: usize) -> Vec<RankedHit> {
+        let mut hits: Vec<RankedHit> = Vec::new();
         loop {
             let after = hits.last().map(|hit| hit.position.clone());
             let page = self.search(&Search { after: after.as_ref(), keep: size, counts: &[], ..*search });
@@ -218,7 +218,7 @@ fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
 }
 
 /// Positions of hits, for comparisons.
-fn positions(hits: &[Ranked]) -> Vec<(Vec<Rank>, String, u64)> {
+fn positions(hits: &[RankedHit]) -> Vec<(Vec<Rank>, String, u64)> {
     hits.iter().map(|hit| (hit.position.ranks.clone(), hit.position.name.clone(), hit.position.id)).collect()
 }
 
@@ -247,10 +247,9 @@ fn differences(
         facets: FACETS.to_vec(),
         facts: Arc::new(fleet_facts()),
     };
-    let expected = fleet.corpus.answer(fleet.resolve_paths(&matches), rights, caller, &request);
-    let notices = &expected.notices;
+    let expected = fleet.corpus.find_top_hits(fleet.resolve_paths(&matches), rights, caller, &request);
     let readable = scope::filter(rights.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
-    let (translated, remarks) = fleet.translated(&matches, &readable);
+    let (translated, notices) = fleet.translated(&matches, &readable);
     let order = Order::new(&sort, &fleet_facts()).unwrap();
     let counts = FACETS.map(CountedField::Facet);
     let search = Search {
@@ -264,7 +263,7 @@ fn differences(
     };
     let answer = fleet.search(&search);
     let mut wrong = Vec::new();
-    let ids = |hits: &[Ranked]| hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>();
+    let ids = |hits: &[RankedHit]| hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>();
     if ids(&answer.hits) != ids(&expected.hits) || answer.total != expected.total {
         let (has, lacks) = (ids(&answer.hits), ids(&expected.hits));
         let name = |id: &u64| fleet.corpus.documents[*id as usize - 1].0.clone();
@@ -277,7 +276,7 @@ fn differences(
     }
     if order.returns_relevance() && wrong.is_empty() {
         let without_paths = matches.without_paths();
-        let scored = |hit: &&Ranked| hit.score != fleet.score(hit, &without_paths);
+        let scored = |hit: &&RankedHit| hit.score != fleet.score(hit, &without_paths);
         wrong.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
     }
     for (nth, facet) in FACETS.iter().enumerate() {
@@ -286,8 +285,8 @@ fn differences(
             wrong.push(format!("{facet:?}: {:?}, not {expected:?}", answer.counts[nth]));
         }
     }
-    if remarks.len() != notices.len() {
-        wrong.push(format!("remarks {remarks:?}, not {notices:?}"));
+    if notices.len() != expected.notices.len() {
+        wrong.push(format!("notices {notices:?}, not {:?}", expected.notices));
     }
     if let Some(page) = page
         && positions(&fleet.pages(&search, page, KEEP)) != positions(&answer.hits)

@@ -56,7 +56,7 @@ const QUERIES: [(&str, &str); 34] = [
 fn leaves() -> Vec<(&'static str, Match)> {
     let numbers = |numbers: &[u64]| Arc::new(numbers.iter().copied().collect::<BTreeSet<_>>());
     vec![
-        ("nowhere", Match::None),
+        ("no hits", Match::None),
         ("clusters", Match::Clusters(["m1", "m2"].map(str::to_owned).into())),
         ("no clusters", Match::Clusters(BTreeSet::new())),
         ("keys", Match::keys(&[Key::Owner, Key::Uses], [1, u64::MAX].into())),
@@ -90,7 +90,7 @@ fn every_condition_is_a_query() {
     for (name, matches) in QUERIES.map(|(name, query)| (name, planned(query))).into_iter().chain(leaves()) {
         kinds(&matches, &mut met);
         let translated = translate(&matches, &TranslationInputs::default()).unwrap();
-        let mut golden = json!({"query": translated.query.scored()});
+        let mut golden = json!({"query": translated.query.to_scored_json()});
         if let Some(examine) = translated.candidates {
             golden["examine"] = examine.filter();
         }

@@ -108,7 +108,11 @@ impl Indices<'_> {
         tracing::info!(index, alias, "creating an index in the search engine");
         match self.client.send(&Request::new(Method::PUT, format!("/{index}")).json(body)).await {
             Ok(_) => Ok(()),
-            Err(error) if error.fault().is_some_and(|fault| fault.kind == "resource_already_exists_exception") => {
+            Err(error)
+                if error
+                    .error_response()
+                    .is_some_and(|error_response| error_response.kind == "resource_already_exists_exception") =>
+            {
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -148,7 +152,13 @@ impl Indices<'_> {
                 Ok(document.version.filter(|_| document.found))
             }
             // The response for a missing document has no error, that for a missing index has one.
-            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => Ok(None),
+            Err(error)
+                if error
+                    .error_response()
+                    .is_some_and(|error_response| error_response.status == 404 && error_response.kind.is_empty()) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

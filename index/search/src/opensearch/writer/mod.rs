@@ -21,7 +21,7 @@ pub use progress::{DeadLetter, Progress, State};
 pub use source::{BatchBounds, ChangeBatch, ChangeSource, IndexPosition, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
-use crate::opensearch::client::{Client, ClientError, Fault};
+use crate::opensearch::client::{Client, ClientError, ErrorResponse};
 use crowsnest_component_base::retry::{Backoff, jitter};
 use election::WriteElection;
 use index::{Indices, Target, WriteResult};
@@ -96,14 +96,14 @@ pub enum WriterError {
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error("the index cannot be written to: {0}")]
-    Index(Fault),
-    #[error("another index stands behind the alias")]
+    Index(ErrorResponse),
+    #[error("the alias points at another index")]
     Replaced,
-    #[error("the engine accepts no documents: {0}")]
+    #[error("the search engine accepts no documents: {0}")]
     NothingAccepted(String),
     #[error("the index behind the alias keeps changing")]
     UnstableIndex,
-    #[error("there is no index behind the alias yet")]
+    #[error("the alias points at no index yet")]
     NoIndex,
     #[error("the index behind the alias was filled from another cache and is being replaced")]
     OtherSource,
@@ -346,9 +346,9 @@ impl<S: ChangeSource> DeliveryObserver for Writer<S> {
         for id in &round.written {
             letters.remove(id);
         }
-        for (change, fault) in &round.poisoned {
-            tracing::warn!(id = change.id, seq = change.seq, %fault, "the search engine refuses a document");
-            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
+        for (change, error_response) in &round.poisoned {
+            tracing::warn!(id = change.id, seq = change.seq, error = %error_response, "the search engine refuses a document");
+            letters.add(DeadLetter::new(change.id.clone(), change.seq, error_response));
         }
         drop(letters);
         self.update_progress(|progress| {

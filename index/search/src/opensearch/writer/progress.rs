@@ -1,6 +1,6 @@
 //! State and counters of a writer.
 
-use crate::opensearch::client::Fault;
+use crate::opensearch::client::ErrorResponse;
 use std::collections::VecDeque;
 
 /// Position and counters of a writer. Counters begin at 0 with the process.
@@ -91,8 +91,8 @@ impl DeadLetters {
 }
 
 impl DeadLetter {
-    pub fn new(id: String, seq: u64, fault: &Fault) -> Self {
-        Self { id, seq, reason: fault.to_string() }
+    pub fn new(id: String, seq: u64, error_response: &ErrorResponse) -> Self {
+        Self { id, seq, reason: error_response.to_string() }
     }
 }
 

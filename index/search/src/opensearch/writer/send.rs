@@ -4,7 +4,7 @@ use super::WriterError;
 use crate::opensearch::bulk::{
     self, BulkLimits, DocumentChange, Marker, Outcome, RequestFailure, build, classify_failure,
 };
-use crate::opensearch::client::{Client, ClientError, Fault, Request};
+use crate::opensearch::client::{Client, ClientError, ErrorResponse, Request};
 use futures::{StreamExt, stream};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub struct Round {
     /// Ids of documents that the engine accepted.
     pub written: Vec<String>,
     pub superseded: u64,
-    pub poisoned: Vec<(DocumentChange, Fault)>,
+    pub poisoned: Vec<(DocumentChange, ErrorResponse)>,
     /// To be sent again.
     pub pending: Vec<DocumentChange>,
     /// Reason why changes are pending; the first one if there are several.
@@ -97,8 +97,9 @@ impl Sender<'_> {
             match bulk::check(&change) {
                 Ok(()) => valid.push(change),
                 Err(refused) => {
-                    let fault = Fault { status: 400, kind: String::new(), reason: refused.to_string() };
-                    round.poisoned.push((change, fault));
+                    let error_response =
+                        ErrorResponse { status: 400, kind: String::new(), reason: refused.to_string() };
+                    round.poisoned.push((change, error_response));
                 }
             }
         }
@@ -125,7 +126,7 @@ impl Sender<'_> {
             let sent = self.client.send(&Request::new(http::Method::POST, bulk::path(self.alias)).lines(body)).await;
             match sent.and_then(|answer| bulk::parse_response(&answer.body, self.marker, changes)) {
                 Ok(answer) if answer.replaced => {
-                    round.retry_later(changes, "another index stands behind the alias".to_owned());
+                    round.retry_later(changes, "the alias points at another index".to_owned());
                     round.unavailable.get_or_insert(WriterError::Replaced);
                 }
                 Ok(answer) => round.add_outcomes(changes, answer.outcomes),
@@ -172,12 +173,12 @@ impl Round {
     }
 
     fn reject(&mut self, changes: &[DocumentChange], error: &ClientError) {
-        let fault = error.fault().cloned().unwrap_or_else(|| Fault {
+        let error_response = error.error_response().cloned().unwrap_or_else(|| ErrorResponse {
             status: 0,
             kind: String::new(),
             reason: error.to_string(),
         });
-        self.poisoned.extend(changes.iter().map(|change| (change.clone(), fault.clone())));
+        self.poisoned.extend(changes.iter().map(|change| (change.clone(), error_response.clone())));
     }
 
     fn add_outcomes(&mut self, changes: &[DocumentChange], outcomes: Vec<Outcome>) {
@@ -185,14 +186,16 @@ impl Round {
             match outcome {
                 Outcome::Written => self.written.push(change.id.clone()),
                 Outcome::Superseded => self.superseded += 1,
-                Outcome::Poisoned(fault) => self.poisoned.push((change.clone(), fault)),
-                Outcome::Retry(fault) => self.retry_later(std::slice::from_ref(change), fault.to_string()),
+                Outcome::Poisoned(error_response) => self.poisoned.push((change.clone(), error_response)),
+                Outcome::Retry(error_response) => {
+                    self.retry_later(std::slice::from_ref(change), error_response.to_string())
+                }
                 Outcome::Missing => {
                     self.retry_later(std::slice::from_ref(change), "the answer leaves out a document".to_owned());
                 }
-                Outcome::Unavailable(fault) => {
-                    self.retry_later(std::slice::from_ref(change), fault.to_string());
-                    self.unavailable.get_or_insert(WriterError::Index(fault));
+                Outcome::Unavailable(error_response) => {
+                    self.retry_later(std::slice::from_ref(change), error_response.to_string());
+                    self.unavailable.get_or_insert(WriterError::Index(error_response));
                 }
             }
         }

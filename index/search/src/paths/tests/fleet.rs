@@ -5,7 +5,7 @@ use crate::execute::{Sources, resolve_relations};
 use crate::paths::closure::closure;
 use crate::paths::explore::{MAX_OBJECTS_NOTICE, PathLimits, find};
 use crate::paths::fleet::FleetGraph;
-use crate::plan::relations::Side;
+use crate::plan::relations::DependencyDirection;
 use crate::plan::{FleetFacts, plan};
 use crate::tests::corpus::Corpus;
 use crate::tests::properties::rights_from;
@@ -130,40 +130,44 @@ async fn edges_name_the_fields_that_state_them(#[case] pattern: &str, #[case] ex
     assert_eq!(fields, [[expected]], "{pattern}");
 }
 
-async fn reached(sources: Sources, query: &str, side: Side) -> BTreeSet<String> {
+async fn reached(sources: Sources, query: &str, direction: DependencyDirection) -> BTreeSet<String> {
     let mut graph = graph(sources.clone());
     let matches = plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
     let roots = sources.engine.ids(&sources.context, &matches).await.unwrap().numbers;
     graph.read(&roots).await.unwrap();
-    let found = closure(&mut graph, roots, side, 8, &PathLimits::default()).await.unwrap();
+    let found = closure(&mut graph, roots, direction, 8, &PathLimits::default()).await.unwrap();
     found.reached.iter().map(|one| format!("{}:{}", name(&graph, one.id), one.distance)).collect()
 }
 
 #[rstest]
 #[case::secret(
     "kind:secret cluster:member1",
-    Side::Dependents,
+    DependencyDirection::Dependents,
     "Deployment/web:1 EndpointSlice/web-x:2 Gateway/edge:5 HTTPRoute/web:4 Ingress/web:4 Pod/web-0:1 ReplicaSet/web-1:1 Service/web:3"
 )]
 #[case::template(
     "kind:deployment cluster:@control-plane",
-    Side::Dependents,
+    DependencyDirection::Dependents,
     "Deployment/web:1 EndpointSlice/web-x:4 Gateway/edge:7 HTTPRoute/web:6 Ingress/web:6 Pod/web-0:3 ReplicaSet/web-1:2 ResourceBinding/web-deployment:1 Service/web:5 Work/web-1:1"
 )]
 #[case::policy(
     "kind:networkpolicy",
-    Side::Dependents,
+    DependencyDirection::Dependents,
     "EndpointSlice/web-x:2 Gateway/edge:5 HTTPRoute/web:4 Ingress/web:4 Pod/web-0:1 Service/web:3"
 )]
 #[case::dependencies(
     "kind:replicaset",
-    Side::Dependencies,
+    DependencyDirection::Dependencies,
     "Deployment/web:1 Deployment/web:2 Namespace/shop:1 Namespace/shop:3 ResourceBinding/web-deployment:3 Secret/db:1 ServiceAccount/web:1 Work/web-1:2"
 )]
 #[tokio::test]
-async fn closures_follow_dependencies(#[case] query: &str, #[case] side: Side, #[case] expected: &str) {
+async fn closures_follow_dependencies(
+    #[case] query: &str,
+    #[case] direction: DependencyDirection,
+    #[case] expected: &str,
+) {
     let fleet = fleet().await;
-    let found = reached(fleet.sources.clone(), query, side).await;
+    let found = reached(fleet.sources.clone(), query, direction).await;
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -183,9 +187,9 @@ async fn rights_end_paths() {
     let without_sets = allowed(&["pods", "deployments", "secrets"]);
     assert!(paths(seen(&without_sets), owned).await.is_empty());
     assert_eq!(paths(seen(&without_sets), "pod -USES-> *").await, ["Pod/web-0 Secret/db"]);
-    let dependents = reached(seen(&without_sets), "kind:secret", Side::Dependents).await;
+    let dependents = reached(seen(&without_sets), "kind:secret", DependencyDirection::Dependents).await;
     assert_eq!(dependents.into_iter().collect::<Vec<_>>(), ["Deployment/web:1", "Pod/web-0:1"]);
-    let dependents = reached(seen(&pods_and_owners), "kind:secret", Side::Dependents).await;
+    let dependents = reached(seen(&pods_and_owners), "kind:secret", DependencyDirection::Dependents).await;
     assert!(dependents.is_empty());
 }
 

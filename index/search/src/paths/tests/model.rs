@@ -5,7 +5,7 @@ use crate::paths::explore::{
     EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, StepEdges,
     find, find_shortest,
 };
-use crate::plan::relations::Side;
+use crate::plan::relations::DependencyDirection;
 use async_trait::async_trait;
 use crowsnest_query::path::{Direction, EdgeType, HopPattern, NodePattern, PathPattern};
 use crowsnest_store::Error;
@@ -108,9 +108,9 @@ impl Model {
         block_on(find_shortest(&mut self.clone(), pattern, &PathLimits::default())).unwrap()
     }
 
-    fn reached(&self, from: u64, side: Side) -> BTreeSet<u64> {
+    fn reached(&self, from: u64, direction: DependencyDirection) -> BTreeSet<u64> {
         let limits = PathLimits::default();
-        let found = block_on(closure(&mut self.clone(), BTreeSet::from([from]), side, 32, &limits)).unwrap();
+        let found = block_on(closure(&mut self.clone(), BTreeSet::from([from]), direction, 32, &limits)).unwrap();
         found.reached.iter().map(|reached| reached.id).collect()
     }
 }
@@ -191,9 +191,9 @@ proptest! {
         let ids = edges.chain(found.paths.iter().flat_map(|path| path.nodes.clone()));
         prop_assert!(ids.into_iter().all(|id| model.readable.contains(&id)));
         for id in &model.readable {
-            for side in [Side::Dependents, Side::Dependencies] {
-                let reached = model.reached(*id, side);
-                prop_assert_eq!(&reached, &model.without_hidden().reached(*id, side));
+            for direction in [DependencyDirection::Dependents, DependencyDirection::Dependencies] {
+                let reached = model.reached(*id, direction);
+                prop_assert_eq!(&reached, &model.without_hidden().reached(*id, direction));
                 prop_assert!(reached.is_subset(&model.readable));
             }
         }
@@ -218,8 +218,8 @@ proptest! {
     fn closures_are_symmetric(model in model()) {
         for a in &model.readable {
             for b in model.readable.iter().filter(|b| *b != a) {
-                let depends = model.reached(*a, Side::Dependents).contains(b);
-                prop_assert_eq!(model.reached(*b, Side::Dependencies).contains(a), depends, "{} and {}", a, b);
+                let depends = model.reached(*a, DependencyDirection::Dependents).contains(b);
+                prop_assert_eq!(model.reached(*b, DependencyDirection::Dependencies).contains(a), depends, "{} and {}", a, b);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::plan::patterns::MAX_EDITS;
 use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::score::{ANY_COLUMN, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
-use crate::tantivy::doc_set::{DocSet, DocSetBuilder, all_of, any_of, without};
+use crate::tantivy::doc_set::{DocSet, DocSetBuilder, difference, intersection, union};
 use crate::tantivy::reader::permitted::{PermittedDocs, resolve_permitted};
 use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::schema::Columns;
@@ -17,17 +17,19 @@ use crate::tantivy::terms::{EvaluationError, FilterCache, FilterKey, TermPredica
 use crate::tantivy::values::FacetValues;
 use parking_lot::Mutex;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight};
-use tantivy::schema::Field;
+use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
 use tantivy_fst::Regex;
 
 /// Maximum number of terms that the last word of a phrase may expand to.
 const MAX_EXPANSIONS: u32 = 1 << 14;
+/// Number of numbers up to which each is looked up in a segment. More are found faster in one pass over the terms.
+const MAX_LOOKUPS: usize = 100;
 
 /// A plan prepared for evaluation on segments.
 pub struct PreparedQuery<'q> {
@@ -38,10 +40,8 @@ pub struct PreparedQuery<'q> {
     /// Number of this query in the filter cache.
     number: u64,
     patterns: BTreeMap<String, Regex>,
-    /// Queries for sets of numbers, created once for all segments, by field and by address of the set.
-    sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
     deadline: Instant,
-    /// Remarks: unsupported patterns, and phrases that were matched more broadly.
+    /// Notices: unsupported patterns, and phrases that were matched more broadly.
     notices: Mutex<BTreeSet<String>>,
 }
 
@@ -87,7 +87,6 @@ impl<'q> PreparedQuery<'q> {
             permitted: &text.permitted,
             number: text.filters.next_query_number(),
             patterns,
-            sets: Mutex::default(),
             deadline,
             notices: Mutex::new(notices),
         }
@@ -111,13 +110,13 @@ impl<'q> PreparedQuery<'q> {
             return Ok(SegmentMatches { permitted: PermittedDocs::empty(), docs, scored: Vec::new() });
         }
         let permitted = resolve_permitted(data, values, rights, self.permitted);
-        let docs = segment.without_deleted(all_of(&[docs, permitted.docs.clone()]));
+        let docs = segment.without_deleted(intersection(&[docs, permitted.docs.clone()]));
         Ok(SegmentMatches { docs, permitted, scored: evaluator.scored })
     }
 
     /// Evaluates one condition to cache its result.
     pub fn cache_filter(&self, data: &SegmentData, filter: FilterKey) -> Result<(), EvaluationError> {
-        self.evaluator(data).cached(filter).map(drop)
+        self.evaluator(data).cached_filter(filter).map(drop)
     }
 
     fn evaluator<'a>(&'a self, data: &'a SegmentData) -> SegmentEvaluator<'a> {
@@ -143,7 +142,7 @@ impl SegmentEvaluator<'_> {
             Match::And(parts) => self.all_of(parts),
             Match::Or(parts) => {
                 let parts = parts.iter().map(|part| self.docs(part)).collect::<Result<Vec<_>, _>>()?;
-                Ok(any_of(&parts))
+                Ok(union(&parts))
             }
             Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
             Match::Keyword(keyword, test) => self.test(columns.keyword(*keyword), test),
@@ -163,7 +162,7 @@ impl SegmentEvaluator<'_> {
                     whole.push(self.terms(columns.keyword(Keyword::Qualified), predicate())?);
                 }
                 let inside = self.terms(columns.content, predicate())?;
-                Ok(self.union_with_scores([(any_of(&whole), ANY_COLUMN), (inside, CONTENT)]))
+                Ok(self.union_with_scores([(union(&whole), ANY_COLUMN), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
                 let near = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
@@ -173,7 +172,7 @@ impl SegmentEvaluator<'_> {
             }
             Match::Keys(keys, numbers) => {
                 let found = keys.iter().map(|key| self.numbers(columns.key(*key), numbers));
-                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+                Ok(union(&found.collect::<Result<Vec<_>, _>>()?))
             }
             Match::Ids(ids) => self.numbers(columns.id, ids),
             Match::Because(_, _, inner) => self.docs(inner),
@@ -182,7 +181,7 @@ impl SegmentEvaluator<'_> {
             Match::Clusters(names) => {
                 let field = columns.keyword(Keyword::Cluster);
                 let found = names.iter().map(|name| self.terms(field, TermPredicate::Is(name.clone())));
-                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+                Ok(union(&found.collect::<Result<Vec<_>, _>>()?))
             }
         }
     }
@@ -208,19 +207,19 @@ impl SegmentEvaluator<'_> {
                 }
             }
         }
-        let found = all_of(&found);
+        let found = intersection(&found);
         let max_doc = self.data.reader.max_doc();
-        let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
+        let docs = negated.iter().fold(found, |found, negated| difference(found, negated, max_doc));
         // Documents that only match some of the parts do not score.
         for (set, _) in self.scored.iter_mut().skip(scored) {
-            *set = all_of(&[set.clone(), docs.clone()]);
+            *set = intersection(&[set.clone(), docs.clone()]);
         }
         Ok(docs)
     }
 
     /// Union of the sets. The weight of each set is added to the scores of its documents.
     fn union_with_scores<const N: usize>(&mut self, parts: [(DocSet, f32); N]) -> DocSet {
-        let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
+        let docs = union(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
         if !self.is_negated {
             self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_empty()));
         }
@@ -240,7 +239,7 @@ impl SegmentEvaluator<'_> {
         let parts = [
             (self.terms(name, TermPredicate::Is(word.to_lowercase()))?, NAME_EXACT),
             (self.terms(name, TermPredicate::Begins(word.to_owned()))?, NAME_PREFIX),
-            (any_of(&anything), ANY_COLUMN),
+            (union(&anything), ANY_COLUMN),
             (self.messages_with(&chunks)?, MESSAGE),
             (self.prefixes(columns.content, &chunks)?, CONTENT),
         ];
@@ -267,7 +266,7 @@ impl SegmentEvaluator<'_> {
             true => self.terms(field, TermPredicate::BeginsInText(chunk.clone())),
             false => self.terms(field, TermPredicate::Is(chunk.to_lowercase())),
         });
-        Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
+        Ok(intersection(&found.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Chunks in sequence in a message; the last one is a prefix unless it is very short.
@@ -276,7 +275,7 @@ impl SegmentEvaluator<'_> {
         match chunks {
             // Terms are never longer than a chunk may be.
             [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK_BYTES) => Ok(DocSet::empty()),
-            [_, _, ..] => match self.cached(FilterKey::Phrase(field, chunks.to_vec())) {
+            [_, _, ..] => match self.cached_filter(FilterKey::Phrase(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
                     let reason = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
@@ -301,17 +300,17 @@ impl SegmentEvaluator<'_> {
                 match number {
                     // Ranges relative to the current time are not cached.
                     Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&filter),
-                    _ => self.cached(filter),
+                    _ => self.cached_filter(filter),
                 }
             }
         }
     }
 
     fn terms(&self, field: Field, predicate: TermPredicate) -> Result<DocSet, EvaluationError> {
-        self.cached(FilterKey::Terms(field, predicate))
+        self.cached_filter(FilterKey::Terms(field, predicate))
     }
 
-    fn cached(&self, filter: FilterKey) -> Result<DocSet, EvaluationError> {
+    fn cached_filter(&self, filter: FilterKey) -> Result<DocSet, EvaluationError> {
         let key = (self.data.reader.segment_id(), filter);
         if let Some(docs) = self.query.filters.get(self.query.number, &key) {
             return Ok(docs);
@@ -362,18 +361,27 @@ impl SegmentEvaluator<'_> {
 
     /// Documents with one of the numbers. Not cached, because there are many such sets and they are rarely reused.
     fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
-        let key = (field, Arc::as_ptr(numbers) as usize);
-        let known = self.query.sets.lock().get(&key).cloned();
-        let weight = match known {
-            Some(weight) => weight,
-            None => {
-                let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
-                let weight = Arc::from(self.weight(&TermSetQuery::new(terms))?);
-                self.query.sets.lock().insert(key, Arc::clone(&weight));
-                weight
+        let filter = self.data.number_filter(field)?;
+        let numbers = numbers.iter().filter(|number| filter.may_contain(**number));
+        let terms: Vec<Term> = numbers.map(|number| Term::from_field_u64(field, *number)).collect();
+        if terms.len() > MAX_LOOKUPS {
+            let expected = terms.len() as u64;
+            return self.collect_docs(&*self.weight(&TermSetQuery::new(terms))?, expected);
+        }
+        let index = self.data.reader.inverted_index(field)?;
+        let mut builder = DocSetBuilder::new(self.data.reader.max_doc(), terms.len() as u64);
+        for term in terms {
+            if Instant::now() > self.query.deadline {
+                return Err(EvaluationError::DeadlineExceeded);
             }
-        };
-        self.collect_docs(&*weight, numbers.len() as u64)
+            let Some(info) = index.get_term_info(&term)? else { continue };
+            let mut postings = index.read_block_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
+            while !postings.docs().is_empty() {
+                builder.add(postings.docs());
+                postings.advance();
+            }
+        }
+        Ok(builder.build())
     }
 
     fn scan(&self, query: &dyn Query, expected: u64) -> Result<DocSet, EvaluationError> {
@@ -411,4 +419,79 @@ fn term_regex(term: &str) -> String {
         pattern.push(c);
     }
     pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::columns::Key;
+    use crowsnest_store::Seq;
+    use rstest::rstest;
+    use std::time::Duration;
+    use tantivy::indexer::NoMergePolicy;
+    use tantivy::{IndexWriter, TantivyDocument};
+
+    /// Number of documents per segment, more than a block of postings has.
+    const DOCS: u64 = 200;
+    /// Key of all documents of the first segment.
+    const COMMON: u64 = 9_999;
+
+    /// Keys of a document. Those of the second segment have none.
+    fn keys(id: u64) -> Vec<u64> {
+        if id <= DOCS { vec![id / 2, 1_000 + id, COMMON] } else { Vec::new() }
+    }
+
+    /// An index with two segments.
+    fn index() -> Arc<TextIndex> {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
+        writer.set_merge_policy(Box::new(NoMergePolicy));
+        for id in 1..=2 * DOCS {
+            let mut document = TantivyDocument::new();
+            document.add_u64(text.columns.id, id);
+            keys(id).into_iter().for_each(|key| document.add_u64(text.columns.key(Key::Uses), key));
+            writer.add_document(document).unwrap();
+            if id % DOCS == 0 {
+                writer.commit().unwrap();
+            }
+        }
+        text.reload(Seq(0), &|_, _, _| {}).unwrap();
+        assert_eq!(text.snapshot().segments.len(), 2);
+        text
+    }
+
+    /// Ids of the matching documents.
+    fn find(text: &TextIndex, matches: &Match) -> Vec<u64> {
+        let query = PreparedQuery::new(matches, text, Instant::now() + Duration::from_secs(60));
+        let mut found = Vec::new();
+        for segment in &text.snapshot().segments {
+            let docs = query.evaluator(&segment.data).docs(matches).unwrap();
+            docs.for_each_block(segment.data.max_doc(), |block| {
+                found.extend(block.iter().filter_map(|doc| segment.data.ids.first(*doc)));
+                true
+            });
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[rstest]
+    #[case::only_absent(0)]
+    #[case::looked_up(MAX_LOOKUPS as u64 / 2)]
+    #[case::scanned(MAX_LOOKUPS as u64 + 50)]
+    fn documents_are_found_by_their_numbers(#[case] count: u64) {
+        let text = index();
+        let numbers: Numbers = Arc::new((1..=count).chain([20_000, u64::MAX]).collect());
+        let ids: Vec<u64> = (1..=2 * DOCS).filter(|id| numbers.contains(id)).collect();
+        assert_eq!(find(&text, &Match::Ids(Arc::clone(&numbers))), ids);
+        let with_key = |id: &u64| keys(*id).iter().any(|key| numbers.contains(key));
+        let by_key: Vec<u64> = (1..=2 * DOCS).filter(with_key).collect();
+        assert_eq!(find(&text, &Match::Keys(vec![Key::Uses, Key::Owner], numbers)), by_key);
+    }
+
+    #[test]
+    fn all_documents_with_a_number_are_found() {
+        let matches = Match::Keys(vec![Key::Uses], Arc::new([COMMON].into()));
+        assert_eq!(find(&index(), &matches), (1..=DOCS).collect::<Vec<_>>());
+    }
 }

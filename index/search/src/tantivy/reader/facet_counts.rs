@@ -5,7 +5,7 @@
 
 use crate::authorization::CallerRights;
 use crate::document::columns::Facet;
-use crate::tantivy::doc_set::{DocSet, without};
+use crate::tantivy::doc_set::{DocSet, difference};
 use crate::tantivy::reader::permitted::PermittedDocs;
 use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::segments::Segment;
@@ -36,7 +36,7 @@ impl FacetCounter<'_> {
             return self.count_facets(self.facets, docs);
         }
         let all = self.count_permitted(permitted)?;
-        let missing = without(permitted.docs.clone(), docs, max_doc);
+        let missing = difference(permitted.docs.clone(), docs, max_doc);
         if missing.is_empty() {
             return Some(all);
         }

@@ -23,7 +23,7 @@ pub struct SegmentLookup<'t> {
     pub deadline: Instant,
     /// True if the lookup reached a limit or the deadline.
     pub truncated: bool,
-    /// Remarks for the caller.
+    /// Notices for the caller.
     notices: BTreeSet<String>,
 }
 

@@ -270,7 +270,7 @@ mod tests {
         let some: [&'static [&'static str]; 4] = [&["pods"], &["services"], &["pods", "services"], &[]];
         let named: [&'static [&'static str]; 2] = [&[], &["a"]];
         let (resources, names) = (prop::sample::select(some.to_vec()), prop::sample::select(named.to_vec()));
-        let subject = prop::sample::select(vec!["ann", "bob", "staff", "nobody"]);
+        let subject = prop::sample::select(vec!["ann", "bob", "staff", "other"]);
         let roles = (namespace.clone(), resources, names).prop_map(|(namespace, of, names)| role(namespace, of, names));
         let bindings = (namespace, prop::sample::select(vec!["one", "two"]), subject)
             .prop_map(|(namespace, name, subject)| binding(namespace, name, subject));

@@ -7,7 +7,7 @@
 use crate::collect::TopHitsRequest;
 use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
-use crate::plan::sort::{Ranked, Sort, compare};
+use crate::plan::sort::{RankedHit, Sort, compare};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::doc_sets::{PreparedQuery, SegmentMatches};
 use crate::tantivy::reader::top_hits::{TopHitsCollector, with_scores};
@@ -41,11 +41,11 @@ pub struct SnapshotScan {
 struct Run {
     segment: usize,
     docs: VecDeque<(DocId, Score)>,
-    ready: VecDeque<Ranked>,
+    ready: VecDeque<RankedHit>,
 }
 
 struct NextHit {
-    hit: Ranked,
+    hit: RankedHit,
     run: usize,
     sort: Arc<[Sort]>,
 }
@@ -106,7 +106,7 @@ impl SnapshotScan {
     }
 
     /// The next `most` hits; fewer at the end.
-    pub fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error> {
+    pub fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
         let mut hits = Vec::with_capacity(most.min(self.left));
         while hits.len() < most.min(self.left) {
             let Some(NextHit { hit, run, .. }) = self.next.pop() else { break };

@@ -2,8 +2,8 @@
 
 use crate::collect::TopHitsRequest;
 use crate::document::columns::Facet;
-use crate::plan::sort::{ClusterProperty, MAX_COLUMNS, Rank, Ranked, Sort, SortBy, SortPosition};
-use crate::tantivy::doc_set::{DocSet, all_of, without};
+use crate::plan::sort::{ClusterProperty, MAX_COLUMNS, Rank, RankedHit, Sort, SortBy, SortPosition};
+use crate::tantivy::doc_set::{DocSet, difference, intersection};
 use crate::tantivy::segments::SegmentData;
 use crate::tantivy::values::{FacetValues, NONE};
 use std::collections::{BinaryHeap, HashMap};
@@ -329,13 +329,13 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// Returns the kept hits, unsorted, with their positions in the order of all segments.
-    pub fn into_hits(self) -> tantivy::Result<Vec<Ranked>> {
+    pub fn into_hits(self) -> tantivy::Result<Vec<RankedHit>> {
         let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score_bits)));
         self.to_hits(&kept.collect::<Vec<_>>())
     }
 
     /// Converts documents with their ids and scores to hits with positions in the order of all segments.
-    fn to_hits(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
+    fn to_hits(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<RankedHit>> {
         let texts = self.sort.iter().map(|(column, _)| match column {
             SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
             _ => Ok(HashMap::new()),
@@ -353,7 +353,7 @@ impl<'s> TopHitsCollector<'s> {
             });
             let name = self.data.names.get(self.data.column(Facet::Name).first(*doc));
             let position = SortPosition { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
-            Ranked { position, score: *score, ended_by: None }
+            RankedHit { position, score: *score, ended_by: None }
         };
         Ok(docs.iter().map(hit).collect())
     }
@@ -375,7 +375,7 @@ impl<'s> TopHitsCollector<'s> {
     }
 
     /// Converts documents to hits with positions in the order of all segments; keeps the order of the documents.
-    pub fn hits_in_order(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
+    pub fn hits_in_order(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<RankedHit>> {
         let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.data.ids.first(*doc)?, *score)));
         self.to_hits(&with_id.collect::<Vec<_>>())
     }
@@ -423,12 +423,12 @@ impl<'q> Classes<'q> {
                     parts.push((class, score + weight));
                     continue;
                 }
-                let inside = all_of(&[class.clone(), set.clone()]);
+                let inside = intersection(&[class.clone(), set.clone()]);
                 if inside.is_empty() {
                     parts.push((class, score));
                     continue;
                 }
-                parts.push((without(class, set, max_doc), score));
+                parts.push((difference(class, set, max_doc), score));
                 parts.push((inside, score + weight));
             }
             all = parts;

@@ -1,5 +1,5 @@
 //! Warms up merged segments before searches use them: evaluates the filters and permissions that searches repeatedly
-//! used on the segments that were merged.
+//! used on the segments that were merged, and creates the filters of numbers that these segments had.
 
 use crate::authorization::RbacRules;
 use crate::plan::predicate::Match;
@@ -10,10 +10,11 @@ use crate::tantivy::segments::{Segment, SegmentDataId, Snapshot};
 use crate::tantivy::terms::{FilterKey, TermPredicate};
 use crate::tantivy::{TextIndex, WarmUp};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tantivy::index::SegmentId;
+use tantivy::schema::Field;
 
 /// Time limit of a warm-up, because it delays the publication of changes. The next search evaluates the rest.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
@@ -58,6 +59,17 @@ fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &
                 deadline,
             };
             if counter.count_permitted(&permitted).is_none() {
+                return;
+            }
+        }
+    }
+    let merged_segments = before.segments.iter().filter(|segment| removed.contains(&segment.data.id()));
+    let columns: BTreeSet<Field> = merged_segments.flat_map(|segment| segment.data.filtered_columns()).collect();
+    for column in columns {
+        for segment in &new {
+            // The next search for numbers in the column creates the filter again and returns the error.
+            let _ = segment.data.number_filter(column);
+            if Instant::now() > deadline {
                 return;
             }
         }
@@ -139,6 +151,7 @@ mod tests {
         let before = search();
         assert_eq!(search(), before);
         assert_eq!(before.total, 11, "every other one, and pod-1");
+        text.snapshot().segments[0].data.number_filter(text.columns.id).unwrap();
         let segments =
             text.snapshot().segments.iter().map(|segment| segment.data.reader.segment_id()).collect::<Vec<_>>();
         writer.merge(&segments).wait().unwrap();
@@ -148,6 +161,7 @@ mod tests {
         assert_eq!(snapshot.segments.len(), 1);
         let (merged, caller) = (&snapshot.segments[0], ann());
         assert!(text.permitted.get(&caller.lock(), merged.data.id()).is_some());
+        assert_eq!(merged.data.filtered_columns(), [text.columns.id]);
         // The deadline has passed, so results must come from the cache.
         let evaluate = |matches: &Match| {
             let query = PreparedQuery::new(matches, &text, Instant::now() - Duration::from_secs(1));

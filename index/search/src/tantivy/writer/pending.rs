@@ -36,7 +36,7 @@ impl PendingChanges {
     }
 
     /// State for the commit policy; `lag` is the number of changes that were not received yet.
-    pub fn uncommitted(&self, lag: u64) -> UncommittedChanges {
+    pub fn uncommitted_changes(&self, lag: u64) -> UncommittedChanges {
         UncommittedChanges { changes: self.changes, lag, first_at: self.first_at, last_at: self.last_at }
     }
 

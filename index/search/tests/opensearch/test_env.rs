@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Time for anything to happen.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 static ALIASES: AtomicU32 = AtomicU32::new(0);
 
-pub struct Site {
+pub struct TestEnv {
     pub node: Arc<Node>,
     pub proxy: Proxy,
     pub source: MemorySource,
@@ -35,7 +35,7 @@ pub struct Running {
     _guard: DropGuard,
 }
 
-impl Site {
+impl TestEnv {
     pub async fn on(node: Arc<Node>) -> Self {
         let proxy = Proxy::start(node.address()).await;
         let alias = format!("fleet{}", ALIASES.fetch_add(1, Ordering::Relaxed));
@@ -46,7 +46,7 @@ impl Site {
         Self { node, proxy, source: MemorySource::new(), alias, template }
     }
 
-    /// A site on the shared node of an engine.
+    /// A test environment on the shared node of an engine.
     pub async fn shared(engine: &'static str) -> Option<Self> {
         Some(Self::on(Node::shared(engine).await?).await)
     }
@@ -98,9 +98,9 @@ impl Running {
     /// Waits until the progress fulfils a condition.
     pub async fn until(&self, what: &str, mut condition: impl FnMut(&Progress) -> bool) -> Progress {
         let mut watch = self.writer.watch();
-        let reached = tokio::time::timeout(PATIENCE, watch.wait_for(|progress| condition(progress))).await;
+        let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;
         let reached = reached.ok().map(|progress| progress.unwrap().clone());
-        reached.unwrap_or_else(|| panic!("not {what} after {PATIENCE:?}: {:?}", self.writer.progress()))
+        reached.unwrap_or_else(|| panic!("not {what} after {TIMEOUT:?}: {:?}", self.writer.progress()))
     }
 
     pub async fn caught_up(&self) -> Progress {

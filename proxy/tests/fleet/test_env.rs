@@ -25,12 +25,12 @@ pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const LABELLED: &str = "labelSelector=app%3Dx";
 
 /// A running control plane with its members, their cache and the proxy.
-pub struct World {
+pub struct TestEnv {
     pub proxy: Proxy,
     pub control_plane: Client,
     /// Its watches end when it is dropped.
     _control_plane_server: ApiServer,
-    pub index: GlobalCache,
+    pub cache: GlobalCache,
     pub members: BTreeMap<&'static str, ApiServer>,
     /// The registration of ConfigMaps for the fleet-wide proxy.
     pub interest: InterestGuard,
@@ -158,7 +158,7 @@ pub fn config_map(name: &str, data: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"v": data}})
 }
 
-pub async fn world() -> World {
+pub async fn test_env() -> TestEnv {
     // Fails if another test of this process installed the same provider.
     drop(rustls::crypto::ring::default_provider().install_default());
     let stopped = CancellationToken::new();
@@ -195,15 +195,15 @@ pub async fn world() -> World {
     let options = CacheOptions::new(directory.path());
     let declared = Interests::default();
     let interest = declared.declare(registered(Clusters::All, resource.clone()));
-    let index = GlobalCache::open_with(fleet, options, declared).await.unwrap();
+    let cache = GlobalCache::open_with(fleet, options, declared).await.unwrap();
     for name in ["m1", "m2"] {
-        index.wait_until_complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
+        cache.wait_until_complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }
-    World {
-        proxy: Proxy::new(index.clone()),
+    TestEnv {
+        proxy: Proxy::new(cache.clone()),
         control_plane: client,
         _control_plane_server: control_plane,
-        index,
+        cache,
         members,
         interest,
         stopped,
@@ -242,16 +242,16 @@ pub fn named(names: &[&str]) -> Clusters {
     Clusters::Names(names.iter().map(|name| ClusterName::parse(name).unwrap()).collect())
 }
 
-impl World {
+impl TestEnv {
     pub fn declare(&self, interest: Interest) -> InterestGuard {
-        self.index.interests().declare(interest)
+        self.cache.interests().declare(interest)
     }
 
     /// Starts a further member and waits until requests can be sent to it.
     pub async fn join(&mut self, name: &'static str) {
         let server = join(&self.control_plane, name, &self.stopped).await;
         self.members.insert(name, server);
-        let (fleet, name) = (self.index.fleet(), ClusterName::parse(name).unwrap());
+        let (fleet, name) = (self.cache.fleet(), ClusterName::parse(name).unwrap());
         let mut changes = fleet.changes();
         while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
             changes.next().await.unwrap();
@@ -262,7 +262,7 @@ impl World {
     pub async fn leave(&self, name: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster"));
         let clusters: Api<DynamicObject> = Api::all_with(self.control_plane.clone(), &resource);
-        let (fleet, cluster) = (self.index.fleet(), ClusterName::parse(name).unwrap());
+        let (fleet, cluster) = (self.cache.fleet(), ClusterName::parse(name).unwrap());
         let mut changes = fleet.changes();
         clusters.delete(name, &Default::default()).await.unwrap();
         while fleet.member(&cluster).is_some() {
