@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser.mjs'
+import { respondWithHits } from './scroll.mjs'
 
 /** Limit of compressed bytes that the home page requests until its search box is shown; the parts below it are loaded at the same time. */
 const FIRST_PAINT = 150_000
@@ -21,9 +22,13 @@ export async function home(page, origin, pictures) {
   await keyboard(page, origin)
   await streaming(page, origin)
   await live(page, origin)
+  await secondPage(page, origin)
   await columns(page, origin)
+  await wideTable(page, origin)
   await palette(page, origin)
   await savedSearches(page, origin)
+  await starredQueries(page, origin)
+  await favouriteClusters(page, origin)
   await languages(page, origin)
   await themes(page, origin, pictures)
 }
@@ -223,9 +228,29 @@ async function live(page, origin) {
   assert.match(await button.getAttribute('title'), /another time/)
 }
 
+/** The second page of a result is requested when it is needed, for example to select all hits. */
+async function secondPage(page, origin) {
+  // Counts, which the histogram requests, come from the server.
+  const query = /\/query\?(?!limit=0).*eighty-hits/
+  const cursors = []
+  await page.route(query, (route) => {
+    const cursor = new URL(route.request().url()).searchParams.get('cursor')
+    if (cursor !== null) cursors.push(cursor)
+    return respondWithHits(80)(route)
+  })
+  await search(page, origin, 'eighty-hits')
+  assert.deepEqual(cursors, [])
+  await page.getByRole('button', { name: 'Select all' }).click()
+  await page.getByRole('status').getByText('80 results selected').waitFor()
+  assert.equal(cursors.length, 1, cursors.join())
+  await page.unroute(query)
+}
+
+const columnHeads = async (page) => (await page.getByRole('columnheader').allTextContents()).map((head) => head.trim())
+
 async function columns(page, origin) {
   await search(page, origin, 'kind:pod')
-  const heads = async () => (await page.getByRole('columnheader').allTextContents()).map((head) => head.trim())
+  const heads = () => columnHeads(page)
   // A kind has columns of its own; those without a value are hidden.
   const own = ['Cluster', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Node', 'Age']
   assert.deepEqual((await heads()).filter((head) => head !== 'Matched'), own)
@@ -293,6 +318,33 @@ async function printedColumns(page, origin) {
   await page.keyboard.press('Escape')
 }
 
+/** A wide table has all columns of `kubectl get -o wide`, for one kind. */
+async function wideTable(page, origin) {
+  await search(page, origin, 'kind:deployment name:=web cluster:member1')
+  const wide = (pressed) => page.getByRole('button', { name: 'Wide', exact: true, pressed })
+  const selector = page.getByRole('columnheader', { name: 'Selector', exact: true })
+  const heads = await columnHeads(page)
+  assert.ok(heads.includes('Images') && !heads.includes('Selector'), heads.join())
+  await wide(false).click()
+  await selector.waitFor()
+  await page.locator('.hits .row:not(.head) [data-column="print:Selector"]', { hasText: 'app=web' }).waitFor()
+  // Columns that the table already has are not repeated.
+  const wideHeads = await columnHeads(page)
+  assert.equal(new Set(wideHeads).size, wideHeads.length, wideHeads.join())
+  await assertAccessible(page)
+  // It is kept for this kind only.
+  await page.reload()
+  await selector.waitFor()
+  await search(page, origin, 'kind:pod')
+  await wide(false).waitFor()
+  await search(page, origin, 'kind:pod OR kind:node')
+  await page.getByRole('button', { name: 'Wide', exact: true, disabled: true }).waitFor()
+  await search(page, origin, 'kind:deployment name:=web cluster:member1')
+  await wide(true).click()
+  await selector.waitFor({ state: 'detached' })
+  assert.deepEqual(await columnHeads(page), heads)
+}
+
 async function palette(page, origin) {
   await page.goto(origin)
   await searchBox(page).waitFor()
@@ -335,6 +387,55 @@ async function savedSearches(page, origin) {
   await changed.getByRole('button', { name: 'Delete' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
   await changed.waitFor({ state: 'detached' })
+}
+
+/** Recent queries with a star are listed first, and are not cleared. */
+async function starredQueries(page, origin) {
+  for (const q of ['kind:service', 'kind:configmap']) {
+    await page.goto(origin)
+    await searchBox(page).waitFor()
+    await page.keyboard.type(q)
+    await page.keyboard.press('Enter')
+    await waitForQuery(page, q)
+    await waitForAllHits(page)
+  }
+  await page.goto(origin)
+  const recent = page.getByRole('region', { name: 'Recent', exact: true })
+  const star = (pressed) => recent.getByRole('button', { name: 'Keep kind:service at the top', exact: true, pressed })
+  const queries = () => recent.getByRole('listitem').getByRole('link').allTextContents()
+  await star(false).waitFor()
+  assert.equal((await queries())[0], 'kind:configmap')
+  await star(false).click()
+  await star(true).waitFor()
+  assert.deepEqual((await queries()).slice(0, 2), ['kind:service', 'kind:configmap'])
+  await assertAccessible(page)
+  await recent.getByRole('button', { name: 'Clear' }).click()
+  await recent.getByRole('link').filter({ hasText: 'kind:configmap' }).waitFor({ state: 'detached' })
+  assert.deepEqual(await queries(), ['kind:service'])
+  await page.reload()
+  await star(true).waitFor()
+  await page.keyboard.press('Control+k')
+  const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
+  await dialog.getByRole('option', { name: /^kind:service.*★ recent$/ }).waitFor()
+  await page.keyboard.press('Escape')
+  await star(true).click()
+  await recent.waitFor({ state: 'detached' })
+}
+
+/** Clusters with a star are the first ones on the home page and in the fleet's table. */
+async function favouriteClusters(page, origin) {
+  await page.goto(origin)
+  const card = page.locator('article[data-cluster=member3]')
+  await card.getByRole('button', { name: 'List member3 first', pressed: false }).click()
+  await card.getByRole('button', { name: 'List member3 first', pressed: true }).waitFor()
+  assert.equal(await page.locator('article[data-cluster]').first().getAttribute('data-cluster'), 'member3')
+  await page.goto(`${origin}/fleet`)
+  const rows = page.getByRole('table', { name: 'Clusters' }).locator('tr[data-cluster]')
+  await rows.nth(2).waitFor()
+  assert.equal(await rows.first().getAttribute('data-cluster'), 'member3')
+  await assertAccessible(page)
+  await rows.first().getByRole('button', { name: 'List member3 first', pressed: true }).click()
+  await rows.getByRole('button', { name: 'List member3 first', pressed: false }).waitFor()
 }
 
 async function languages(page, origin) {

@@ -165,10 +165,18 @@ const DETAILS = {
   },
 
   async topology(page) {
+    // The overview lists the failing pods with the exit code of their last run.
+    await openObject(page, 'payments')
+    await table(page, 'Failures').locator('td:nth-child(4)').getByText('1', { exact: true }).first().waitFor()
     await openObject(page, 'payments', { tab: 'topology' })
     const tree = page.getByRole('tree', { name: 'Topology of payments' })
     await tree.locator('[data-kind=Pod]').click()
-    await page.getByRole('region', { name: await podOf(page, 'west', 'payments') }).getByText(/exit code 1/).waitFor()
+    const shown = page.getByRole('region', { name: await podOf(page, 'west', 'payments') }).getByText(/exit code 1/)
+    await shown.waitFor()
+    // The address has the object that is shown.
+    await page.waitForURL(/[?&]shown=/)
+    await page.reload()
+    await shown.waitFor()
     for (const kind of ['Deployment', 'PropagationPolicy', 'ResourceBinding', 'Cluster']) await tree.locator(`[data-kind=${kind}]`).first().waitFor()
   },
 
@@ -288,7 +296,7 @@ const DETAILS = {
     const panel = page.getByRole('group', { name: 'Columns', exact: true })
     for (const button of ['Move Name forward', 'Reset']) await panel.getByRole('button', { name: button }).waitFor()
     await panel.getByRole('combobox', { name: 'Label or .path' }).waitFor()
-    await page.getByRole('button', { name: 'Copy as command' }).waitFor()
+    for (const name of ['Wide', 'Copy as command']) await page.getByRole('button', { name, exact: true }).waitFor()
   },
 }
 

@@ -13,11 +13,11 @@ const WORK = 33
 /** Limit for frames of any scroll distance, as a multiple: the number of rendered rows is bounded. */
 const MORE = 3
 
-/** Generated responses of the server, with as many hits as can be created quickly. */
-function stubResponse(route) {
+/** Generated responses of the server to a query with this number of hits. */
+export const respondWithHits = (total) => (route) => {
   const address = new URL(route.request().url())
   const from = Number(address.searchParams.get('cursor') ?? 0)
-  const to = Math.min(ROWS, from + Number(address.searchParams.get('limit')))
+  const to = Math.min(total, from + Number(address.searchParams.get('limit')))
   const hits = Array.from({ length: to - from }, (_, nth) => ({
     cluster: `member${(nth % 300) + 1}`,
     apiVersion: 'v1',
@@ -34,7 +34,7 @@ function stubResponse(route) {
     created: '2026-01-01T00:00:00Z',
     matched: [{ field: 'name', text: `checkout-${from + nth}-5d9c7b6f4-x${nth}`, marks: [[0, 8]] }],
   }))
-  const done = { total: ROWS, totalRelation: 'eq', tookMs: 1, seq: 1, ...(to < ROWS && { cursor: String(to) }) }
+  const done = { total, totalRelation: 'eq', tookMs: 1, seq: 1, ...(to < total && { cursor: String(to) }) }
   if (from > 0) return route.fulfill({ json: { hits, ...done } })
   const body = [['facets', {}], ['matches', hits], ['done', done]].map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('')
   return route.fulfill({ body, contentType: 'text/event-stream' })
@@ -62,7 +62,7 @@ export async function scroll({ by, most, height }) {
 
 export async function checkManyRows(page, origin) {
   const many = /v1alpha1\/query\?.*many-rows/
-  await page.route(many, stubResponse)
+  await page.route(many, respondWithHits(ROWS))
   await page.goto(`${origin}/search?q=many-rows`)
   await page.getByText(`${ROWS.toLocaleString('en')} objects in`).waitFor()
   const browser = await page.context().newCDPSession(page)

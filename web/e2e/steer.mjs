@@ -132,6 +132,14 @@ async function cluster(page, origin, problems) {
   await editor(page).getByText('NoExecute', { exact: true }).waitFor()
   await page.goBack()
   await heading(page, 'member3').waitFor()
+  // The loss of the cluster: without a ClusterTaintPolicy that evicts, it keeps its workloads.
+  await page.getByRole('link', { name: 'What if it was lost…' }).first().click()
+  await heading(page, 'If cluster member3 was lost').waitFor()
+  await page.getByText('cluster member3 would keep its workloads').waitFor()
+  await page.locator('article[data-template=web] tr[data-cluster=member3]:not([data-change=Removed])').first().waitFor()
+  await page.getByRole('list', { name: 'Workloads in the cluster' }).getByText('cannot be placed elsewhere').waitFor()
+  await page.goBack()
+  await heading(page, 'member3').waitFor()
   // Unjoining first shows what would move.
   await page.getByRole('link', { name: 'Unjoin…' }).click()
   await heading(page, 'If Cluster member3 was deleted').waitFor()
@@ -300,6 +308,9 @@ async function topology(page, origin) {
   await page.getByRole('checkbox', { name: 'Problems only' }).uncheck()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
+  await page.getByText('1 more cluster is collapsed').waitFor()
+  // The address has the expanded clusters.
+  await page.reload()
   await page.getByText('1 more cluster is collapsed').waitFor()
 }
 

@@ -69,6 +69,7 @@ async function explainAbsence(page) {
 async function listChanges(page) {
   const task = new Task(page, 'changes', 2)
   const shop = page.getByRole('complementary', { name: 'Facets' }).getByRole('button', { name: /^shop \d/ })
+  await page.getByRole('region', { name: 'Recent changes' }).getByText(/^changed \w+ ago$/).first().waitFor()
   await task.click(page.getByRole('link', { name: 'Changed in the last hour' }), shop)
   const overTime = page.getByRole('listbox', { name: /^Results over time/ })
   await task.click(shop, overTime)

@@ -1,4 +1,4 @@
-// Preferences stored in this browser: theme, language, density, columns, recent queries. If the browser stores nothing, they last until
+// Preferences stored in this browser: theme, language, density, columns, recent queries, favourites. If the browser stores nothing, they last until
 // the page is closed.
 import { useSyncExternalStore } from 'react'
 
@@ -18,15 +18,21 @@ export interface Prefs {
   columns?: string[] | undefined
   /** Columns of results of one kind, by kind. */
   columnsOf: Record<string, string[]>
+  /** Kinds whose results have all printed columns, as `kubectl -o wide`, with the paths of those that a definition declares. */
+  wideOf: Record<string, string[]>
   /** Shortcut keys that the user has chosen, by the default key. */
   keys: Record<string, string>
   /** Recent queries by user, newest first. */
   asked: Record<string, string[]>
+  /** Queries that stay at the top of the recent ones, by user, newest star first. */
+  starred: Record<string, string[]>
+  /** Names of clusters that are listed first. */
+  favouriteClusters: string[]
 }
 
 const STORAGE_KEY = 'crowsnest'
 const MAX_RECENT_QUERIES = 50
-const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, keys: {}, asked: {} }
+const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, wideOf: {}, keys: {}, asked: {}, starred: {}, favouriteClusters: [] }
 
 function load(): Prefs {
   try {
@@ -90,6 +96,31 @@ export function addRecentQuery(user: string, q: string): void {
   setPrefs({ asked: { ...prefs.asked, [user]: withRecentQuery(prefs.asked[user] ?? [], q) } })
 }
 
+/** The starred queries of a user, then the other recent ones, newest first. */
+export function recentQueriesOf({ asked, starred }: Pick<Prefs, 'asked' | 'starred'>, user: string): string[] {
+  return [...new Set([...(starred[user] ?? []), ...(asked[user] ?? [])])]
+}
+
+/** Adds a value to the front of a list, or removes it. */
+export function toggled(values: readonly string[], value: string): string[] {
+  return values.includes(value) ? values.filter((other) => other !== value) : [value, ...values]
+}
+
+export function toggleStar(user: string, q: string): void {
+  setPrefs({ starred: { ...prefs.starred, [user]: toggled(prefs.starred[user] ?? [], q) } })
+}
+
+/** Favourites first; both parts keep their order. */
+export function favouritesFirst<T>(values: readonly T[], favourites: readonly string[], nameOf: (value: T) => string): T[] {
+  const isFavourite = (value: T) => favourites.includes(nameOf(value))
+  return [...values.filter(isFavourite), ...values.filter((value) => !isFavourite(value))]
+}
+
+export function toggleFavouriteCluster(name: string): void {
+  setPrefs({ favouriteClusters: toggled(prefs.favouriteClusters, name) })
+}
+
+/** Clears the recent queries of a user, except for the starred ones. */
 export function clearRecentQueries(user: string): void {
   const { [user]: _cleared, ...remaining } = prefs.asked
   setPrefs({ asked: remaining })

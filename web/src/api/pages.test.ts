@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { appendStreamedHits, applyChanges, appendPage, keyOf, dropFarPages, findMissingPage, NO_PAGES, PAGE_SIZE, restorePage, hitAt, rowCount, type Pages } from './pages'
+import { appendStreamedHits, applyChanges, appendPage, keyOf, dropFarPages, findMissingPage, findPageToLoad, FIRST_PAGE_SIZE, NO_PAGES, PAGE_SIZE, restorePage, hitAt, rowCount, type Pages } from './pages'
 import type { Hit } from './types'
 
 const hit = (name: string, status = 'Running'): Hit => ({
@@ -43,6 +43,29 @@ describe('pages', () => {
     const restored = restorePage(bottom, 3, page(3))
     expect(findMissingPage(restored, 3 * PAGE_SIZE, 3 * PAGE_SIZE + 40)).toBeUndefined()
     expect(hitAt(restored, 3 * PAGE_SIZE)?.name).toBe(`pod-${3 * PAGE_SIZE}`)
+  })
+
+  it.each([
+    ['their last rows are rendered', 0, FIRST_PAGE_SIZE - 1, { cursor: 'c1', nth: undefined }],
+    ['the user scrolls', 1, 40, { cursor: 'c1', nth: undefined }],
+    ['a row after them is to be restored', 90, 90, { cursor: 'c1', nth: undefined }],
+  ])('a new result has one page until %s', (_name, first, last, expected) => {
+    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, FIRST_PAGE_SIZE)), next: 'c1' }
+    expect(findPageToLoad(all, first, last)).toEqual(expected)
+    // The only page of a small result.
+    expect(findPageToLoad({ ...all, next: undefined }, first, last)).toBeUndefined()
+  })
+
+  it.each([0, 20, 34, 50])('are not requested for a new result of which row %i is the last rendered one', (last) => {
+    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, FIRST_PAGE_SIZE)), next: 'c1' }
+    expect(findPageToLoad(all, 0, last)).toBeUndefined()
+  })
+
+  it('that were dropped are requested before the one after the last', () => {
+    const bottom = dropFarPages(loadedPages(40), 39 * PAGE_SIZE, 40 * PAGE_SIZE - 1)
+    expect(findPageToLoad(bottom, 39 * PAGE_SIZE, 40 * PAGE_SIZE - 1)).toEqual({ cursor: 'c40', nth: undefined })
+    expect(findPageToLoad(bottom, 3 * PAGE_SIZE, 3 * PAGE_SIZE + 40)).toEqual({ cursor: 'c3', nth: 3 })
+    expect(findPageToLoad(bottom, 36 * PAGE_SIZE, 36 * PAGE_SIZE + 40)).toBeUndefined()
   })
 
   it('in memory are few, even of 100,000 rows', () => {

@@ -1,10 +1,16 @@
 // Loaded pages of a search result. Pages far from the visible rows are dropped, and loaded again by their cursor. Pure.
 import type { Hit } from './types'
 
-/** Size of the first page in hits: small, so that it is shown soon. */
-export const FIRST_PAGE_SIZE = 200
+/** Size of the first page in hits: about the rows of a large screen, so that it is shown soon. */
+export const FIRST_PAGE_SIZE = 60
 /** Size of further pages in hits. */
 export const PAGE_SIZE = 500
+/**
+ * Rows loaded below the rendered ones: few while the list is at its top, because each key in the search box replaces the results, more once
+ * the user scrolls.
+ */
+const PREFETCH_ROWS_AT_TOP = 10
+const PREFETCH_ROWS = PAGE_SIZE
 /** Pages kept on each side of the visible ones. */
 const KEPT_PAGES = 3
 /** Maximum number of hits that were added live; the oldest are dropped. */
@@ -66,6 +72,20 @@ export function findMissingPage(all: Pages, first: number, last: number): number
   const [from, to] = pageRange(all, first, last)
   const nth = all.pages.slice(from, to + 1).findIndex((page) => page.hits === undefined)
   return nth < 0 ? undefined : from + nth
+}
+
+export interface PageRequest {
+  cursor: string
+  /** Index of the dropped page that is restored; undefined: the page follows the last one. */
+  nth: number | undefined
+}
+
+/** The page to request while a range of rows is rendered. */
+export function findPageToLoad(all: Pages, first: number, last: number): PageRequest | undefined {
+  const nth = findMissingPage(all, first, last)
+  const isNearEnd = last > rowCount(all) - (first > 0 ? PREFETCH_ROWS : PREFETCH_ROWS_AT_TOP)
+  const cursor = nth !== undefined ? all.pages[nth]?.cursor : isNearEnd ? all.next : undefined
+  return cursor === undefined ? undefined : { cursor, nth }
 }
 
 /** Adds streamed hits to the first page. */

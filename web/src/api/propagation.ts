@@ -140,6 +140,8 @@ export function readExplanation(template: Template, signal?: AbortSignal): Promi
 export interface PlanSpec {
   objects?: unknown[]
   deletions?: unknown[]
+  /** Clusters that become unreachable, and stay so. */
+  losses?: unknown[]
   manifests?: boolean
   limit?: number
 }

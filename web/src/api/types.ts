@@ -17,7 +17,7 @@ export interface Hit {
   deleting?: string
   deleted?: string
   until?: string
-  /** Additional columns that were requested: `label:KEY`, `print:NAME`. */
+  /** Additional columns that were requested: `changed`, `label:KEY`, `print:NAME`, `.PATH`. */
   columns?: Record<string, string>
   matched: MatchedField[]
 }

@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
 import { getJson, viewErrorOf } from './client'
 import { parseJson } from './json'
-import { FIRST_PAGE_SIZE, keyOf, findMissingPage, PAGE_SIZE, rowCount, type Changes } from './pages'
+import { FIRST_PAGE_SIZE, keyOf, findPageToLoad, PAGE_SIZE, type Changes } from './pages'
 import { hasLimit } from './query'
 import { INITIAL_STATE, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
@@ -11,9 +11,8 @@ import { useOnConnectionRestored } from './useConnection'
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
-/** Number of rows loaded ahead of the visible ones: few at first, more once the user scrolls. */
-const INITIAL_PREFETCH_ROWS = 100
-const PREFETCH_ROWS = PAGE_SIZE
+/** Delay of the second page if a large screen shows the whole first one: longer than the time between two keys in the search box. */
+const SECOND_PAGE_DELAY_MS = 300
 /** Minimum interval between updates of live results, so that rows stay readable. */
 const UPDATE_INTERVAL_MS = 400
 /** Maximum number of queued changes; with more, the search runs again. */
@@ -121,11 +120,10 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
   const { pages } = state
   const setVisibleRows = useCallback(
     (first: number, last: number) => {
-      const missingPage = findMissingPage(pages, first, last)
-      const end = rowCount(pages)
-      const cursor = missingPage === undefined ? (last > end - (first > 0 ? PREFETCH_ROWS : INITIAL_PREFETCH_ROWS) ? pages.next : undefined) : pages.pages[missingPage]?.cursor
+      const page = findPageToLoad(pages, first, last)
       // One page at a time; other missing pages are requested after it.
-      if (q !== undefined && !state.isStarting && cursor !== undefined && pageRequest.current === undefined) {
+      if (q !== undefined && !state.isStarting && page !== undefined && pageRequest.current === undefined) {
+        const { cursor, nth } = page
         const abort = new AbortController()
         pageRequest.current = abort
         const finish = (action: Action) => {
@@ -133,10 +131,13 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
           pageRequest.current = undefined
           dispatch(action)
         }
-        getJson<{ hits: Hit[]; cursor?: string }>(queryPath(q, PAGE_SIZE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
-          ({ hits, cursor: next }) => finish(missingPage === undefined ? { type: 'nextPage', after: cursor, hits, cursor: next } : { type: 'restoredPage', nth: missingPage, cursor, hits }),
-          (error: unknown) => (viewErrorOf(error) === undefined ? (pageRequest.current = undefined) : finish({ type: 'error', message: errorMessage(error) })),
-        )
+        const load = () =>
+          getJson<{ hits: Hit[]; cursor?: string }>(queryPath(q, PAGE_SIZE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
+            ({ hits, cursor: next }) => finish(nth === undefined ? { type: 'nextPage', after: cursor, hits, cursor: next } : { type: 'restoredPage', nth, cursor, hits }),
+            (error: unknown) => (viewErrorOf(error) === undefined ? (pageRequest.current = undefined) : finish({ type: 'error', message: errorMessage(error) })),
+          )
+        const timer = setTimeout(() => void load(), first > 0 ? 0 : SECOND_PAGE_DELAY_MS)
+        abort.signal.addEventListener('abort', () => clearTimeout(timer))
       }
       dispatch({ type: 'visibleRows', first, last })
     },

@@ -17,6 +17,9 @@ interface ToolsProps {
   result: SearchState
   columns: Column[]
   onColumns: (names: string[] | undefined) => void
+  /** True if the table has all printed columns; undefined if the query matches several kinds. */
+  isWide: boolean | undefined
+  onWide: (isWide: boolean) => void
   live: Live
   onLive: (live: Live) => void
   /** Changes the query. */
@@ -28,7 +31,7 @@ interface ToolsProps {
   maxSelected: number
 }
 
-export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, onSaved, onSelectAll, maxSelected }: ToolsProps) {
+export function Tools({ q, result, columns, onColumns, isWide, onWide, live, onLive, onQuery, onSaved, onSelectAll, maxSelected }: ToolsProps) {
   const t = useText()
   const total = result.done?.total ?? 0
   return (
@@ -36,6 +39,9 @@ export function Tools({ q, result, columns, onColumns, live, onLive, onQuery, on
       <TimeControl q={q} onQuery={onQuery} />
       <LiveTools q={q} result={result} live={live} onLive={onLive} />
       <ColumnChooser q={q} result={result} columns={columns} onColumns={onColumns} />
+      <ActionButton disabledReason={isWide === undefined ? t.wideOneKind : undefined} title={t.wideTitle} aria-pressed={isWide === true} onClick={() => onWide(isWide !== true)}>
+        {t.wideTable}
+      </ActionButton>
       <SaveSearch q={q} onSaved={onSaved} />
       <Export q={q} result={result} columns={columns} />
       <CopyCommand q={q} />

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../api/types'
-import { onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns } from './kindColumns'
+import { onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns, wideColumns } from './kindColumns'
 
 it.each([
   ['kind:pod', 'Pod'],
@@ -37,6 +37,23 @@ it.each([
   { chosen: undefined, kind: undefined, requested: [] },
   { chosen: ['name', 'print:IP', 'label:app'], kind: 'Pod', requested: ['label:app', 'print:IP'] },
 ])('columns requested for $kind with $chosen', ({ chosen, kind, requested }) => expect(requestedColumnNames(chosen, kind)).toEqual(requested))
+
+it.each([
+  { chosen: undefined, kind: 'Pod', paths: [], requested: ['print:*'] },
+  { chosen: ['name', 'label:app'], kind: 'Pod', paths: [], requested: ['label:app', 'print:*'] },
+  { chosen: undefined, kind: 'certificate', paths: ['.spec.dnsNames[0]'], requested: ['.spec.dnsNames[0]', 'print:*'] },
+  { chosen: undefined, kind: undefined, paths: [], requested: [] },
+])('columns requested for a wide table of $kind with $chosen', ({ chosen, kind, paths, requested }) => expect(requestedColumnNames(chosen, kind, paths)).toEqual(requested))
+
+it('a wide table adds printed columns with a value that are not shown yet', () => {
+  const hits = [
+    hit({ columns: { 'print:Name': 'web-0', 'print:IP': '10.0.0.1', 'print:Nominated Node': '<none>', 'print:Images': 'nginx' } }),
+    hit({ columns: { 'print:Readiness Gates': '1/1', '.spec.issuer': 'acme' } }),
+  ]
+  expect(wideColumns(['name', 'images'], hits, ['.spec.issuer', '.spec.none'])).toEqual(['print:IP', 'print:Readiness Gates', '.spec.issuer'])
+  expect(wideColumns(['name', 'print:IP'], hits, [])).toEqual(['print:Images', 'print:Readiness Gates'])
+  expect(wideColumns(['name'], [], ['.spec.issuer'])).toEqual([])
+})
 
 it('name and status are the first columns on a narrow screen', () => {
   expect(namesForNarrowScreen(['cluster', 'namespace', 'name', 'status'])).toEqual(['name', 'status', 'cluster', 'namespace'])

@@ -52,7 +52,8 @@ export function defaultColumnNames(kind: string | undefined, hits: readonly Hit[
  * Columns that are requested with a query's hits. For a kind without chosen columns, the server computes all printed columns if some of them
  * may be shown: of a kind that is not in the table, which ones depends on their values.
  */
-export function requestedColumnNames(chosenNames: readonly string[] | undefined, kind: string | undefined): string[] {
+export function requestedColumnNames(chosenNames: readonly string[] | undefined, kind: string | undefined, widePaths?: readonly string[]): string[] {
+  if (kind !== undefined && widePaths) return [...new Set([...requestedColumnNames(chosenNames, kind), 'print:*', ...widePaths])].sort()
   if (chosenNames) return findColumns(chosenNames).map(({ name }) => name).filter(isRequestedColumn).sort()
   if (kind === undefined) return []
   return COLUMNS_BY_KIND[kind]?.some(isRequestedColumn) === false ? [] : ['print:*']
@@ -79,6 +80,14 @@ export function numericColumns(names: readonly string[], hits: readonly Hit[]): 
     const values = hits.flatMap(({ columns }) => columns?.[name] ?? [])
     return values.length > 0 && values.every((value) => /^\d+(\.\d+)?$/.test(value))
   })
+}
+
+/** Names of the printed columns of hits that a wide table adds to the shown ones. Empty columns and those that duplicate a shown one are omitted. */
+export function wideColumns(shown: readonly string[], hits: readonly Hit[], widePaths: readonly string[]): string[] {
+  const printed = hits.flatMap(({ columns }) => Object.keys(columns ?? {})).filter((name) => name.startsWith('print:'))
+  const isDuplicate = (name: string) => shown.includes(name) || STANDARD_COLUMNS.test(name) || (name === 'print:Images' && shown.includes('images'))
+  const hasValue = (name: string) => hits.some(({ columns }) => !isEmpty(columns?.[name]) && columns?.[name] !== '<none>')
+  return [...new Set([...printed, ...widePaths])].filter((name) => !isDuplicate(name) && hasValue(name))
 }
 
 /** Names of the shown columns of a result: the chosen ones, or the defaults of its kind that are not empty. */

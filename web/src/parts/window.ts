@@ -1,7 +1,7 @@
 // Virtual scrolling: the rows of a long list that are rendered. Sizes and positions are in pixels. Pure.
 
 /** Rows rendered above and below the visible ones, so that fast scrolling shows no gap. */
-const OVERSCAN_ROWS = 20
+const OVERSCAN_ROWS = 8
 
 export interface Window {
   first: number

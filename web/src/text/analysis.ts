@@ -12,7 +12,7 @@ const en = {
   find: 'Find',
   pathExamples: 'Examples',
   pathTree: (pattern: string) => `Paths that match ${pattern}`,
-  pathCount: (shown: number, total: number, least: boolean) => (shown < total || least ? `${shown} of ${least ? 'at least ' : ''}${total} paths` : total === 1 ? '1 path' : `${total} paths`),
+  pathCount: (shown: number, total: number, isLowerBound: boolean) => (shown < total || isLowerBound ? `${shown} of ${isLowerBound ? 'at least ' : ''}${total} paths` : total === 1 ? '1 path' : `${total} paths`),
   noPaths: 'No path matches.',
 
   whoTitle: 'Who can do something',
@@ -56,7 +56,7 @@ const zh: typeof en = {
   find: '查找',
   pathExamples: '示例',
   pathTree: (pattern) => `与 ${pattern} 匹配的路径`,
-  pathCount: (shown, total, least) => (shown < total || least ? `${least ? '至少 ' : ''}${total} 条路径中的 ${shown} 条` : `${total} 条路径`),
+  pathCount: (shown, total, isLowerBound) => (shown < total || isLowerBound ? `${isLowerBound ? '至少 ' : ''}${total} 条路径中的 ${shown} 条` : `${total} 条路径`),
   noPaths: '没有匹配的路径。',
 
   whoTitle: '谁可以执行操作',

@@ -13,7 +13,7 @@ const en = {
   clusters: 'Clusters',
   allClusters: (n: number) => `All ${n.toLocaleString('en')} clusters`,
   changes: 'Recent changes',
-  age: (age: string) => `age ${age}`,
+  changed: (age: string) => `changed ${age} ago`,
   rollouts: 'Rollouts in progress',
   none: { changes: 'No workload has changed in the last hour.', rollouts: 'No rollout is in progress.' },
 }
@@ -30,7 +30,7 @@ const zh: typeof en = {
   clusters: '集群',
   allClusters: (n) => `全部 ${n} 个集群`,
   changes: '最近的变更',
-  age: (age) => `存在时间 ${age}`,
+  changed: (age) => `${age} 前变更`,
   rollouts: '正在进行的滚动更新',
   none: { changes: '最近一小时没有工作负载变更。', rollouts: '没有正在进行的滚动更新。' },
 }

@@ -17,7 +17,7 @@ const en = {
   showFull: 'Show it in full',
   asTable: 'As a table',
   find: 'Find',
-  wrongType: (field: string, wanted: string, given: string) => `${field}: expected ${wanted}, got ${given}`,
+  wrongType: (field: string, expected: string, actual: string) => `${field}: expected ${expected}, got ${actual}`,
   notAllowed: (field: string, allowed: string) => `${field}: supported values are ${allowed}`,
   /** The editor's own texts, where they are not English. */
   editorPhrases: {} as Record<string, string>,
@@ -39,7 +39,7 @@ const zh: typeof en = {
   showFull: '显示全部',
   asTable: '以表格显示',
   find: '查找',
-  wrongType: (field, wanted, given) => `${field}：应为 ${wanted}，实为 ${given}`,
+  wrongType: (field, expected, actual) => `${field}：应为 ${expected}，实为 ${actual}`,
   notAllowed: (field, allowed) => `${field}：可用的值为 ${allowed}`,
   editorPhrases: {
     Find: '查找',

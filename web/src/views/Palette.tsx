@@ -14,7 +14,7 @@ import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
-import { addRecentQuery, setPrefs, usePrefs } from '../prefs'
+import { addRecentQuery, favouritesFirst, recentQueriesOf, setPrefs, usePrefs } from '../prefs'
 import { setLocale, useText, type Text } from '../text'
 import { useSession } from './SignIn'
 
@@ -192,12 +192,13 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
     signOut: session.signOut,
   }
   const commandEntries = Object.entries(commands).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof commands], run }))
-  const clusters = (commandEntries.length > 0 && suggestions?.field === 'cluster' ? suggestions.items : []).map((item): Entry => {
+  const suggestedClusters = (commandEntries.length > 0 && suggestions?.field === 'cluster' ? suggestions.items : []).map((item): Entry => {
     const name = item.text.replace(/^cluster:|^"|"$/g, '')
     return { key: `cluster ${name}`, text: name, format: 'cluster', about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
   })
+  const clusters = favouritesFirst(suggestedClusters, prefs.favouriteClusters, (entry) => entry.text)
   const savedEntries = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
-  const recentEntries = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, format: 'query', about: t.recent, run: search(q) }))
+  const recentEntries = recentQueriesOf(prefs, session.user).map((q): Entry => ({ key: `asked ${q}`, text: q, format: 'query', about: (prefs.starred[session.user] ?? []).includes(q) ? t.starredQuery : t.recent, run: search(q) }))
   const typedText = text.trim().toLowerCase()
   const matching = [...savedEntries, ...commandEntries, ...clusters, ...recentEntries.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(typedText))
   const objectEntries = objects.map((hit): Entry => ({

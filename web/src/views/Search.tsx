@@ -8,7 +8,7 @@ import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
 import { findColumns, isKindSpecific, type Column } from '../parts/columns'
-import { onlyKindOf, numericColumns, requestedColumnNames, shownColumns } from '../parts/kindColumns'
+import { onlyKindOf, numericColumns, requestedColumnNames, shownColumns, wideColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
@@ -17,10 +17,10 @@ import { skippedText } from '../parts/skipped'
 import { Tools } from '../parts/Tools'
 import { momentOf } from '../parts/time/times'
 import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
-import { currentPrefs, addRecentQuery, setPrefs, usePrefs } from '../prefs'
+import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, usePrefs } from '../prefs'
 import { useText } from '../text'
 import type { MarkedHits } from './Bulk'
-import { loadedHits, MAX_OBJECTS } from './bulkSelection'
+import { allHits, MAX_OBJECTS } from './bulkSelection'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
@@ -40,6 +40,7 @@ export function Search() {
   const isHome = path === '/'
   const { user } = useSession()
   const prefs = usePrefs()
+  const recentQueries = recentQueriesOf(prefs, user)
   const saved = useSavedSearches()
   const [paused, setPaused] = useState(false)
   const [selected, setSelected] = useState<Hit>()
@@ -47,8 +48,9 @@ export function Search() {
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
   const kind = onlyKindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind).join())
-  const visibleColumns = useColumns(chosen, kind, result)
+  const widePaths = kind === undefined ? undefined : prefs.wideOf[kind]
+  const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
+  const visibleColumns = useColumns(chosen, kind, widePaths, result)
 
   // Rounded to ten seconds, so that rows are not rendered again with each result.
   const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
@@ -75,6 +77,7 @@ export function Search() {
 
   // A selection belongs to its query.
   useEffect(() => setMarked(NO_HITS), [q])
+  const selectAll = useSelectAll(q, result, setMarked)
 
   useEffect(() => {
     document.title = isHome ? 'Crowsnest' : `${q || t.search} · Crowsnest`
@@ -88,13 +91,13 @@ export function Search() {
           {t.skipToResults}
         </a>
       )}
-      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={prefs.asked[user] ?? []} outcome={result.done ?? result.error} onQuery={runQuery} />
+      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={recentQueries} outcome={result.done ?? result.error} onQuery={runQuery} />
       {isHome ? (
         <>
           <Suspense fallback={<Skeleton />}>
             <Home />
           </Suspense>
-          <Start user={user} saved={saved} recentQueries={prefs.asked[user] ?? []} />
+          <Start user={user} saved={saved} recentQueries={recentQueries} />
         </>
       ) : (
         <>
@@ -107,8 +110,12 @@ export function Search() {
               columns={visibleColumns}
               onColumns={(chosen) => {
                 saveColumns(kind, chosen)
+                // The chosen columns include those of a wide table.
+                if (kind !== undefined) saveWide(kind, undefined)
                 updateView({ columns: chosen }, true)
               }}
+              isWide={kind === undefined ? undefined : widePaths !== undefined}
+              onWide={(isWide) => kind !== undefined && void toggleWide(kind, isWide ? q : undefined)}
               live={following}
               onLive={(next) => {
                 setPaused(next === 'paused')
@@ -116,7 +123,7 @@ export function Search() {
               }}
               onQuery={setQuery}
               onSaved={saved.reload}
-              onSelectAll={() => setMarked(loadedHits(result.pages))}
+              onSelectAll={selectAll}
               maxSelected={MAX_OBJECTS}
             />
           </div>
@@ -174,15 +181,31 @@ function toggleMark(before: MarkedHits, hit: Hit): MarkedHits {
   return after
 }
 
+/** Returns a function that selects all hits of the result, and before that loads those whose page is not loaded. */
+function useSelectAll(q: string, { pages, done, setVisibleRows }: ReturnType<typeof useSearch>, onSelected: (hits: MarkedHits) => void): () => void {
+  /** The query of the last click whose hits are not all loaded. */
+  const [pending, setPending] = useState<{ q: string }>()
+  useEffect(() => {
+    if (pending?.q !== q) return setPending(undefined)
+    if (!done) return
+    const hits = allHits(pages)
+    if (!hits) return setVisibleRows(done.total - 1, done.total - 1)
+    setPending(undefined)
+    onSelected(hits)
+  }, [pending, q, pages, done, setVisibleRows, onSelected])
+  return () => setPending({ q })
+}
+
 /** The columns of the result. The array keeps its identity while the columns do not change. */
-function useColumns(chosen: string[] | undefined, kind: string | undefined, { pages }: SearchState): Column[] {
+function useColumns(chosen: string[] | undefined, kind: string | undefined, widePaths: string[] | undefined, { pages }: SearchState): Column[] {
   const hits = pages.pages[0]?.hits ?? NO_PAGE
   const isNarrow = useIsNarrowScreen()
-  // Checks up to 200 hits, and the page is rendered for each key.
+  // Checks all hits of the first page, and the page is rendered for each key.
   const [names, numeric] = useMemo(() => {
-    const shown = shownColumns(chosen, kind, hits, isNarrow)
+    const narrowest = shownColumns(chosen, kind, hits, isNarrow)
+    const shown = widePaths ? [...narrowest, ...wideColumns(narrowest, hits, widePaths)] : narrowest
     return [shown, numericColumns(shown, hits)] as const
-  }, [chosen?.join(), kind, hits, isNarrow])
+  }, [chosen?.join(), kind, widePaths?.join(), hits, isNarrow])
   return useMemo(() => findColumns(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
 }
 
@@ -193,6 +216,23 @@ function saveColumns(kind: string | undefined, chosen: string[] | undefined): vo
   const { [kind]: _before, ...others } = columnsOf
   setPrefs({ columnsOf: chosen ? { ...others, [kind]: chosen } : others })
 }
+
+function saveWide(kind: string, paths: string[] | undefined): void {
+  const { [kind]: _before, ...others } = currentPrefs().wideOf
+  setPrefs({ wideOf: paths ? { ...others, [kind]: paths } : others })
+}
+
+/** Makes the table of a kind wide, with the columns that its definition declares, or narrow without a query. */
+async function toggleWide(kind: string, q: string | undefined): Promise<void> {
+  if (q === undefined) return saveWide(kind, undefined)
+  const { readPrintedColumns } = await import('../api/printed')
+  // Without an answer, the table has the columns that hits contain.
+  const names = await readPrintedColumns(q, new AbortController().signal).catch((): string[] => [])
+  saveWide(kind, names.filter((name) => name.startsWith('.')).slice(0, MAX_WIDE_PATHS))
+}
+
+/** Maximum number of paths that are requested for a wide table. The server allows 32 columns. */
+const MAX_WIDE_PATHS = 16
 
 /** Notice that the results are those of another time. */
 function PastNotice({ q }: { q: string }) {

@@ -1,8 +1,8 @@
-import { expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { CONTROL_PLANE } from '../api/client'
 import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
-import { copiesOfTemplates, loadedHits } from './bulkSelection'
+import { allHits, copiesOfTemplates } from './bulkSelection'
 
 const hit = (cluster: string, name: string): Hit => ({ cluster, apiVersion: 'apps/v1', kind: 'Deployment', resource: 'deployments', namespace: 'shop', name, matched: [] })
 const [template, east, west, report] = [hit(CONTROL_PLANE, 'cache'), hit('east', 'cache'), hit('west', 'cache'), hit('west', 'report')]
@@ -15,8 +15,17 @@ it('copies are covered by a selected template', () => {
   expect(copiesOfTemplates([template, west], () => false)).toEqual([])
 })
 
-it('selects loaded hits once, also those that were added live', () => {
-  const page = { cursor: undefined, hits: [east, west], count: 2 }
-  const dropped = { cursor: 'next', hits: undefined, count: 500 }
-  expect([...loadedHits({ fresh: [report, east], pages: [page, dropped], next: undefined }).values()]).toEqual([report, east, west])
+describe('all hits', () => {
+  const first = { cursor: undefined, hits: [east, west], count: 2 }
+
+  it('are selected once, also those that were added live', () => {
+    const second = { cursor: 'next', hits: [template], count: 1 }
+    expect([...(allHits({ fresh: [report, east], pages: [first, second], next: undefined })?.values() ?? [])]).toEqual([report, east, west, template])
+    expect(allHits({ fresh: [], pages: [], next: undefined })).toEqual(new Map())
+  })
+
+  it('are not selected before all pages are loaded', () => {
+    expect(allHits({ fresh: [], pages: [first], next: 'next' })).toBeUndefined()
+    expect(allHits({ fresh: [], pages: [first, { cursor: 'next', hits: undefined, count: 500 }], next: undefined })).toBeUndefined()
+  })
 })

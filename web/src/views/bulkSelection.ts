@@ -6,9 +6,11 @@ import type { Hit } from '../api/types'
 /** Maximum number of objects per action. */
 export const MAX_OBJECTS = 100
 
-/** All loaded hits by key. */
-export function loadedHits({ fresh, pages }: Pages): Map<string, Hit> {
-  return new Map([...fresh, ...pages.flatMap(({ hits }) => hits ?? [])].map((hit) => [keyOf(hit), hit]))
+/** All hits of a result by key; undefined while some of its pages are not loaded. */
+export function allHits({ fresh, pages, next }: Pages): Map<string, Hit> | undefined {
+  const hits = pages.map((page) => page.hits)
+  if (next !== undefined || hits.includes(undefined)) return undefined
+  return new Map([...fresh, ...hits.flatMap((loaded) => loaded ?? [])].map((hit) => [keyOf(hit), hit]))
 }
 
 const templateKey = (hit: Hit) => keyOf({ ...hit, cluster: CONTROL_PLANE })

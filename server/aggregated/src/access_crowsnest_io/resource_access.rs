@@ -69,7 +69,7 @@ struct ValidatedReview {
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
     let (spec_body, spec, coverage) = body::read_review::<ActionSpec>(KIND, request).await?;
-    let clusters = running.index.searcher().cluster_rules(&context.user).await;
+    let clusters = running.cache.searcher().cluster_rules(&context.user).await;
     let requested = validation::validate_action(&spec, &coverage);
     let (coverage, (action, scope)) = validate(KIND, &coverage, &clusters, requested)?;
     record_reviewed_clusters(context, &coverage, &clusters);
@@ -124,7 +124,7 @@ fn unserved_warning(
         return None;
     }
     for rules in clusters.iter().filter(|rules| coverage.includes(rules)) {
-        let served = running.index.served_resources(&rules.cluster)?;
+        let served = running.cache.served_resources(&rules.cluster)?;
         let is_requested =
             |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
         if served.resources.iter().any(|one| is_requested(&one.gvr)) {

@@ -58,7 +58,7 @@ struct ValidatedReview {
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
     let (spec_body, spec, coverage) = body::read_review::<SubjectSpec>(KIND, request).await?;
-    let clusters = running.index.searcher().cluster_rules(&context.user).await;
+    let clusters = running.cache.searcher().cluster_rules(&context.user).await;
     let (coverage, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
     record_reviewed_clusters(context, &coverage, &clusters);
     let review = ValidatedReview { user: subject_user(spec), scope, coverage };

@@ -6,7 +6,7 @@ use crowsnest_apiserver::audit::Attributes;
 use crowsnest_cel::authorizer::AccessChecker;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::request::authentication::{AccessDecision, DelegatedAuth};
+use crate::request::authentication::DelegatedAuth;
 
 /// Decides by SubjectAccessReviews in the control plane.
 pub(super) struct AccessReviewChecker(pub(super) DelegatedAuth);
@@ -14,8 +14,7 @@ pub(super) struct AccessReviewChecker(pub(super) DelegatedAuth);
 impl AccessChecker for AccessReviewChecker {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
         match block_on(self.0.review(user, &Attributes::from(action.clone()))) {
-            Some(Ok(AccessDecision { allowed: true, reason })) => Decision::Allowed { reason },
-            Some(Ok(AccessDecision { reason, .. })) => Decision::NoOpinion { reason },
+            Some(Ok(decision)) => decision.into(),
             Some(Err(error)) => no_opinion(user, error.message),
             None => no_opinion(user, "the control plane cannot be queried in this thread".to_owned()),
         }

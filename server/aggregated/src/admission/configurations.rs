@@ -68,11 +68,11 @@ impl Configurations {
         self.listed.read().get(resource).map_or_else(Vec::new, |listed| listed.objects.values().cloned().collect())
     }
 
-    /// Waits until all resources have been listed. False if that takes longer than `within`.
-    pub(super) async fn wait_for_sync(&self, within: Duration) -> bool {
+    /// Waits until all resources have been listed. False if that takes longer than `timeout`.
+    pub(super) async fn wait_for_sync(&self, timeout: Duration) -> bool {
         let mut listed_count = self.listed_count.subscribe();
         let all = listed_count.wait_for(|listed_count| *listed_count == RESOURCES.len());
-        tokio::time::timeout(within, all).await.is_ok_and(|counted| counted.is_ok())
+        tokio::time::timeout(timeout, all).await.is_ok_and(|counted| counted.is_ok())
     }
 
     /// Follows all resources; does not end.

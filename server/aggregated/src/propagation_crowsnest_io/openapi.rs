@@ -122,9 +122,10 @@ fn plans() -> Schemas {
     let spec = object(
         json!({"objects": with_description(list(ref_to("Object")), "Objects as they would be applied."),
             "deletions": with_description(list(ref_to("Object")), "Objects that would be deleted; only what names them is read."),
+            "losses": with_description(list(ref_to("Object")), "Clusters that would become unreachable; only what names them is read."),
             "manifests": {"type": "boolean", "description": "Include manifests (default true)."},
             "limit": {"type": "integer", "format": "int32", "description": "Maximum number of templates (default 50, at most 500)."}}),
-        &["objects", "deletions", "manifests", "limit"],
+        &["objects", "deletions", "losses", "manifests", "limit"],
     );
     let fields = json!({"metadata": ref_to("Object"), "spec": spec, "status": status});
     vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]

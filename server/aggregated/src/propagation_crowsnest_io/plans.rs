@@ -71,6 +71,9 @@ struct Spec {
     /// Objects to delete; only the fields that identify them are read.
     #[serde(default)]
     deletions: Vec<Value>,
+    /// Clusters that become unreachable; only the fields that identify them are read.
+    #[serde(default)]
+    losses: Vec<Value>,
     #[serde(default = "default_true")]
     manifests: bool,
     #[serde(default)]
@@ -88,7 +91,9 @@ impl Spec {
             move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, operation)
         };
         let applied = self.objects.iter().enumerate().map(numbered("objects", ProposedOperation::Apply));
-        applied.chain(self.deletions.iter().enumerate().map(numbered("deletions", ProposedOperation::Delete)))
+        let deleted = self.deletions.iter().enumerate().map(numbered("deletions", ProposedOperation::Delete));
+        let lost = self.losses.iter().enumerate().map(numbered("losses", ProposedOperation::Lose));
+        applied.chain(deleted).chain(lost)
     }
 }
 
@@ -206,6 +211,10 @@ impl Planner<'_> {
                               can be planned";
                 return Err(invalid(vec![FieldError::invalid(format!("{field}.kind"), kind, detail)]));
             };
+            if operation == ProposedOperation::Lose && role != Role::Cluster {
+                let error = FieldError::invalid(format!("{field}.kind"), kind, "only clusters can be lost");
+                return Err(invalid(vec![error]));
+            }
             match (resource.namespaced, namespace.is_empty()) {
                 (true, true) => {
                     return Err(invalid(vec![FieldError::required(format!("{field}.metadata.namespace"), "")]));
@@ -327,6 +336,10 @@ mod tests {
         json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}],
             "deletions": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
         "spec.deletions[0]: Duplicate value: \"x\""
+    )]
+    #[case(
+        json!({"spec": {"losses": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}}),
+        "spec.losses[0].metadata.name: Required value"
     )]
     fn invalid_plans_are_refused(#[case] body: Value, #[case] expected: &str) {
         let plan: PlanBody = serde_json::from_value(body).unwrap();

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use crowsnest_search::paths::{CLOSURE_STEPS, Side};
+use crowsnest_search::paths::{CLOSURE_STEPS, DependencyDirection};
 use serde_json::json;
 
 use super::call::{SearchCall, typed_response};
@@ -43,9 +43,13 @@ impl SearchOperation for BlastRadius {
         let key = parameters.object()?;
         let steps = usize::from(CLOSURE_STEPS);
         let depth = parameters.number("depth")?.unwrap_or(steps).clamp(1, steps) as u8;
-        let side = if parameters.flag("dependencies") { Side::Dependencies } else { Side::Dependents };
+        let direction = if parameters.flag("dependencies") {
+            DependencyDirection::Dependencies
+        } else {
+            DependencyDirection::Dependents
+        };
         let _permit = limits.admit_path_search(user)?;
-        let found = running.index.searcher().closure(user, &key, side, depth).await.map_err(ApiError::internal)?;
+        let found = running.cache.searcher().closure(user, &key, direction, depth).await.map_err(ApiError::internal)?;
         let found = found.ok_or_else(|| not_found_error(&key))?;
         let body = json!({
             "nodes": nodes(&found.nodes)?,

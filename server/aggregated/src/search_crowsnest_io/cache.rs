@@ -30,7 +30,7 @@ impl Resource for Cache {
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
-            typed_response("CacheStatus", &call.server.running()?.index.status().await.map_err(ApiError::internal)?)
+            typed_response("CacheStatus", &call.server.running()?.cache.status().await.map_err(ApiError::internal)?)
         })
     }
 }
@@ -43,7 +43,7 @@ pub async fn metrics(
     process_metrics: &ProcessMetrics,
 ) -> Result<Response, ApiError> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
-    let mut series = running.index.series(now_ms).await.map_err(ApiError::internal)?;
+    let mut series = running.cache.series(now_ms).await.map_err(ApiError::internal)?;
     series.extend(tunnel_series(&running.fleet));
     series.extend(running.controller_runner.series());
     series.extend(running.backend_store_series());

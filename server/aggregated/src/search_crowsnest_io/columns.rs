@@ -1,5 +1,5 @@
-//! Requested columns in addition to the fields of a hit: values of labels, printed columns of kubectl, and values at a
-//! path of the manifest. Pure.
+//! Requested columns in addition to the fields of a hit: the time of the last change, values of labels, printed columns
+//! of kubectl, and values at a path of the manifest. Pure.
 
 use crowsnest_apimachinery::printers::columns::columns;
 use crowsnest_apimachinery::status::ApiError;
@@ -8,12 +8,16 @@ use crowsnest_search::ManifestPath;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::hits::time;
+
 /// Maximum number of columns in one response.
 const MAX_COLUMNS: usize = 32;
 /// Maximum number of characters of a value in a response; longer values are truncated. Exports are not truncated.
 const MAX_VALUE_CHARACTERS: usize = 256;
 /// Name for all printed columns of the hit's kind.
 const ALL_PRINTED: &str = "*";
+/// Name of the time of the last change, as in the query language.
+const CHANGED: &str = "changed";
 
 // Tools of the Model Context Protocol rely on complete values up to this size.
 const _: () = assert!(MAX_VALUE_CHARACTERS >= crowsnest_mcp::MAX_COMPLETE_COLUMN_BYTES);
@@ -24,6 +28,8 @@ pub(super) enum Column {
     Label(String),
     /// `print:NAME`: a column of kubectl, including columns of wide output.
     Printed(String),
+    /// `changed`: the time at which the cache received this version of the object, in RFC 3339.
+    Changed,
     /// `.spec.replicas`: a path, as in the query language.
     Path(String, ManifestPath),
 }
@@ -31,6 +37,9 @@ pub(super) enum Column {
 impl Column {
     /// Parses the name of a column; `None` for fields of a hit and for unknown names.
     pub(super) fn parse(name: &str) -> Option<Self> {
+        if name == CHANGED {
+            return Some(Self::Changed);
+        }
         if name.starts_with('.') {
             return ManifestPath::new(name).map(|path| Self::Path(name.to_owned(), path));
         }
@@ -57,7 +66,7 @@ impl Column {
             }
             Self::Printed(printed_name) => {
                 let columns = columns(&record.key.resource().group, &record.kind);
-                let cells = &record.printed()?.cells;
+                let cells = &record.printed_object()?.cells;
                 let named = columns
                     .iter()
                     .zip(cells)
@@ -71,6 +80,10 @@ impl Column {
                     Some((format!("print:{}", column.name), text))
                 });
                 Ok(shown.collect())
+            }
+            Self::Changed => {
+                let changed = time(Some(record.changed_at / 1000));
+                Ok(changed.as_str().map(|text| (CHANGED.to_owned(), text.to_owned())).into_iter().collect())
             }
             Self::Path(name, path) => {
                 let values = path.values(manifest);
@@ -96,7 +109,7 @@ impl Columns {
         let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
             let invalid = || {
-                let why = "valid are label:KEY, print:NAME and .PATH";
+                let why = "valid are changed, label:KEY, print:NAME and .PATH";
                 ApiError::bad_request(format!("columns={name:?}: {why}"))
             };
             Column::parse(name).ok_or_else(invalid)
@@ -136,15 +149,20 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
+    fn path(name: &str) -> Column {
+        Column::Path(name.to_owned(), ManifestPath::new(name).unwrap())
+    }
+
     #[rstest]
     #[case::none(None, Ok(vec![]))]
     #[case::some(
         Some("label:app.kubernetes.io/name,print:Up-to-date,"),
         Ok(vec![Column::Label("app.kubernetes.io/name".into()), Column::Printed("Up-to-date".into())])
     )]
-    #[case::a_field(Some("name"), Err("columns=\"name\": valid are label:KEY, print:NAME and .PATH"))]
-    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": valid are label:KEY"))]
-    #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are label:KEY"))]
+    #[case::time_of_the_last_change(Some("changed,.spec.replicas"), Ok(vec![Column::Changed, path(".spec.replicas")]))]
+    #[case::a_field(Some("name"), Err("columns=\"name\": valid are changed, label:KEY, print:NAME and .PATH"))]
+    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": valid are changed, label:KEY"))]
+    #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are changed, label:KEY"))]
     fn names_of_columns_are_parsed(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
         match (Columns::parse(names), expected) {
             (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
@@ -158,7 +176,7 @@ mod tests {
 
     #[test]
     fn only_paths_need_manifests() {
-        for (names, read) in [("label:app,print:Age", false), ("label:app,.spec.replicas", true)] {
+        for (names, read) in [("label:app,print:Age,changed", false), ("label:app,.spec.replicas", true)] {
             assert_eq!(Columns::parse(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
         }
     }

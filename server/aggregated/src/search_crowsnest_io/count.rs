@@ -30,10 +30,10 @@ impl SearchOperation for Count {
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let search = call.parameters.search(call.user)?;
-        let count = call.running.index.searcher().count(&search).await.map_err(ApiError::internal)?;
+        let count = call.running.cache.searcher().count(&search).await.map_err(ApiError::internal)?;
         let relation = if count.incomplete { "gte" } else { "eq" };
         let body = json!({"total": count.total, "totalRelation": relation, "skipped": skipped(&count.skipped),
-            "notices": count.remarks});
+            "notices": count.notices});
         typed_response("SearchCount", &body)
     }
 }

@@ -44,12 +44,12 @@ impl SearchOperation for Diff {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let here = get_revisions(&running.index, user, &key).await?;
+        let here = get_revisions(&running.cache, user, &key).await?;
         let (from, to) = match parameters.get("with") {
             Some(_) => {
                 let mut other = key.clone();
                 other.collection.cluster = parameters.cluster("with")?;
-                let there = get_revisions(&running.index, user, &other).await?;
+                let there = get_revisions(&running.cache, user, &other).await?;
                 (find_revision(&here, "now", &key)?.clone(), find_revision(&there, "now", &other)?.clone())
             }
             None => {

@@ -34,7 +34,7 @@ impl SearchOperation for Explain {
         let search = call.parameters.search(call.user)?;
         typed_response(
             "SearchExplanation",
-            &call.running.index.searcher().explain(&search).await.map_err(ApiError::internal)?,
+            &call.running.cache.searcher().explain(&search).await.map_err(ApiError::internal)?,
         )
     }
 }

@@ -45,7 +45,7 @@ impl SearchOperation for Export {
         (
             "columns",
             "string",
-            "Columns of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.",
+            "Columns of CSV, separated by commas: fields of a hit, changed, label:KEY, print:NAME, or .PATH.",
             false,
         ),
     ];
@@ -72,7 +72,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     }
     request.limit = parameters.number("limit")?;
     request.include_manifests = format.reads_manifests();
-    let hits = running.index.searcher().export(request).await.map_err(|error| match error {
+    let hits = running.cache.searcher().export(request).await.map_err(|error| match error {
         Error::Incomplete => ApiError::bad_request(error.to_string()),
         other => ApiError::internal(other),
     })?;

@@ -38,7 +38,7 @@ impl SearchOperation for Graph {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
         let depth = parameters.number("depth")?.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH);
-        let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;
+        let graph = running.cache.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;
         let crowsnest_search::Graph { nodes, edges, has_more } = graph.ok_or_else(|| not_found_error(&key))?;
         let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;
         typed_response("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": has_more}))

@@ -38,7 +38,7 @@ impl SearchOperation for History {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let revisions = get_revisions(&running.index, user, &key).await?;
+        let revisions = get_revisions(&running.cache, user, &key).await?;
         if let Some(seq) = parameters.number("seq")? {
             let object = find_revision(&revisions, &seq.to_string(), &key)?;
             return Ok(json_response(StatusCode::OK, &object.parse().map_err(ApiError::internal)?));
@@ -61,7 +61,7 @@ impl SearchOperation for History {
         let now = revisions.current.iter().map(|object| line(object, None, false));
         let before =
             revisions.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
-        let kept = running.index.options().history.max_age.as_secs();
+        let kept = running.cache.options().history.max_age.as_secs();
         let versions: Vec<Value> = now.chain(before).collect();
         typed_response("ObjectHistory", &json!({"versions": versions, "keptForSeconds": kept}))
     }

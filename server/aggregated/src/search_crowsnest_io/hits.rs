@@ -97,7 +97,7 @@ pub(super) fn identity(object: &Object) -> Map<String, Value> {
 /// Identity and state of an object.
 pub(super) fn summary(object: &Object) -> Result<Map<String, Value>, Error> {
     let record = &object.record;
-    let printed = record.printed()?;
+    let printed = record.printed_object()?;
     let mut value = identity(object);
     let mut set = |name: &str, field: Value| {
         if !field.is_null() && field != "" {

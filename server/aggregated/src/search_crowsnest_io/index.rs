@@ -25,12 +25,12 @@ impl Resource for TextIndex {
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
-            let index = &call.server.running()?.index;
+            let cache = &call.server.running()?.cache;
             if call.request.method() == Method::GET {
-                return show(index, call.context.query().first("verify")).await;
+                return show(cache, call.context.query().first("verify")).await;
             }
-            match index.searcher().rebuild_text_index().await {
-                Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
+            match cache.searcher().rebuild_text_index().await {
+                Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(cache).await?)),
                 Err(error @ Error::RebuildNotSupported) => Err(ApiError::bad_request(error.to_string())),
                 Err(error) => Err(ApiError::unavailable(error.chain())),
             }
@@ -38,12 +38,12 @@ impl Resource for TextIndex {
     }
 }
 
-async fn show(index: &GlobalCache, verify: Option<&str>) -> Result<Response, ApiError> {
+async fn show(cache: &GlobalCache, verify: Option<&str>) -> Result<Response, ApiError> {
     let samples = verify.map(parse_samples).transpose()?;
-    let mut body = state(index).await?;
+    let mut body = state(cache).await?;
     if let Some(samples) = samples {
         let found =
-            index.searcher().verify_text_index(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
+            cache.searcher().verify_text_index(samples, &mut rand::random::<f64>).await.map_err(ApiError::internal)?;
         body["verification"] = serde_json::to_value(&found).map_err(ApiError::internal)?;
     }
     Ok(reply(StatusCode::OK, &body))
@@ -56,8 +56,8 @@ fn parse_samples(text: &str) -> Result<usize, ApiError> {
     })
 }
 
-async fn state(index: &GlobalCache) -> Result<Value, ApiError> {
-    let status = index.status().await.map_err(ApiError::internal)?;
+async fn state(cache: &GlobalCache) -> Result<Value, ApiError> {
+    let status = cache.status().await.map_err(ApiError::internal)?;
     Ok(json!({
         "kind": "SearchIndex",
         "apiVersion": API_VERSION,

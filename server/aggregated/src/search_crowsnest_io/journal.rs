@@ -133,13 +133,13 @@ impl SearchOperation for Journal {
 }
 
 async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
-    let index = &call.running.index;
+    let cache = &call.running.cache;
     let about = call.parameters.required("about")?;
     let limit = call.parameters.number("limit")?.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
     let mut request = SearchRequest::new(build_query(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.limit, request.include_manifests) = (Some(limit), true);
     request.facets.clear();
-    let mut response = index.searcher().search_all(request).await.map_err(ApiError::internal)?;
+    let mut response = cache.searcher().search_all(request).await.map_err(ApiError::internal)?;
     // Events of members are no entries, so skipped members do not matter.
     response.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
@@ -148,15 +148,15 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     }
     let collection = response.hits.first().map(|hit| hit.object.record.key.collection.clone());
     let causes = match collection {
-        Some(collection) => read_causes(index, call.user, &collection, &entries).await?,
+        Some(collection) => read_causes(cache, call.user, &collection, &entries).await?,
         None => Entries::new(),
     };
     let total = response.summary.as_ref().map_or(0, |summary| summary.total);
     typed_response(
         "Journal",
         &json!({"about": about, "entries": sorted_entries(entries, causes),
-            "total": total, "keptForSeconds": index.options().history.max_age.as_secs(),
-            "skipped": skipped(&response.skipped), "notices": response.remarks}),
+            "total": total, "keptForSeconds": cache.options().history.max_age.as_secs(),
+            "skipped": skipped(&response.skipped), "notices": response.notices}),
     )
 }
 
@@ -190,7 +190,7 @@ fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Resu
 
 /// Reads the causes of the entries, the causes of these, and so on. Each cause is read once.
 async fn read_causes(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     caller: &UserInfo,
     collection: &CollectionKey,
     entries: &Entries,
@@ -205,7 +205,7 @@ async fn read_causes(
         for id in next {
             let Some((namespace, name)) = id.split_once('/') else { continue };
             let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
-            let Some(past) = index.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
+            let Some(past) = cache.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
                 continue;
             };
             let last = past.current.as_ref().or_else(|| past.versions.first().map(|version| &version.object));

@@ -17,11 +17,11 @@ pub(super) fn not_found_error(key: &RecordKey) -> ApiError {
 
 /// The revisions of an object. Fails with 404 if it does not exist or the caller must not read it.
 pub(super) async fn get_revisions(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     user: &UserInfo,
     key: &RecordKey,
 ) -> Result<ObjectRevisions, ApiError> {
-    index.searcher().object_history(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| not_found_error(key))
+    cache.searcher().object_history(user, key).await.map_err(ApiError::internal)?.ok_or_else(|| not_found_error(key))
 }
 
 /// Finds the revision with a sequence number, or the current object for `now`. Fails if it is not retained.

@@ -32,7 +32,7 @@ pub(super) const FACETS: Parameter = (
 pub(super) const COLUMNS: Parameter = (
     "columns",
     "string",
-    "Additional columns of each hit, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
+    "Additional columns of each hit, separated by commas: changed (the time of the last change), label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
     false,
 );
 const OBJECT: [Parameter; 5] = [

@@ -51,7 +51,7 @@ impl SearchOperation for Paths {
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, limits, user, parameters, .. } = call;
-        let searcher = running.index.searcher();
+        let searcher = running.cache.searcher();
         let pattern = pattern(parameters.required("p")?, parameters.get("q").unwrap_or_default())?;
         if parameters.flag("explain") {
             return typed_response("ObjectPaths", &json!({"pattern": searcher.canonical_pattern(pattern).to_string()}));

@@ -56,14 +56,14 @@ impl SearchOperation for Query {
 async fn complete(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    let answer = call.running.index.searcher().search_all(request).await.map_err(ApiError::internal)?;
+    let answer = call.running.cache.searcher().search_all(request).await.map_err(ApiError::internal)?;
     let summary = answer.summary.map(|s| summary_fields(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
         "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(ApiError::internal)?,
         "facets": facets(&answer.facets),
         "skipped": skipped(&answer.skipped),
-        "notices": answer.remarks,
+        "notices": answer.notices,
     });
     if let Some(counts) = &answer.groups {
         body["groups"] = groups(counts);
@@ -81,7 +81,7 @@ fn error_event(cause: &Error) -> Event {
 /// A part of a result as an event.
 fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
     match part {
-        Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
+        Ok(SearchEvent::Notices(notices)) => event("notices", &json!(notices)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
         Ok(SearchEvent::Groups(counts)) => event("groups", &groups(&counts)),
@@ -97,7 +97,7 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
 fn events(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
+    Ok(stream(call.running.cache.searcher().search(request).map(move |next| part(next, &columns))))
 }
 
 /// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes
@@ -105,8 +105,8 @@ fn events(call: &SearchCall<'_>) -> Result<Events, ApiError> {
 fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    let changes = call.running.index.searcher().live(request).map(move |next| match next {
-        Ok(LiveEvent::Answer(answer)) => part(Ok(answer), &columns),
+    let changes = call.running.cache.searcher().live(request).map(move |next| match next {
+        Ok(LiveEvent::Initial(event)) => part(Ok(event), &columns),
         Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),
             Err(error) => error_event(&error),

@@ -76,15 +76,15 @@ impl SearchOperation for Status {
             });
             return Ok(stream(events).into_response());
         }
-        let counts = Counts::load(&running.index, user).await.map_err(ApiError::internal)?;
-        Ok(json_response(StatusCode::OK, &fleet_status(&running.index, &counts)))
+        let counts = Counts::load(&running.cache, user).await.map_err(ApiError::internal)?;
+        Ok(json_response(StatusCode::OK, &fleet_status(&running.cache, &counts)))
     }
 }
 
 /// The current status, and the next one after each change.
 fn follow(running: &RunningRoles, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
-    let (index, reader) = (running.index.clone(), authorization_key(reader));
-    running.statuses.subscribe(reader.clone(), move |sender| publish_statuses(index, reader, sender))
+    let (cache, reader) = (running.cache.clone(), authorization_key(reader));
+    running.statuses.subscribe(reader.clone(), move |sender| publish_statuses(cache, reader, sender))
 }
 
 /// The user reduced to what authorization depends on, without the UID, extras and the order of groups. Users with an
@@ -100,19 +100,19 @@ fn authorization_key(reader: &UserInfo) -> UserInfo {
 }
 
 async fn publish_statuses(
-    index: GlobalCache,
+    cache: GlobalCache,
     reader: UserInfo,
     sender: watch::Sender<Option<Result<Arc<Value>, String>>>,
 ) {
-    let mut searchable = index.searcher().searchable();
+    let mut searchable = cache.searcher().searchable();
     let mut current_counts: Option<Counts> = None;
     loop {
         let counts = match current_counts.take() {
             Some(counts) => Ok(counts),
-            None => Counts::load(&index, &reader).await,
+            None => Counts::load(&cache, &reader).await,
         };
         let status = match counts {
-            Ok(counts) => Ok(Arc::new(fleet_status(&index, current_counts.insert(counts)))),
+            Ok(counts) => Ok(Arc::new(fleet_status(&cache, current_counts.insert(counts)))),
             Err(error) => Err(error.to_string()),
         };
         sender.send_replace(Some(status));
@@ -135,12 +135,12 @@ struct Counts {
 }
 
 impl Counts {
-    async fn load(index: &GlobalCache, reader: &UserInfo) -> Result<Self, Error> {
-        let (_, objects) = count_by_cluster(index, reader, "").await?;
-        let members = index.searcher().visible_members(reader).await;
+    async fn load(cache: &GlobalCache, reader: &UserInfo) -> Result<Self, Error> {
+        let (_, objects) = count_by_cluster(cache, reader, "").await?;
+        let members = cache.searcher().visible_members(reader).await;
         let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
         for (label, query) in COUNTS {
-            let (total, clusters) = count_by_cluster(index, reader, query).await?;
+            let (total, clusters) = count_by_cluster(cache, reader, query).await?;
             if *query == "kind:pod" {
                 counts.pods = clusters;
             }
@@ -150,8 +150,8 @@ impl Counts {
     }
 }
 
-fn fleet_status(index: &GlobalCache, counts: &Counts) -> Value {
-    let contacts = last_contacts(index);
+fn fleet_status(cache: &GlobalCache, counts: &Counts) -> Value {
+    let contacts = last_contacts(cache);
     let now = jiff::Timestamp::now().as_millisecond();
     let clusters: Vec<Value> = counts
         .members
@@ -186,29 +186,29 @@ fn fleet_status(index: &GlobalCache, counts: &Counts) -> Value {
         .collect();
     json!({
         "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
-        "clusters": clusters, "counts": counts.links, "seq": index.seq(),
-        "search": {"backend": index.options().index_backend, "behind": index.searcher().lag()},
+        "clusters": clusters, "counts": counts.links, "seq": cache.seq(),
+        "search": {"backend": cache.options().index_backend, "behind": cache.searcher().lag()},
     })
 }
 
 /// Number of objects in total and by cluster.
 async fn count_by_cluster(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     reader: &UserInfo,
     query: &str,
 ) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
     request.facets = vec![FacetField::Column(Facet::Cluster)];
-    let result = index.searcher().search_all(request).await?;
+    let result = cache.searcher().search_all(request).await?;
     let total = result.summary.map_or(0, |s| s.total);
     Ok((total, result.facets.into_iter().flat_map(|f| f.values).collect()))
 }
 
 /// Time of the last contact with each cluster, in Unix milliseconds.
-fn last_contacts(index: &GlobalCache) -> BTreeMap<String, i64> {
+fn last_contacts(cache: &GlobalCache) -> BTreeMap<String, i64> {
     let mut newest = BTreeMap::new();
-    for (key, state) in index.states() {
+    for (key, state) in cache.states() {
         let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();
         *at = (*at).max(state.last_contact_ms);
     }

@@ -43,7 +43,7 @@ impl SearchOperation for Suggest {
         };
         typed_response(
             "SearchSuggestions",
-            &running.index.searcher().suggest(&request).await.map_err(ApiError::internal)?,
+            &running.cache.searcher().suggest(&request).await.map_err(ApiError::internal)?,
         )
     }
 }

@@ -14,6 +14,7 @@ import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQue
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { ClusterNotice } from '../../parts/ClusterNotice'
+import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { ActionButton } from '../../parts/ActionButton'
 import { FormDialog } from '../../parts/FormDialog'
 import { formatNumber, formatAgeSince } from '../../parts/format'
@@ -39,6 +40,9 @@ const DRAIN_TAINT: Taint = { key: 'drained', effect: 'NoExecute' }
 const planAddress = (name: string, parameters: Record<string, unknown> = {}) =>
   `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...parameters })}`
 
+/** Address of a preview in which the cluster is unreachable. */
+const lossAddress = (name: string) => planAddress(name, { lost: true })
+
 /** Address of a preview in which a NoExecute taint evicts all workloads that do not tolerate it; undefined if the draft is too long for an address. */
 async function drainPreviewAddress(cluster: Cluster): Promise<string | undefined> {
   const [{ toFragment }, { withoutServerFields }, { printYaml }] = await Promise.all([import('../../api/draft'), import('../../parts/manifest'), import('../../parts/yaml')])
@@ -56,9 +60,12 @@ export function ClusterPage({ name }: { name: string }) {
   const isHidden = cluster.error instanceof ApiError && cluster.error.code !== 404
   return (
     <>
-      <h1>
-        <ClusterName name={name} />
-      </h1>
+      <div className="with-star">
+        <h1>
+          <ClusterName name={name} />
+        </h1>
+        <FavouriteCluster name={name} />
+      </div>
       <ClusterNotice cluster={name} />
       {fleet && !status && !cluster.data && <p role="alert">{t.unknownCluster(name)}</p>}
       {isHidden && <ErrorMessage error={cluster.error} />}
@@ -132,6 +139,7 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
           {t.whatIfDrained}
         </button>
       )}
+      {cluster && <Link href={lossAddress(name)}>{t.whatIfLost}</Link>}
       {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <ActionButton disabledReason={t.mayNotDelete(name)}>{t.unjoin}</ActionButton>}
       <Link href={objectAddress(refOf(name))}>{t.object}</Link>
       <button type="button" onClick={() => void client.invalidateQueries()}>
@@ -303,6 +311,10 @@ function Capacity({ cluster }: { cluster: Cluster }) {
           )
         })}
       </Table>
+      <p>
+        {t.capacityIfLost}
+        <Link href={lossAddress(cluster.metadata.name)}>{t.whatIfLost}</Link>
+      </p>
     </>
   )
 }

@@ -9,11 +9,13 @@ import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
+import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { formatNumber } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { formatQuantity } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
+import { favouritesFirst, usePrefs } from '../../prefs'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { DataAge } from './DataAge'
@@ -109,9 +111,10 @@ function TopClusters({ q, values }: { q: string; values: FacetValue[] }) {
 
 function Clusters({ statuses, clusters }: { statuses: ClusterStatus[]; clusters: Map<string, ClusterSummary> }) {
   const t = useTextOf(fleetText)
+  const { favouriteClusters } = usePrefs()
   return (
     <Table label={t.clusters} headers={t.clusterHeaders}>
-      {statuses.map((status) => (
+      {favouritesFirst(statuses, favouriteClusters, ({ name }) => name).map((status) => (
         <ClusterRow key={status.name} status={status} cluster={clusters.get(status.name)} />
       ))}
     </Table>
@@ -124,7 +127,10 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
   return (
     <tr data-cluster={status.name}>
       <th scope="row">
-        <ClusterLink name={status.name} />
+        <span className="with-star">
+          <ClusterLink name={status.name} />
+          <FavouriteCluster name={status.name} />
+        </span>
       </th>
       <td>
         <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />

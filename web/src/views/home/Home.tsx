@@ -13,11 +13,13 @@ import { QueryProvider, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
 import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
+import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Skeleton } from '../../parts/Skeleton'
 import { Spark } from '../../parts/Spark'
 import { GLYPHS, toneOfReadiness } from '../../parts/status'
+import { usePrefs } from '../../prefs'
 import { useText, useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { homeText } from '../../text/home'
@@ -117,6 +119,7 @@ function Trend({ problem: { name, q, result } }: { problem: Problem }) {
 function Clusters({ clusters }: { clusters: ClusterStatus[] }) {
   const t = useTextOf(homeText)
   const facts = usePolledQuery(['clusters'], readClusterSummaries, 10_000)
+  const { favouriteClusters } = usePrefs()
   if (clusters.length === 0) {
     return (
       <p className="empty box">
@@ -124,7 +127,7 @@ function Clusters({ clusters }: { clusters: ClusterStatus[] }) {
       </p>
     )
   }
-  const shownStatuses = clustersToShow(clusters, MAX_CLUSTERS)
+  const shownStatuses = clustersToShow(clusters, MAX_CLUSTERS, favouriteClusters)
   return (
     <section aria-label={t.clusters}>
       <h2>
@@ -149,7 +152,7 @@ function ClusterCard({ status, summary }: { status: ClusterStatus; summary: Clus
   return (
     <article className="card" data-cluster={status.name}>
       <h3>
-        <ClusterLink name={status.name} />{' '}
+        <ClusterLink name={status.name} /> <FavouriteCluster name={status.name} />{' '}
         <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />
       </h3>
       {status.ready !== 'True' && status.message && <p className="bad">{status.message}</p>}
@@ -176,7 +179,7 @@ function UsageBar({ label, resource, usage }: { label: string; resource: 'cpu' |
 
 function Recent({ kind, q }: { kind: 'changes' | 'rollouts'; q: string }) {
   const t = useTextOf(homeText)
-  const recent = usePolledQuery(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_CHANGES}&facets=&q=${encodeURIComponent(q)}`, signal), 10_000)
+  const recent = usePolledQuery(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_CHANGES}&facets=&columns=changed&q=${encodeURIComponent(q)}`, signal), 10_000)
   const hits = recent.data?.hits ?? []
   return (
     <section aria-label={t[kind]}>
@@ -189,8 +192,8 @@ function Recent({ kind, q }: { kind: 'changes' | 'rollouts'; q: string }) {
           <li key={`${hit.cluster}/${hit.kind}/${hit.namespace}/${hit.name}`}>
             <KindIcon kind={hit.kind} /> <Link href={objectAddress(hit)}>{`${hit.namespace ? `${hit.namespace}/` : ''}${hit.name}`}</Link> <ClusterName name={hit.cluster} /> {hit.ready}{' '}
             <Pill state={hit.status} />{' '}
-            <span className="why" title={hit.created}>
-              {t.age(formatAgeSince(hit.created))}
+            <span className="why" title={hit.columns?.changed}>
+              {t.changed(formatAgeSince(hit.columns?.changed))}
             </span>
           </li>
         ))}

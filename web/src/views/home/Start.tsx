@@ -2,7 +2,8 @@ import { Link } from 'wouter'
 import { searchAddress } from '../../api/address'
 import type { SavedSearches } from '../../api/saved'
 import { Query } from '../../parts/Query'
-import { clearRecentQueries } from '../../prefs'
+import { Star } from '../../parts/Star'
+import { clearRecentQueries, toggleStar, usePrefs } from '../../prefs'
 import { useText, type Text } from '../../text'
 
 const STARTERS: [keyof Text['starters'], string][] = [
@@ -21,6 +22,7 @@ const MAX_RECENT_QUERIES = 8
 /** Start page of the search: common queries, saved searches and recent queries. */
 export function Start({ user, saved, recentQueries }: { user: string; saved: SavedSearches; recentQueries: string[] }) {
   const t = useText()
+  const starred = usePrefs().starred[user] ?? []
   const searches = saved.searches ?? []
   return (
     <div className="start">
@@ -60,11 +62,12 @@ export function Start({ user, saved, recentQueries }: { user: string; saved: Sav
             </button>
           </h2>
           <ul className="starters">
-            {recentQueries.slice(0, MAX_RECENT_QUERIES).map((q) => (
+            {recentQueries.slice(0, Math.max(MAX_RECENT_QUERIES, starred.length)).map((q) => (
               <li key={q}>
                 <Link href={searchAddress({ q })}>
                   <Query text={q} />
-                </Link>
+                </Link>{' '}
+                <Star isOn={starred.includes(q)} label={t.starQuery(q)} onToggle={() => toggleStar(user, q)} />
               </li>
             ))}
           </ul>

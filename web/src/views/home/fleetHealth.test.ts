@@ -18,6 +18,11 @@ it.each([
   expect(fleetHealthOf(clusters, problems)).toEqual({ tone, notReady })
 })
 
-it('clusters that are not ready are shown first', () => {
-  expect(clustersToShow([cluster('b'), cluster('a'), cluster('c', 'False')], 2).map(({ name }) => name)).toEqual(['c', 'a'])
+it.each([
+  [[], ['c', 'a']],
+  [['b'], ['b', 'c']],
+  [['a', 'b'], ['a', 'b']],
+  [['deleted'], ['c', 'a']],
+])('favourites %j, then clusters that are not ready, are shown first', (favourites, expected) => {
+  expect(clustersToShow([cluster('b'), cluster('a'), cluster('c', 'False')], 2, favourites).map(({ name }) => name)).toEqual(expected)
 })

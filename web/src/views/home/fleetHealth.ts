@@ -2,6 +2,7 @@
 import type { ProblemName } from '../../api/problems'
 import type { ClusterStatus } from '../../api/types'
 import type { Tone } from '../../parts/status'
+import { favouritesFirst } from '../../prefs'
 
 export interface FleetHealth {
   tone: Tone
@@ -17,7 +18,8 @@ export function fleetHealthOf(clusters: readonly ClusterStatus[], problems: read
   return { tone, notReady }
 }
 
-/** The first `limit` clusters for the home page, those that are not ready first. */
-export function clustersToShow(clusters: readonly ClusterStatus[], limit: number): ClusterStatus[] {
-  return [...clusters].sort((a, b) => Number(a.ready === 'True') - Number(b.ready === 'True') || a.name.localeCompare(b.name)).slice(0, limit)
+/** The first `limit` clusters for the home page: favourites first, and among the others those that are not ready first. */
+export function clustersToShow(clusters: readonly ClusterStatus[], limit: number, favourites: readonly string[]): ClusterStatus[] {
+  const sorted = [...clusters].sort((a, b) => Number(a.ready === 'True') - Number(b.ready === 'True') || a.name.localeCompare(b.name))
+  return favouritesFirst(sorted, favourites, ({ name }) => name).slice(0, limit)
 }

@@ -162,7 +162,7 @@ function Confirm({ action, objectRef, object, onDone, onClose }: ConfirmProps) {
       {action === 'scale' && (
         <p>
           <label>
-            {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
+            {t.replicas} <input type="number" min="0" max="100000" required readOnly={isSending} value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
           </label>{' '}
           <span className="notice">{t.currentReplicas(currentReplicas)}</span>
         </p>

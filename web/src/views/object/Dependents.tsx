@@ -7,7 +7,7 @@ import { API } from '../../api/useSearch'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { toGraph, toTableRows, type BlastRadius, type Side } from './reached'
+import { toGraph, toTableRows, type BlastRadius, type Direction } from './blastRadius'
 import { describeError } from './explain'
 import { NodeCells } from './NodeCells'
 import type { Graph } from './layout'
@@ -15,24 +15,24 @@ import { objectParameters } from './objects'
 
 interface Properties {
   objectRef: ObjectRef
-  side: Side
+  direction: Direction
   /** Draws the objects as a graph; undefined shows a table. */
   drawGraph: ((graph: Graph) => ReactNode) | undefined
 }
 
 /** Objects in all clusters that depend on an object, or that it depends on, as a table or a graph. */
-export function Dependents({ objectRef, side, drawGraph }: Properties) {
+export function Dependents({ objectRef, direction, drawGraph }: Properties) {
   const t = useTextOf(texts)
   const blastRadius = useQuery({
-    queryKey: ['blastradius', objectRef, side],
-    queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${objectParameters(objectRef)}&dependencies=${side === 'dependencies'}`, signal),
+    queryKey: ['blastradius', objectRef, direction],
+    queryFn: ({ signal }) => getJson<BlastRadius>(`${API}/blastradius?${objectParameters(objectRef)}&dependencies=${direction === 'dependencies'}`, signal),
     refetchInterval: 30_000,
   })
   const rows = blastRadius.data ? toTableRows(blastRadius.data) : []
   return (
     <>
       {viewErrorOf(blastRadius.error) !== undefined && <p role="alert">{describeError(blastRadius.error, objectRef.cluster, t)}</p>}
-      {blastRadius.data && rows.length === 0 && <p className="empty">{t.nothingDepends[side]}</p>}
+      {blastRadius.data && rows.length === 0 && <p className="empty">{t.nothingDepends[direction]}</p>}
       {blastRadius.data?.notices.map((notice) => (
         <p className="notice" key={notice}>
           {notice}
@@ -40,7 +40,7 @@ export function Dependents({ objectRef, side, drawGraph }: Properties) {
       ))}
       {blastRadius.data && rows.length > 0 && drawGraph?.(toGraph(blastRadius.data))}
       {rows.length > 0 && !drawGraph && (
-        <Table caption label={t.sides[side]} headers={t.dependentColumns}>
+        <Table caption label={t.directions[direction]} headers={t.dependentColumns}>
           {rows.map(({ node, distance, type, via, from }) => (
             <tr key={`${node.cluster} ${node.uid}`}>
               <th scope="row">

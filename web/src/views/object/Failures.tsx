@@ -13,7 +13,7 @@ import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { failuresOf, type Failure } from './failures'
+import { EXIT_CODE_COLUMNS, exitCodesOf, failuresOf, type Failure } from './failures'
 import { podsOf } from './facts'
 import { logParameters } from './useLogs'
 
@@ -104,7 +104,7 @@ export function failingPodsQuery({ apiVersion, resource, cluster, namespace, nam
 
 function WorkloadFailures({ q }: { q: string }) {
   const t = useTextOf(texts)
-  const pods = usePolledQuery(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MAX_PODS}&facets=&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
+  const pods = usePolledQuery(['failing', q], (signal) => getJson<{ hits: Hit[]; total: number }>(`${API}/query?limit=${MAX_PODS}&facets=&columns=${encodeURIComponent(EXIT_CODE_COLUMNS.join())}&q=${encodeURIComponent(`${q} sort:-restarts`)}`, signal))
   if (!pods.data || pods.data.hits.length === 0) return null
   const { hits, total } = pods.data
   return (
@@ -124,6 +124,7 @@ function WorkloadFailures({ q }: { q: string }) {
             <td>
               <Pill state={hit.status} />
             </td>
+            <td className="number">{exitCodesOf(hit)}</td>
             <td className="number">{hit.restarts}</td>
             <td className="number">{formatAgeSince(hit.created)}</td>
           </tr>

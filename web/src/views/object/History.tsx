@@ -9,6 +9,7 @@ import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { Table } from '../../parts/Table'
+import { favouritesFirst, usePrefs } from '../../prefs'
 import { useTextOf } from '../../text'
 import { historyText } from '../../text/history'
 import { objectText as texts } from '../../text/object'
@@ -168,6 +169,7 @@ function ClusterChooser({ objectRef, selected, onChoose }: { objectRef: ObjectRe
     queryFn: ({ signal }) => getJson<{ facets: Record<string, FacetValue[]> }>(`${API}/query?limit=0&facets=cluster&q=${encodeURIComponent(q)}`, signal),
     staleTime: 30_000,
   })
+  const { favouriteClusters } = usePrefs()
   const others = (clusters.data?.facets.cluster ?? []).map(({ value }) => value).filter((cluster) => cluster !== objectRef.cluster)
   if (selected !== undefined && !others.includes(selected)) others.push(selected)
   return (
@@ -176,7 +178,7 @@ function ClusterChooser({ objectRef, selected, onChoose }: { objectRef: ObjectRe
         {t.compareWith}{' '}
         <select value={selected ?? ''} disabled={others.length === 0} onChange={(event) => onChoose(event.target.value || undefined)}>
           <option value="">{others.length === 0 ? t.noOtherCluster : t.earlierVersions}</option>
-          {others.sort().map((cluster) => (
+          {favouritesFirst(others.sort(), favouriteClusters, (cluster) => cluster).map((cluster) => (
             <option key={cluster}>{cluster}</option>
           ))}
         </select>

@@ -9,7 +9,7 @@ import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { Dependents } from './Dependents'
-import { isSide, SIDES } from './reached'
+import { DIRECTIONS, isDirection } from './blastRadius'
 import { describeError } from './explain'
 import { layoutGraph, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { NodeCells } from './NodeCells'
@@ -23,7 +23,7 @@ const DEFAULT_DEPTH = '2'
 export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
-  const side = isSide(view.side) ? view.side : undefined
+  const direction = isDirection(view.side) ? view.side : undefined
   const depth = view.depth ?? DEFAULT_DEPTH
   const isTable = view.as === 'list'
   const isGraph = view.as === 'graph'
@@ -32,16 +32,16 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
     queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(objectRef)}&depth=${encodeURIComponent(depth)}`, signal),
     placeholderData: (previous) => previous,
     refetchInterval: 10_000,
-    enabled: side === undefined,
+    enabled: direction === undefined,
   })
-  const sides = (
+  const directionSelect = (
     <label>
       {t.show}{' '}
-      <select value={side ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
+      <select value={direction ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
         <option value="">{t.neighbours}</option>
-        {SIDES.map((one) => (
+        {DIRECTIONS.map((one) => (
           <option key={one} value={one}>
-            {t.sides[one]}
+            {t.directions[one]}
           </option>
         ))}
       </select>
@@ -50,23 +50,23 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const drawGraph = (drawn: Graph) => (
     <RelatedGraph graph={drawn} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />
   )
-  if (side !== undefined) {
+  if (direction !== undefined) {
     return (
       <>
         <p className="tools">
-          {sides}
+          {directionSelect}
           <button type="button" aria-pressed={isGraph} onClick={() => change({ as: isGraph ? undefined : 'graph' })}>
             {t.asGraph}
           </button>
         </p>
-        <Dependents objectRef={objectRef} side={side} drawGraph={isGraph ? drawGraph : undefined} />
+        <Dependents objectRef={objectRef} direction={direction} drawGraph={isGraph ? drawGraph : undefined} />
       </>
     )
   }
   return (
     <>
       <p className="tools">
-        {sides}
+        {directionSelect}
         <label>
           {t.steps}{' '}
           <select value={depth} onChange={(event) => change({ depth: event.target.value })}>

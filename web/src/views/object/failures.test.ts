@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { failuresOf } from './failures'
+import { EXIT_CODE_COLUMNS, exitCodesOf, failuresOf } from './failures'
 
 const pod = (status: object): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'web-0' }, status })
 const container = (more: object) => pod({ phase: 'Running', containerStatuses: [{ name: 'web', ready: false, restartCount: 4, ...more }] })
@@ -21,3 +21,19 @@ it.each([
   ['an evicted pod', pod({ phase: 'Failed', reason: 'Evicted', message: 'low on memory' }), [{ container: '', state: 'Evicted', message: 'low on memory', restarts: 0, previous: false }]],
   ['another kind', { ...pod({ phase: 'Failed' }), kind: 'Deployment', apiVersion: 'apps/v1' }, []],
 ])('%s', (_, object, expected) => expect(failuresOf(object)).toEqual(expected))
+
+const INIT = '.status.initContainerStatuses[*].'
+const MAIN = '.status.containerStatuses[*].'
+
+it.each([
+  ['of a container that crashes', { [`${MAIN}lastState.terminated.exitCode`]: '137' }, '137'],
+  ['of a container that has failed now, not before', { [`${MAIN}state.terminated.exitCode`]: '2', [`${MAIN}lastState.terminated.exitCode`]: '137' }, '2'],
+  ['of an init container, while another one has completed', { [`${INIT}state.terminated.exitCode`]: '0, 3' }, '3'],
+  ['of a previous run, after an init container has completed', { [`${INIT}state.terminated.exitCode`]: '0', [`${MAIN}lastState.terminated.exitCode`]: '1' }, '1'],
+  ['of several containers', { [`${MAIN}lastState.terminated.exitCode`]: '1, 137, 1' }, '1, 137'],
+  ['of a completed pod', { [`${MAIN}state.terminated.exitCode`]: '0' }, ''],
+  ['of a pod that waits', undefined, ''],
+])('exit codes %s', (_, columns, expected) => {
+  expect(Object.keys(columns ?? {}).every((column) => EXIT_CODE_COLUMNS.includes(column))).toBe(true)
+  expect(exitCodesOf(columns ? { columns } : {})).toBe(expected)
+})

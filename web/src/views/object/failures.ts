@@ -1,6 +1,6 @@
 // Failures of a pod: containers that do not run, or have failed before. Pure; fields may be missing.
 import { isKind } from '../../api/client'
-import type { KubeObject } from '../../api/types'
+import type { Hit, KubeObject } from '../../api/types'
 
 export interface Failure {
   container: string
@@ -29,6 +29,21 @@ interface ContainerStatus {
   restartCount?: number
   state?: { waiting?: { reason?: string; message?: string }; running?: { startedAt?: string }; terminated?: TerminatedState }
   lastState?: { terminated?: TerminatedState }
+}
+
+/** Columns of a search for pods with the exit codes of their containers: of the current state, then of the previous run. */
+export const EXIT_CODE_COLUMNS = ['state', 'lastState'].flatMap((state) => ['initContainerStatuses', 'containerStatuses'].map((statuses) => `.status.${statuses}[*].${state}.terminated.exitCode`))
+
+/**
+ * Exit codes of the failed containers of a pod that was found with these columns; those of previous runs only if no container
+ * has ended with a failure. Empty if there are none.
+ */
+export function exitCodesOf({ columns = {} }: Pick<Hit, 'columns'>): string {
+  const failedCodes = (names: string[]) => names.flatMap((name) => (columns[name] ?? '').split(', ')).filter((code) => code !== '' && code !== '0')
+  const half = EXIT_CODE_COLUMNS.length / 2
+  const current = failedCodes(EXIT_CODE_COLUMNS.slice(0, half))
+  const codes = current.length > 0 ? current : failedCodes(EXIT_CODE_COLUMNS.slice(half))
+  return [...new Set(codes)].join(', ')
 }
 
 /** Waiting reasons of containers that are starting. */

@@ -19,16 +19,22 @@ import { printYaml, type Problem as Mark } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
+import { needsDryRun, withVersions, type DraftState } from './draftChecks'
+import { countLoss } from './loss'
 import { PlanResult } from './PlanResult'
 
 /** Debounce interval of the validation, in milliseconds. */
 const VALIDATION_DEBOUNCE_MS = 600
 const NO_MARKS: Mark[] = []
+/** Maximum number of templates in the preview of a lost cluster, which is the API's. */
+const MAX_LOSS_TEMPLATES = 500
 
 export function Plan() {
   const search = useParameters()
   const parameters = readAddress(search)
-  return parameters.delete ? <Deletion key={search} parameters={parameters} /> : <DraftPage key={search} parameters={parameters} />
+  if (parameters.delete) return <Deletion key={search} parameters={parameters} />
+  if (parameters.lost && parameters.kind === 'Cluster') return <Loss key={search} parameters={parameters} />
+  return <DraftPage key={search} parameters={parameters} />
 }
 
 type Parameters = Record<string, string>
@@ -103,12 +109,14 @@ function DraftEditor({ initialText, stored, startsWithPreview }: DraftEditorProp
   const [text, setText] = useState(initialText)
   const [force, setForce] = useState(false)
   const [goTo, setGoTo] = useState<{ at: number }>()
-  const validation = useValidation(text, force)
+  const [storedText, setStoredText] = useState<string>()
   const [preview, setPreview] = useState<{ report?: PlanReport; error?: unknown; busy?: boolean }>({})
   const [applyResult, setApplyResult] = useState<{ done?: KubeObject[]; error?: unknown; busy?: boolean }>({})
   const parsed = parseManifests(text)
+  const validation = useValidation({ text, storedText, isApplying: applyResult.busy === true }, force)
   const isEmpty = parsed.manifests.length === 0
-  const current = validation?.text === text ? validation : undefined
+  const storedValidation = text === storedText ? { text, marks: NO_MARKS, manifestCount: parsed.manifests.length, hasConflict: force } : undefined
+  const current = storedValidation ?? (validation?.text === text ? validation : undefined)
   const isParsed = parsed.problems.length + parsed.nonObjects.length === 0
   const previewDisabledReason = preview.busy ? t.planning : isEmpty ? t.emptyDraft : isParsed ? undefined : t.fixFirst
   const applyDisabledReason = applyResult.busy ? t.applying : isEmpty ? t.emptyDraft : !current ? t.notChecked : current.marks.length > 0 ? t.fixFirst : undefined
@@ -130,10 +138,12 @@ function DraftEditor({ initialText, stored, startsWithPreview }: DraftEditorProp
     try {
       for (const { object } of parsed.manifests) storedObjects.push(await store(object, { dryRun: false, force }))
       setApplyResult({ done: storedObjects })
+      setStoredText(withVersions(text, parsed.manifests, storedObjects))
     } catch (error) {
       setApplyResult({ done: storedObjects, error })
     }
-    setText(withVersions(text, parsed.manifests, storedObjects))
+    // Edits that were made during the write are kept.
+    setText((edited) => withVersions(edited, parsed.manifests, storedObjects))
   }
   return (
     <>
@@ -142,7 +152,9 @@ function DraftEditor({ initialText, stored, startsWithPreview }: DraftEditorProp
         value={text}
         onChange={(value) => {
           setText(value)
-          setApplyResult({})
+          setStoredText(undefined)
+          // The result of a write in progress is still awaited.
+          setApplyResult(({ busy }) => (busy ? { busy } : {}))
         }}
         problems={current?.marks ?? NO_MARKS}
         goTo={goTo}
@@ -201,22 +213,14 @@ async function proposedObjects(manifests: Manifest[], stored: KubeObject | undef
   return Promise.all(manifests.map(propose))
 }
 
-/** Replaces each resourceVersion in the draft by that of the stored object, so that the draft can be applied again. */
-function withVersions(text: string, manifests: Manifest[], storedObjects: KubeObject[]): string {
-  return storedObjects.reduce((changed, stored, nth) => {
-    const before = manifests[nth]?.object.metadata.resourceVersion
-    const after = stored.metadata.resourceVersion
-    if (!before || !after) return changed
-    return changed.replace(new RegExp(`(resourceVersion: )"?${before}"?`), `$1"${after}"`)
-  }, text)
-}
-
-/** Validates each object by a dry run after a pause in typing. */
-function useValidation(text: string, force: boolean): Validation | undefined {
+/** Validates each object by a dry run after a pause in typing, if the draft needs one. */
+function useValidation({ text, storedText, isApplying }: DraftState, force: boolean): Validation | undefined {
   const { noObject } = useTextOf(propagationText)
   const messages = useTextOf(queryText)
   const [validation, setValidation] = useState<Validation>()
+  const isNeeded = needsDryRun({ text, storedText, isApplying })
   useEffect(() => {
+    if (!isNeeded) return
     let isCancelled = false
     const timer = setTimeout(() => {
       validateDraft(text, force, noObject, messages).then(
@@ -228,7 +232,7 @@ function useValidation(text: string, force: boolean): Validation | undefined {
       isCancelled = true
       clearTimeout(timer)
     }
-  }, [text, force, noObject, messages])
+  }, [text, isNeeded, force, noObject, messages])
   return validation
 }
 
@@ -326,22 +330,64 @@ function CopyLink({ text }: { text: string }) {
 function Deletion({ parameters }: { parameters: Parameters }) {
   const t = useTextOf(propagationText)
   const { apiVersion = '', kind = '', namespace, name = '' } = parameters
-  const plan = usePolledQuery(['deletion', parameters], (signal) => createPlan({ deletions: [{ apiVersion, kind, metadata: { name, ...(namespace && { namespace }) } }], manifests: false }, signal), false)
-  const ref = usePolledQuery(['ref', parameters], () => readRef(parameters), false)
+  // A deleted object is not requested again when the connection is restored.
+  const [isDeleted, setIsDeleted] = useState(false)
+  const plan = usePolledQuery(['deletion', parameters], (signal) => createPlan({ deletions: [{ apiVersion, kind, metadata: { name, ...(namespace && { namespace }) } }], manifests: false }, signal), false, !isDeleted)
+  const ref = usePolledQuery(['ref', parameters], () => readRef(parameters), false, !isDeleted)
   return (
     <>
       <h1>{t.deletionOf(kind, namespace ? `${namespace}/${name}` : name)}</h1>
       <QueryResult query={plan}>{(report) => <PlanResult report={report} />}</QueryResult>
       <ErrorMessage error={ref.error} />
-      {ref.data && <ConfirmDeletion objectRef={ref.data} kind={kind} />}
+      {ref.data && <ConfirmDeletion objectRef={ref.data} kind={kind} isDeleted={isDeleted} onDeleted={() => setIsDeleted(true)} />}
     </>
   )
 }
 
-function ConfirmDeletion({ objectRef, kind }: { objectRef: ObjectRef; kind: string }) {
+/** Previews the loss of a cluster. */
+function Loss({ parameters }: { parameters: Parameters }) {
+  const t = useTextOf(propagationText)
+  const { apiVersion = '', kind = '', name = '' } = parameters
+  const losses = [{ apiVersion, kind, metadata: { name } }]
+  const plan = usePolledQuery(['loss', name], (signal) => createPlan({ losses, manifests: false, limit: MAX_LOSS_TEMPLATES }, signal), false)
+  return (
+    <>
+      <h1>{t.lossOf(name)}</h1>
+      <p className="notice">{t.lossHint}</p>
+      <QueryResult query={plan}>
+        {(report) => (
+          <>
+            <LossSummary report={report} name={name} />
+            <PlanResult report={report} />
+          </>
+        )}
+      </QueryResult>
+    </>
+  )
+}
+
+function LossSummary({ report, name }: { report: PlanReport; name: string }) {
+  const t = useTextOf(propagationText)
+  const { leaving, unplaced, staying } = countLoss(report, name)
+  return (
+    <ul className="plain" aria-label={t.lossSummary}>
+      <li>{t.leaving(leaving)}</li>
+      <li className={unplaced > 0 ? 'bad' : undefined}>{t.unplaced(unplaced)}</li>
+      <li>{t.staying(staying)}</li>
+    </ul>
+  )
+}
+
+interface ConfirmDeletionProps {
+  objectRef: ObjectRef
+  kind: string
+  isDeleted: boolean
+  onDeleted: () => void
+}
+
+function ConfirmDeletion({ objectRef, kind, isDeleted, onDeleted }: ConfirmDeletionProps) {
   const t = useTextOf(propagationText)
   const [typedName, setTypedName] = useState('')
-  const [isDeleted, setIsDeleted] = useState(false)
   const [error, setError] = useState<unknown>()
   const group = objectRef.apiVersion.includes('/') ? objectRef.apiVersion.replace(/\/.*/, '') : ''
   const mayDelete = useCanI({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: objectRef.resource, namespace: objectRef.namespace, name: objectRef.name })
@@ -357,7 +403,7 @@ function ConfirmDeletion({ objectRef, kind }: { objectRef: ObjectRef; kind: stri
     <form
       onSubmit={(event) => {
         event.preventDefault()
-        if (typedName === objectRef.name && mayDelete) deleteObject(objectRef).then(() => setIsDeleted(true), setError)
+        if (typedName === objectRef.name && mayDelete) deleteObject(objectRef).then(onDeleted, setError)
       }}
     >
       {kind === 'Cluster' && <p className="notice">{t.clusterStays}</p>}

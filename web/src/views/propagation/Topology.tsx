@@ -1,5 +1,4 @@
 // Topology tab: the policy, binding, clusters, Works, objects and pods of a template as a live tree.
-import { useState } from 'react'
 import { useQueries } from '@tanstack/react-query'
 import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, getJson } from '../../api/client'
@@ -33,13 +32,13 @@ function TopologyTree({ explanation, template }: { explanation: Explanation; tem
   const t = useTextOf(propagationText)
   // Clusters with problems first.
   const order = [...explanation.targets].sort((a, b) => Number(a.applied && a.health !== 'Unhealthy') - Number(b.applied && b.health !== 'Unhealthy'))
-  const [toggled, setToggled] = useState<Record<string, boolean>>({})
-  const openByDefault = new Set(order.slice(0, MAX_OPEN_CLUSTERS).map(({ cluster }) => cluster))
-  const isOpen = (cluster: string) => toggled[cluster] ?? openByDefault.has(cluster)
-  const open = explanation.targets.map(({ cluster }) => cluster).filter(isOpen)
-  const members = useMemberTrees(template, open)
   const [view, change] = useViewParameters()
-  const [nameFilter, setNameFilter] = useState('')
+  const openClusters = new Set(view.open === undefined ? order.slice(0, MAX_OPEN_CLUSTERS).map(({ cluster }) => cluster) : view.open.split(','))
+  const isOpen = (cluster: string) => openClusters.has(cluster)
+  const open = explanation.targets.map(({ cluster }) => cluster).filter(isOpen)
+  const toggle = (cluster: string) => change({ open: (isOpen(cluster) ? open.filter((other) => other !== cluster) : [...open, cluster]).join() })
+  const members = useMemberTrees(template, open)
+  const nameFilter = view.find ?? ''
   const fullTree = buildTree(explanation, members.trees)
   const query = (clusters: string[]) => `${copiesQuery(template)} cluster:${clusters.slice(0, MAX_NAMED_CLUSTERS).join()}`
   const tree = groupClusters(view.only === 'problems' ? onlyProblems(fullTree) : fullTree, isOpen, query)
@@ -51,20 +50,27 @@ function TopologyTree({ explanation, template }: { explanation: Explanation; tem
           <input type="checkbox" checked={view.only === 'problems'} onChange={(event) => change({ only: event.target.checked ? 'problems' : undefined })} /> {t.onlyProblems}
         </label>
         {explanation.targets.length > MAX_BUTTONS && (
-          <input type="search" aria-label={t.findCluster} placeholder={t.findCluster} value={nameFilter} onChange={(event) => setNameFilter(event.target.value)} />
+          <input type="search" aria-label={t.findCluster} placeholder={t.findCluster} value={nameFilter} onChange={(event) => change({ find: event.target.value || undefined })} />
         )}
       </p>
       {explanation.targets.length > 1 && (
         <p className="acts">
           {buttons.shown.map((cluster) => (
-            <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => setToggled({ ...toggled, [cluster]: !isOpen(cluster) })}>
+            <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => toggle(cluster)}>
               <ClusterName name={cluster} />
             </button>
           ))}
           {buttons.more > 0 && <span className="notice">{t.moreClusters(buttons.more)}</span>}
         </p>
       )}
-      <TreeDrawing roots={[tree]} label={t.tree(template.name)} objectOf={(node) => objectOf(node, template)} addressOf={(node) => addressOf(node, template)} />
+      <TreeDrawing
+        roots={[tree]}
+        label={t.tree(template.name)}
+        objectOf={(node) => objectOf(node, template)}
+        addressOf={(node) => addressOf(node, template)}
+        shownId={view.shown}
+        onShow={(shown) => change({ shown })}
+      />
       {members.missing.map((cluster) => (
         <p key={cluster} className="notice">
           {t.graphMissing(cluster)}

@@ -24,18 +24,24 @@ interface TreeDrawingProps {
   objectOf: (node: TreeNode) => SummarizedObject | undefined
   /** The address that Enter and a double click open. */
   addressOf: (node: TreeNode) => string | undefined
+  /** Id of the node whose object is shown, and a function that changes it. Without them, the drawing keeps it itself. */
+  shownId?: string | undefined
+  onShow?: (id: string | undefined) => void
 }
 
 /** Drawing of trees that is navigated with arrow keys. */
-export function TreeDrawing({ roots, label, objectOf, addressOf }: TreeDrawingProps) {
+export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }: TreeDrawingProps) {
   const t = useTextOf(propagationText)
   const [, navigate] = useLocation()
-  const [active, setActive] = useState(0)
-  const [shownId, setShownId] = useState<string>()
+  const [focused, setActive] = useState<number>()
+  const [ownShownId, setOwnShownId] = useState<string>()
+  const [shownId, setShownId] = controlled.onShow ? [controlled.shownId, controlled.onShow] : [ownShownId, setOwnShownId]
   const drawing = useRef<SVGSVGElement>(null)
   const { placed, rows, levels } = layoutTrees(...roots)
-  const at = Math.min(active, placed.length - 1)
-  const shownNode = placed.find(({ node }) => node.id === shownId)
+  const shownIndex = placed.findIndex(({ node }) => node.id === shownId)
+  // Until a node has the focus, Tab leads to the one that is shown.
+  const at = Math.min(focused ?? Math.max(shownIndex, 0), placed.length - 1)
+  const shownNode = placed[shownIndex]
   const shownObject = shownNode && objectOf(shownNode.node)
   const open = (node: TreeNode) => {
     const to = addressOf(node)

@@ -67,8 +67,12 @@ test('parents are centered on their children, and arrow keys navigate', () => {
 test.each([
   ['Running', 'good'],
   ['CrashLoopBackOff', 'bad'],
+  ['Pending', 'bad'],
+  ['Established', 'good'],
+  ['Ready,SchedulingDisabled', 'bad'],
+  ['Unknown', 'unknown'],
+  ['Retain', 'unknown'],
   [undefined, 'unknown'],
-  ['Ready,SchedulingDisabled', 'good'],
 ] as const)('%s is %s', (status, health) => {
   expect(healthOf(status)).toBe(health)
 })

@@ -3,6 +3,7 @@ import { isKind, qualifiedName } from '../../api/client'
 import type { ObjectReference } from '../../api/karmada'
 import type { Explanation, PolicyName, Target } from '../../api/propagation'
 import type { Hit } from '../../api/types'
+import { toneOf } from '../../parts/status'
 
 export type Health = 'good' | 'bad' | 'unknown'
 /** Synchronization of a Work with its member. A suspended one can have been applied before. */
@@ -31,11 +32,11 @@ export interface TreeNode {
 /** Maximum number of pods of one state that are shown individually; more are one node with their number. */
 const MAX_SINGLE_PODS = 4
 
-const BAD_STATUS = /^(?!(Running|Completed|Succeeded|Ready|Active|Bound|Available|Healthy|Complete)\b)./
-
+/** Health by the tone of a state. A state in progress is not healthy yet. */
 export function healthOf(status: string | undefined): Health {
-  if (status === undefined || status === '' || status === 'Unknown') return 'unknown'
-  return BAD_STATUS.test(status) ? 'bad' : 'good'
+  const tone = toneOf(status)
+  if (tone === 'good') return 'good'
+  return tone === 'idle' || status === 'Unknown' ? 'unknown' : 'bad'
 }
 
 export interface MemberGraph {

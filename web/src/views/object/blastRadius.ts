@@ -2,8 +2,8 @@
 import type { Edge, Graph, Node } from './layout'
 
 /** Directions in which references are followed from the object. */
-export const SIDES = ['dependents', 'dependencies'] as const
-export type Side = (typeof SIDES)[number]
+export const DIRECTIONS = ['dependents', 'dependencies'] as const
+export type Direction = (typeof DIRECTIONS)[number]
 
 interface PathEdge {
   from: number
@@ -20,7 +20,7 @@ export interface BlastRadius {
   notices: string[]
 }
 
-export interface ReachedRow {
+export interface BlastRadiusRow {
   node: Node
   distance: number
   type: string
@@ -31,7 +31,7 @@ export interface ReachedRow {
 }
 
 /** One row for each reached object, in the order of the response. */
-export function toTableRows({ nodes, edges, reached }: BlastRadius): ReachedRow[] {
+export function toTableRows({ nodes, edges, reached }: BlastRadius): BlastRadiusRow[] {
   return reached.flatMap(({ node: nth, distance, edge }) => {
     const node = nodes[nth]
     const pathEdge = edges[edge]
@@ -55,4 +55,4 @@ function graphEdge({ from, to, type }: PathEdge): Edge {
   return FROM_DEPENDENCY.has(type) ? { from: to, to: from, relation } : { from, to, relation }
 }
 
-export const isSide = (text: string | undefined): text is Side => SIDES.some((side) => side === text)
+export const isDirection = (text: string | undefined): text is Direction => DIRECTIONS.some((direction) => direction === text)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { computeLevels } from './layout'
-import { isSide, toGraph, toTableRows } from './reached'
+import { isDirection, toGraph, toTableRows } from './blastRadius'
 
 const node = (kind: string, name: string) => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name, uid: name })
 
@@ -37,6 +37,6 @@ test('in the graph, an object is to the right of what it depends on', () => {
   expect(computeLevels(nodes.length, graph.edges)).toEqual([0, 1, 2, 2])
 })
 
-test('only dependents and dependencies are sides', () => {
-  expect([isSide('dependents'), isSide('dependencies'), isSide('x'), isSide(undefined)]).toEqual([true, true, false, false])
+test('only dependents and dependencies are directions', () => {
+  expect([isDirection('dependents'), isDirection('dependencies'), isDirection('x'), isDirection(undefined)]).toEqual([true, true, false, false])
 })

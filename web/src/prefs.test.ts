@@ -1,0 +1,27 @@
+import { describe, expect, it, test } from 'vitest'
+import { favouritesFirst, recentQueriesOf, toggled } from './prefs'
+
+describe('recent queries', () => {
+  test.each([
+    ['without stars', {}, ['c', 'b', 'a']],
+    ['a starred one', { amy: ['a'] }, ['a', 'c', 'b']],
+    ['several stars, newest first', { amy: ['b', 'a'] }, ['b', 'a', 'c']],
+    ['a star outlives the query', { amy: ['old'] }, ['old', 'c', 'b', 'a']],
+    ['stars of another user', { bob: ['a'] }, ['c', 'b', 'a']],
+  ] as [string, Record<string, string[]>, string[]][])('%s', (_name, starred, expected) => {
+    expect(recentQueriesOf({ asked: { amy: ['c', 'b', 'a'] }, starred }, 'amy')).toEqual(expected)
+  })
+
+  it('stay if they have a star when the others are cleared', () => {
+    expect(recentQueriesOf({ asked: {}, starred: { amy: ['a'] } }, 'amy')).toEqual(['a'])
+  })
+})
+
+test('a star is set and removed', () => {
+  expect(toggled(['a'], 'b')).toEqual(['b', 'a'])
+  expect(toggled(['b', 'a'], 'b')).toEqual(['a'])
+})
+
+test('favourites are first, and both parts keep their order', () => {
+  expect(favouritesFirst(['a', 'b', 'c', 'd'], ['d', 'b', 'deleted'], (name) => name)).toEqual(['b', 'd', 'a', 'c'])
+})

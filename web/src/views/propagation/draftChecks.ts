@@ -1,0 +1,29 @@
+// When a draft is checked by a dry run, and the draft after it was stored. Pure.
+import type { KubeObject } from '../../api/types'
+import type { Manifest } from '../../parts/manifest'
+
+export interface DraftState {
+  text: string
+  /** The text that was last stored as a whole and has not been edited since. */
+  storedText: string | undefined
+  /** True while the draft is being stored. */
+  isApplying: boolean
+}
+
+/**
+ * True if the draft must be checked by a dry run. A stored text is valid: a dry run of it would fail as soon as another writer changes the
+ * object. A dry run during a write would be one of the replaced version.
+ */
+export function needsDryRun({ text, storedText, isApplying }: DraftState): boolean {
+  return !isApplying && text !== storedText
+}
+
+/** Replaces each resourceVersion in the draft by that of the stored object, so that the draft can be applied again. */
+export function withVersions(text: string, manifests: readonly Pick<Manifest, 'object'>[], storedObjects: readonly KubeObject[]): string {
+  return storedObjects.reduce((changed, stored, nth) => {
+    const before = manifests[nth]?.object.metadata.resourceVersion
+    const after = stored.metadata.resourceVersion
+    if (!before || !after) return changed
+    return changed.replace(new RegExp(`(resourceVersion: )"?${before}"?`), `$1"${after}"`)
+  }, text)
+}
