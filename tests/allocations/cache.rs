@@ -135,7 +135,7 @@ fn record_decoding(codec: Arc<Codec>, pod: &Object) -> Result<HotPath> {
         let body = codec.unpack(&packed.bytes, packed.dictionary)?;
         let labels = serde_json::from_str(&labels)?;
         let record = Record { labels, header: Header::from_encoded(&header), ..record.clone() };
-        ensure!(record.printed()?.status.is_some(), "the pod has no status");
+        ensure!(record.printed_object()?.status.is_some(), "the pod has no status");
         Ok((record, body))
     }))
 }

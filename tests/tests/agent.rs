@@ -57,7 +57,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
         .with_context(|| agent.log())?;
 
     // Removing the cluster from the fleet closes the tunnel, and the agent retries.
-    kubectl.run_ok(&["delete", "cluster", "m1", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["delete", "cluster", "m1", "--timeout=240s"], "")?;
     wait_for("the agent to report that its cluster does not exist", || {
         Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found"))
     })
@@ -71,7 +71,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
     let checks_via_proxy = || -> Result<()> {
         member.run_until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         ensure!(proxy.connection_count() > 1, "{} connections went through the proxy", proxy.connection_count());
-        kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=60s"], "")?;
+        kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=240s"], "")?;
         member.run_until(&["get", "configmap", "sent", "-o", "jsonpath={.data.to}"], |out| out == "m1")?;
         check_unregistration(&fleet, &kubectl, &east, &remote.kubeconfig("east"))
     };
@@ -185,7 +185,7 @@ fn check_pull_mode_cluster(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl) -
     let path =
         "jsonpath={.spec.syncMode} {.spec.apiEndpoint} {.spec.secretRef.name} {.spec.impersonatorSecretRef.name}";
     let cluster = kubectl.run_ok(&["get", "cluster", "m1", "-o", path], "")?;
-    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=240s"], "")?;
     ensure!(cluster == "Pull https://kubernetes.default.svc m1 m1-impersonator", "{cluster}");
     let path = ATTACH.replace("CLUSTER", "m1");
     let text = "the request needs the headers Connection: Upgrade and Upgrade: crowsnest-tunnel/1";

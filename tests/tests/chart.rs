@@ -37,7 +37,7 @@ struct Case {
 
 /// Result of a case: rendered manifests, linter messages, or an error.
 #[derive(Debug, Deserialize)]
-struct Rendered {
+struct RenderedChart {
     #[serde(default)]
     manifests: BTreeMap<String, String>,
     #[serde(default)]
@@ -50,12 +50,12 @@ fn cases() -> Result<Vec<Case>> {
 }
 
 /// All cases with their results; `None` without Helm.
-fn render_cases() -> Result<Option<Vec<(Case, Rendered)>>> {
+fn render_cases() -> Result<Option<Vec<(Case, RenderedChart)>>> {
     let cases = cases()?;
     let requests: Vec<Value> =
         cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
     let Some(output) = render_charts(&requests)? else { return Ok(None) };
-    let outcomes: Vec<Rendered> = serde_json::from_slice(&output)?;
+    let outcomes: Vec<RenderedChart> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
     Ok(Some(cases.into_iter().zip(outcomes).collect()))
 }
@@ -71,7 +71,7 @@ fn installed_cases() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
     parsed.collect::<Result<Vec<_>>>().map(Some)
 }
 
-fn objects(rendered: &Rendered) -> Result<Vec<Value>> {
+fn objects(rendered: &RenderedChart) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for (file, text) in &rendered.manifests {
         let documents: Vec<Option<Value>> =

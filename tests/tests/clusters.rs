@@ -142,7 +142,7 @@ fn check_user_without_secrets(kubectl: &Kubectl, recorder: &Recorder) -> Result<
         "",
     )?;
     eve.run_ok(&["create", "-f", "-"], &cluster_manifest("without-tokens", json!({"syncMode": "Pull"})))?;
-    kubectl.run_ok(&["delete", "cluster", "without-tokens", "--timeout=60s"], "").map(drop)
+    kubectl.run_ok(&["delete", "cluster", "without-tokens", "--timeout=240s"], "").map(drop)
 }
 
 /// A status update of a user who may write only the status does not change the spec. One of a user who may also write
@@ -222,7 +222,7 @@ fn check_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<
     ensure!(code == 403 && body.contains("which no agent created"), "{code} {body}");
     let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
     agent.run_ok(&["patch", "cluster", "m9", "--type", "merge", "-p", &moved], "")?;
-    kubectl.run_ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
+    kubectl.run_ok(&["delete", "cluster", "m9", "--timeout=240s"], "").map(drop)
 }
 
 /// An agent's certificate gives no rights on a cluster that another user registered later with the same name.
@@ -248,7 +248,7 @@ fn check_agent_of_existing_cluster(kubectl: &Kubectl, recorder: &Recorder, folde
     let push_mode = cluster_manifest("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
     agent.expect_output(&["create", "-f", "-"], &push_mode, 1, "in pull mode only")?;
     agent.expect_output(&["get", "clusters"], "", 1, "forbidden")?;
-    kubectl.run_ok(&["delete", "cluster", "m7", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["delete", "cluster", "m7", "--timeout=240s"], "")?;
     // The same name is admitted once: requests are handled in order, and the next one is approved.
     let second = create_request(kubectl, "m7-again", "system:karmada:agent:m7")?;
     let next = create_request(kubectl, "m6", "system:karmada:agent:m6")?;

@@ -32,8 +32,8 @@ fn percent_encode(query: &str) -> String {
     query.bytes().map(encode).collect()
 }
 
-fn path(resource: &str, query: &str, more: &str) -> String {
-    format!("{SEARCH}/{resource}?q={}{more}", percent_encode(query))
+fn path(resource: &str, query: &str, parameters: &str) -> String {
+    format!("{SEARCH}/{resource}?q={}{parameters}", percent_encode(query))
 }
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<String> {
@@ -162,8 +162,8 @@ fn check_account_of_same_name(kubectl: &Kubectl, member: &Kubectl, version: &str
     ensure_nothing_is_disclosed(&account, version)?;
     let mut stream = account.stream(&["get", "--raw", &path("query", "", "&watch=true")])?;
     stream.expect("event: done")?;
-    change("seen-by-nobody")?;
-    wait_for("the change to be found", || Ok(total(kubectl, "content:seen-by-nobody")? == 1))?;
+    change("confidential-change")?;
+    wait_for("the change to be found", || Ok(total(kubectl, "content:confidential-change")? == 1))?;
     // The event with counts follows changes, so no later event can reveal the object.
     let event = stream.expect("event: counts")?;
     ensure!(!event.contains(RESTRICTED_NAME) && !event.contains("event: changed"), "{event}");

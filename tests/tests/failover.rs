@@ -25,14 +25,14 @@ use workload::{Kind, Workload};
 /// Features of the control plane that a case needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feature {
-    /// A cluster is not ready only if several signals fail (HEALTH-1).
+    /// A cluster becomes not ready only if several health signals fail.
     Damping,
-    /// No evictions while most of the fleet fails (HEALTH-3, FAIL-3).
+    /// Readiness is not changed while most of the fleet fails (reason `Doubted`), so nothing is evicted.
     Doubt,
-    /// An eviction without a replacement is cancelled when its cluster recovers (FAIL-4).
+    /// An eviction without a replacement is cancelled when its cluster recovers.
     EvictionCancellation,
     /// A workload with the annotation `failover.crowsnest.io/exclusive` starts elsewhere only after its last pod has
-    /// stopped (FAIL-6).
+    /// stopped.
     ExclusiveWorkloads,
 }
 
@@ -132,8 +132,8 @@ const LOST: [&str; 4] = ["lost1", "lost2", "lost3", "lost4"];
 
 #[test]
 fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
-    let members: Vec<&str> = LOST.into_iter().chain(["left"]).collect();
-    let mut all: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "left")).collect();
+    let members: Vec<&str> = LOST.into_iter().chain(["healthy"]).collect();
+    let mut all: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "healthy")).collect();
     all.push(Workload::duplicated(members.clone()));
     let mut env = TestEnv::start(&members, &[], all)?;
 
@@ -158,8 +158,8 @@ fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
     } else {
         env.wait_until("everything to move", |_, copies| {
             let waiting = LOST.into_iter().filter(|lost| {
-                let graceful = Workload::new(Kind::Graceful, lost, "left");
-                !is_ready_in(copies, &graceful, "left")
+                let graceful = Workload::new(Kind::Graceful, lost, "healthy");
+                !is_ready_in(copies, &graceful, "healthy")
             });
             waiting.map(str::to_owned).collect()
         })?;

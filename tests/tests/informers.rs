@@ -116,7 +116,7 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
     churn(&runtime, &members[1], 1, 4)?;
     check_agreement("a member stopped and started", &in_members)?;
 
-    kubectl.run_ok(&["delete", "cluster", "member2", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["delete", "cluster", "member2", "--timeout=240s"], "")?;
     let without =
         || -> Result<Objects> { Ok(in_members()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
     check_agreement("a member left", &without)?;

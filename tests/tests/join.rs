@@ -39,7 +39,7 @@ fn real_clusters_are_joined() -> Result<()> {
     wait_for_readiness(&kubectl, "True True")?;
 
     // Deleting the registration deletes the propagated objects, and leaves the cluster.
-    kubectl.run_ok(&["delete", "cluster", "west", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["delete", "cluster", "west", "--timeout=240s"], "")?;
     let west = kubectl.with_kubeconfig(&remote.kubeconfig("west"));
     west.run_until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
     west.run_ok(&["get", "nodes"], "")?;

@@ -16,7 +16,7 @@ fn the_journal_explains_moves() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
     kubectl.run_ok(&["apply", "-f", "-"], FLEET)?;
     wait_until_healthy_in(&kubectl, "m1")?;
     ensure!(

@@ -14,7 +14,7 @@ fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
     with_each_kubectl(&fleet, |kubectl| {
         let namespace = format!("with-{}", kubectl.version.replace('.', "-"));
         kubectl.run_ok(&["create", "namespace", &namespace], "")?;
-        kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+        kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
         let namespaced = kubectl.with_flags(&["--namespace", &namespace]);
         let members = ["member1", "member2"].map(|member| namespaced.with_kubeconfig(&fleet.kubeconfig(member)));
         check_propagation(&namespaced, &members)?;
@@ -37,7 +37,7 @@ fn check_propagation(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
     }
     own.run_until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
     own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
-    let rolled_out = own.run_ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    let rolled_out = own.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
     ensure!(rolled_out.contains("\"web\" successfully rolled out"), "{rolled_out}");
     Ok(())
 }
@@ -128,7 +128,7 @@ fn check_overrides_and_scaling(own: &Kubectl, members: &[Kubectl]) -> Result<()>
         member.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
     }
     own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
-    own.run_ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    own.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
     Ok(())
 }
 
@@ -176,7 +176,7 @@ fn check_deletion(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result
         &["get", "work", "-A", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.namespace}"],
         |out| !out.split_whitespace().any(|n| n == namespace),
     )?;
-    own.run_ok(&["delete", "namespace", namespace, "--timeout=60s"], "")?;
+    own.run_ok(&["delete", "namespace", namespace, "--timeout=240s"], "")?;
     for member in members {
         member.run_until(&["get", "namespaces", "-o", "name"], |out| !out.contains(namespace))?;
     }

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_tests::{Fleet, Kubectl, binary, wait_for};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -197,7 +198,7 @@ async fn check_alternating_users(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// Each user receives what its rights allow.
+/// Users receive only the objects that they may read.
 fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     crate::use_ring();
     let call = |user: &str, tool: &str, arguments: &Value| {
@@ -245,7 +246,7 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             let sent = post(&[authorized], message(1, method, &params).to_string()).await?;
             let received: Value = serde_json::from_str(&sent.text().await?)?;
             expected["id"] = 1.into();
-            ensure!(received == expected, "{received} is the answer over HTTP, and over standard output {expected}");
+            ensure!(received == expected, "HTTP returned {received}, standard output {expected}");
         }
         session.close()?;
         let cases: [(&[(&str, &str)], String, u16); 5] = [
@@ -253,7 +254,9 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             (&[("cookie", "crowsnest-session=x")], list.clone(), 401),
             (&[authorized, ("origin", "https://evil.example")], list.clone(), 403),
             (&[authorized, ("mcp-protocol-version", "2026-07-28")], list.clone(), 400),
-            (&[authorized], "x".repeat((4 << 20) + 1), 413),
+            // The server closes the connection without reading the rest of a larger body, and a client that is still sending it
+            // may not receive the response.
+            (&[authorized], "x".repeat(MAX_REQUEST_BODY_BYTES + 1), 413),
         ];
         for (headers, body, expected) in cases {
             let status = post(headers, body).await?.status();
@@ -274,11 +277,11 @@ fn check_http(fleet: &Fleet) -> Result<()> {
                 limited += 1;
             }
         }
-        // A burst, and the messages that the rate permits while they arrive.
+        // A burst, and the messages that the rate permits while they arrive. On a slow machine, these can be all.
         let permitted = 20.0 + 10.0 * time.as_secs_f64();
         let admitted = PINGS - limited;
         ensure!(admitted > 0 && f64::from(admitted) <= permitted, "{admitted} of {PINGS} messages in {time:?}");
-        ensure!(limited > 0, "no message was refused in {time:?}");
+        ensure!(limited > 0 || permitted >= f64::from(PINGS), "no message was refused in {time:?}");
         Ok(())
     })
 }

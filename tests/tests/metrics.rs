@@ -35,7 +35,7 @@ fn create_pods(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
             .run_ok(&["annotate", "namespace", "default", &format!("metrics.sim.crowsnest.io/gauge={gauge}")], "")?;
         member_kubectl.run_until(&["get", "pods"], |out| out.matches("Running").count() == 2)?;
     }
-    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=90s"], "").map(drop)
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "").map(drop)
 }
 
 #[test]
@@ -176,20 +176,20 @@ fn check_discovery(kubectl: &Kubectl) -> Result<()> {
 }
 
 fn check_permissions(kubectl: &Kubectl) -> Result<()> {
-    let nobody = kubectl.with_flags(&["--as", "nobody"]);
+    let user = kubectl.with_flags(&["--as", "nobody"]);
     let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods")];
-    nobody.expect_output(
+    user.expect_output(
         &pods,
         "",
         1,
         "cannot list resource \"pods\" in API group \"metrics.k8s.io\" in the namespace \"default\"",
     )?;
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
-    nobody.expect_output(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
+    user.expect_output(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
     kubectl.run_ok(&["create", "role", "metrics", "--verb=get,list", "--resource=pods.metrics.k8s.io"], "")?;
     kubectl.run_ok(&["create", "rolebinding", "metrics", "--role=metrics", "--user=nobody"], "")?;
-    nobody.run_until(&pods, |out| out.contains("only-member1"))?;
-    nobody.expect_output(&values, "", 1, "forbidden")?;
+    user.run_until(&pods, |out| out.contains("only-member1"))?;
+    user.expect_output(&values, "", 1, "forbidden")?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `crowsnest plan` of objects other than templates: clusters with taints and labels, deleted clusters and policies,
+//! Plans of objects other than templates: clusters with taints and labels, lost and deleted clusters, deleted policies,
 //! quotas, rebalancers, dependencies; and of several templates that compete for capacity. Nothing is written.
 
 use anyhow::{Context, Result, ensure};
@@ -6,11 +6,12 @@ use crowsnest_tests::{CommandOutput, Fleet, Kubectl};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("plan/fleet.yaml");
-const FLAGS: [&str; 5] = [
+const FLAGS: [&str; 6] = [
     "--members",
     "2",
     "--feature-gates=Failover=true,FederatedQuotaEnforcement=true",
     "--enable-no-execute-taint-eviction",
+    "--allow-no-execute-taint-policy",
     "--plugins=*,-ClusterLocality",
 ];
 
@@ -22,6 +23,7 @@ fn plans_have_no_effect() -> Result<()> {
     wait_until_settled(&kubectl).with_context(|| fleet.log())?;
     let before = read_state(&kubectl)?;
     check_clusters(&fleet).with_context(|| fleet.log())?;
+    check_lost_cluster(&kubectl).with_context(|| fleet.log())?;
     check_deletions(&fleet, &kubectl).with_context(|| fleet.log())?;
     check_competing_templates(&fleet).with_context(|| fleet.log())?;
     check_other_objects(&fleet).with_context(|| fleet.log())?;
@@ -98,6 +100,29 @@ fn check_clusters(fleet: &Fleet) -> Result<()> {
     )?;
     let output = run_plan(fleet, "unknown.yaml", &[], 1)?;
     expect_texts(&output, &["the APIs and capacity of a cluster are unknown before it has joined"])
+}
+
+/// A lost cluster keeps its workloads, unless a ClusterTaintPolicy evicts from clusters that are not ready.
+fn check_lost_cluster(kubectl: &Kubectl) -> Result<()> {
+    let fixture = |file: &str| format!("{}/../tests/tests/plan/{file}", env!("CARGO_MANIFEST_DIR"));
+    let (lost, policy) = (fixture("lost.json"), fixture("taint-policy.yaml"));
+    let plan = ["create", "--raw", "/apis/propagation.crowsnest.io/v1alpha1/plans", "-f", &lost];
+    let cluster = |response: &str, name: &str| -> Result<Value> {
+        let response: Value = serde_json::from_str(response)?;
+        let clusters = template(&response, "Deployment", "web")?["clusters"].as_array().into_iter().flatten();
+        let mut found = clusters.filter(|one| one["name"] == name);
+        found.next().cloned().with_context(|| format!("no cluster {name} in {response:#}"))
+    };
+    let response = kubectl.run_ok(&plan, "")?;
+    ensure!(response.contains("no ClusterTaintPolicy adds a NoExecute taint"), "{response}");
+    ensure!(response.contains("cluster.karmada.io/not-ready"), "{response}");
+    ensure!(cluster(&response, "member1")?["change"] == "Unchanged", "{response}");
+    kubectl.run_ok(&["apply", "-f", &policy], "")?;
+    let response = kubectl.run_until(&plan, |out| !out.contains("no ClusterTaintPolicy adds a NoExecute taint"))?;
+    let (left, replaced) = (cluster(&response, "member1")?, cluster(&response, "member2")?);
+    ensure!(left["change"] == "Removed" && left["replicasBefore"] == 1, "{left:#}");
+    ensure!(replaced["change"] == "Changed" && replaced["replicas"] == 2, "{replaced:#}");
+    kubectl.run_ok(&["delete", "-f", &policy], "").map(drop)
 }
 
 fn check_deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {

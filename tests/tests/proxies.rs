@@ -210,7 +210,7 @@ fn check_operations(via_fleet: &Kubectl, pod: &str) -> Result<()> {
     check_exec(via_fleet, pod)?;
     check_cp(via_fleet, pod)?;
     check_port_forward(via_fleet, pod, "member2")?;
-    via_fleet.run_ok(&["wait", "--for=condition=Ready", "pod", pod, "--timeout=60s"], "")?;
+    via_fleet.run_ok(&["wait", "--for=condition=Ready", "pod", pod, "--timeout=240s"], "")?;
     let web = WEB.replace("NAME", pod);
     via_fleet.expect_output(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
     let marked = web.replace("metadata:\n", "metadata:\n  annotations:\n    marked: here\n");

@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The controllers with their cache.
 struct RunningControllers {
-    index: GlobalCache,
+    cache: GlobalCache,
     manager: Manager,
 }
 
@@ -36,22 +36,22 @@ impl RunningControllers {
     async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.unwrap();
         let options = CacheOptions { indexed_labels: indexed_labels(), ..CacheOptions::new(cache) };
-        let index = GlobalCache::open(fleet, options).await.unwrap();
-        let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());
+        let cache = GlobalCache::open(fleet, options).await.unwrap();
+        let manager = Manager::start(cache.clone(), Config::conformance(), CancellationToken::new());
         manager.health().wait_for(Result::is_ok).await.unwrap();
-        RunningControllers { index, manager }
+        RunningControllers { cache, manager }
     }
 
     /// Waits until the controllers are idle and the cache receives no events.
     async fn wait_until_idle(&self) {
         let waiting = async {
             let mut unchanged_polls = 0;
-            let mut seq = self.index.seq();
+            let mut seq = self.cache.seq();
             while unchanged_polls < 30 {
                 self.manager.idle().await;
                 tokio::time::sleep(POLL_INTERVAL).await;
-                unchanged_polls = if self.index.seq() == seq { unchanged_polls + 1 } else { 0 };
-                seq = self.index.seq();
+                unchanged_polls = if self.cache.seq() == seq { unchanged_polls + 1 } else { 0 };
+                seq = self.cache.seq();
             }
         };
         tokio::time::timeout(TIMEOUT, waiting).await.expect("the controllers are idle in time");
@@ -59,8 +59,8 @@ impl RunningControllers {
 
     async fn stop(self) {
         self.manager.stop().await;
-        self.index.stop().await;
-        self.index.fleet().stop().await;
+        self.cache.stop().await;
+        self.cache.fleet().stop().await;
     }
 }
 

@@ -12,12 +12,12 @@ const ANN: &str = include_str!("search/ann.yaml");
 const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 const SETTINGS: &str = "cluster=member1&apiVersion=v1&resource=configmaps&namespace=shop&name=settings";
 
-fn path(resource: &str, query: &str, more: &str) -> String {
+fn path(resource: &str, query: &str, parameters: &str) -> String {
     let query: String = query
         .bytes()
         .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect();
-    format!("{ROOT}/{resource}?q={query}{more}")
+    format!("{ROOT}/{resource}?q={query}{parameters}")
 }
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
@@ -133,8 +133,16 @@ fn check_exports(kubectl: &Kubectl) -> Result<()> {
     )?;
     let expected_columns = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
     ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
+    let changed = raw(kubectl, &path("query", query, "&limit=1&columns=changed"))?;
+    let changed = changed["hits"][0]["columns"]["changed"].as_str().context("no time of the last change")?.to_owned();
+    // The time is that by which `changed:` selects.
+    for (operator, total) in [(">=", 1), (">", 0)] {
+        let query = format!("kind:configmap name:settings cluster:member1 changed:{operator}{changed}");
+        let found = raw(kubectl, &path("query", &query, "&limit=0"))?;
+        ensure!(found["total"] == total, "{query}: {found}");
+    }
     let wrong = path("query", deployments, "&columns=name");
-    kubectl.expect_output(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
+    kubectl.expect_output(&["get", "--raw", &wrong], "", 1, "valid are changed, label:KEY, print:NAME and .PATH")?;
     let lines = kubectl.run_ok(&["get", "--raw", &path("export", query, "")], "")?;
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();

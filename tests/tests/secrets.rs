@@ -30,8 +30,8 @@ fn confidential_values_are_not_logged() -> Result<()> {
     let fleet = Fleet::start_with_env(&data, &["--members", "member1"], &log_level)?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let mut secrets = Secrets::default();
-    secrets.add("a value that was refused", REFUSED_VALUE);
-    secrets.add("a token that was refused", INVALID_TOKEN);
+    secrets.add("a value in an invalid Secret", REFUSED_VALUE);
+    secrets.add("an invalid token", INVALID_TOKEN);
     secrets.add("the UI's token", fleet.ui_url.split_once("#token=").context("the UI has no token")?.1);
     write_secrets(&fleet, &kubectl)?;
     send_tokens(&fleet, &kubectl, &mut secrets)?;
@@ -42,18 +42,18 @@ fn confidential_values_are_not_logged() -> Result<()> {
     let registered = fleet.crowsnest(&["token", "create"])?;
     let token = registered.out.trim();
     secrets.add("a bootstrap token", token);
-    secrets.add("a bootstrap token's secret", token.split_once('.').context("a token has two parts")?.1);
+    secrets.add("a bootstrap token's secret", token.split_once('.').context("the token has no secret")?.1);
     ensure!(fleet.stop()?.success());
 
     let log = fs::read_to_string(data.with_extension("log"))?;
     ensure!(log.lines().count() > 100 && log.contains("DEBUG"), "expected more log lines:\n{log}");
     ensure!(secrets.all.len() > 10, "{} secrets", secrets.all.len());
-    for (what, secret) in &secrets.all {
+    for (description, secret) in &secrets.all {
         let line = log.lines().find(|line| line.contains(secret.as_str()));
         // The message contains neither the value nor the line, since it is logged as well.
         ensure!(
             line.is_none(),
-            "{what} is in the log, {} bytes into it",
+            "{description} is in the log at byte {}",
             log.find(secret.as_str()).unwrap_or_default()
         );
     }
@@ -80,8 +80,8 @@ fn write_secrets(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 
 /// Sends a valid and an invalid token to the APIs of the control plane, a member and the search.
 fn send_tokens(fleet: &Fleet, kubectl: &Kubectl, secrets: &mut Secrets) -> Result<()> {
-    kubectl.run_ok(&["create", "serviceaccount", "prover"], "")?;
-    let token = kubectl.run_ok(&["create", "token", "prover"], "")?;
+    kubectl.run_ok(&["create", "serviceaccount", "reader"], "")?;
+    let token = kubectl.run_ok(&["create", "token", "reader"], "")?;
     secrets.add("a service account's token", token.trim());
     let server = fleet.server()?;
     for token in [token.trim(), INVALID_TOKEN] {
@@ -104,10 +104,10 @@ struct Secrets {
 }
 
 impl Secrets {
-    fn add(&mut self, what: &str, secret: &str) {
+    fn add(&mut self, description: &str, secret: &str) {
         if secret.len() >= MIN_LENGTH {
-            self.all.insert((what.to_owned(), secret.to_owned()));
-            self.all.insert((format!("{what}, in base64,"), STANDARD.encode(secret)));
+            self.all.insert((description.to_owned(), secret.to_owned()));
+            self.all.insert((format!("{description}, in base64,"), STANDARD.encode(secret)));
         }
     }
 

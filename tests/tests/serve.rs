@@ -119,8 +119,11 @@ fn a_standby_takes_over_when_the_leader_is_killed_suspended_or_cut_off() -> Resu
     env.propagate("meanwhile")?;
     suspended.signal("STOP")?;
     wait_for_leader(&replicas)?;
-    wait_for("the object of the suspended leader to be propagated", || env.has_in_member("meanwhile"))
-        .with_context(|| logs(&replicas))?;
+    // The new leader writes nothing more once it has reported the object as applied.
+    wait_for("the object of the suspended leader to be propagated", || {
+        Ok(env.has_in_member("meanwhile")? && env.is_fully_applied("meanwhile")?)
+    })
+    .with_context(|| logs(&replicas))?;
     let writes_before = env.member_writes()?;
     suspended.signal("CONT")?;
     wait_for("the resumed replica to be a ready standby", || Ok(!suspended.is_leader()? && suspended.is_ready()?))

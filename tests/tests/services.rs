@@ -52,7 +52,7 @@ fn endpoints_of_one_cluster_are_used_in_another() -> Result<()> {
     kubectl.run_ok(&["delete", "remedy", "no-traffic"], "")?;
     kubectl.run_until(&status, |out| out.contains(locations) && !out.contains("trafficBlockClusters"))?;
 
-    kubectl.run_ok(&["delete", "mcs", "web", "-n", "shop", "--timeout=30s"], "")?;
+    kubectl.run_ok(&["delete", "mcs", "web", "-n", "shop", "--timeout=240s"], "")?;
     consumer.run_until(&SLICES, |out| propagated_addresses(out).is_empty())?;
     let works = ["get", "works", "-A", "-l", "multiclusterservice.karmada.io/name=web", "-o", "name"];
     kubectl.run_until(&works, str::is_empty)?;

@@ -22,7 +22,7 @@ fn a_fleet_has_the_documented_shape() -> Result<()> {
     let Some(program) = find_kubectl("")? else { return Ok(()) };
     let Some(cp) = fleet.any_kubectl()? else { return Ok(()) };
     let checks = || -> Result<()> {
-        cp.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+        cp.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
         for command in documented_commands() {
             run_command(&fleet, &program, command)?;
         }

@@ -12,7 +12,7 @@ fn members_fail_and_recover() -> Result<()> {
     // Health windows are seconds instead of half a minute.
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
     kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
     kubectl.run_ok(&["apply", "-f", "-"], PODS)?;
     let via_fleet = format!("{}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", fleet.server()?);

@@ -10,7 +10,7 @@ fn clusters_are_tainted_and_unjoined() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "m1,m2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
     check_cordon(&fleet, &kubectl).with_context(|| fleet.log())?;
     check_taint(&fleet, &kubectl).with_context(|| fleet.log())?;
     check_unjoin(&fleet, &kubectl).with_context(|| fleet.log())?;
@@ -88,8 +88,8 @@ fn check_unjoin(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     )?;
     kubectl.run_ok(&["get", "cluster", "m2"], "")?;
     let error =
-        "error: cluster m2 still exists after 15 s: it waits for 1 bindings: default/mine (it has no placement)\n";
-    expect_error(fleet, &["unjoin", "m2", "--wait", "15s"], error)?;
+        "error: cluster m2 still exists after 30 s: it waits for 1 bindings: default/mine (it has no placement)\n";
+    expect_error(fleet, &["unjoin", "m2", "--wait", "30s"], error)?;
     let output = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
     ensure!(output.code == Some(0) && output.out == "cluster(m2) is unjoined successfully\n", "{output:?}");
     kubectl.expect_output(&["get", "cluster", "m2"], "", 1, "not found").map(drop)

@@ -35,7 +35,7 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
         check_overrides(&kubectl, &tina)?;
         check_quota(&kubectl)?;
         check_extreme_numbers(&kubectl, &tina)?;
-        kubectl.run_ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
+        kubectl.run_ok(&["delete", "namespace", "tenant", "--timeout=240s"], "")?;
         Ok(())
     };
     checks().with_context(|| fleet.log())?;
@@ -128,7 +128,7 @@ fn check_works_of_others(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     tina.run_ok(&["create", "configmap", "other"], "")?;
     tina.run_ok(&["create", "-f", "-"], &binding("other", config_map("other"), json!({PERMANENT_ID: id})))?;
     kubectl.run_until(&COPIED, |out| out.contains("other"))?;
-    tina.run_ok(&["delete", "rb", "other", "--timeout=60s"], "")?;
+    tina.run_ok(&["delete", "rb", "other", "--timeout=240s"], "")?;
     let now = kubectl.run_until(&COPIED, |out| !out.contains("other"))?;
     ensure!(now.contains("own") && kubectl.run_ok(&works, "")? == before, "{now}");
 
@@ -144,7 +144,7 @@ fn check_single_owner(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
     tina.run_ok(&["create", "-f", "-"], &binding("again", config_map("own"), json!({})))?;
     let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
     kubectl.run_until(&events, |out| out.contains("it belongs to ResourceBinding tenant/own"))?;
-    tina.run_ok(&["delete", "rb", "again", "--timeout=60s"], "")?;
+    tina.run_ok(&["delete", "rb", "again", "--timeout=240s"], "")?;
     let copied = kubectl.run_ok(&COPIED, "")?;
     ensure!(copied.contains("own"), "{copied}");
     Ok(())
@@ -196,7 +196,7 @@ fn check_quota(kubectl: &Kubectl) -> Result<()> {
 
     // Requirements of other bindings are applied, so they count.
     let requirements = json!({"resourceRequest": {"cpu": "4"}});
-    let required = json!([{"namespace": "bounded", "name": "nobody", "clusters": [{"name": "m1", "replicas": 100}]}]);
+    let required = json!([{"namespace": "bounded", "name": "other", "clusters": [{"name": "m1", "replicas": 100}]}]);
     let spec = json!({"clusters": [], "replicaRequirements": requirements, "requiredBy": required});
     let patch = json!({"spec": spec}).to_string();
     let refused = "exceeded for resource cpu: requested sum 400, limit 100m";

@@ -201,7 +201,7 @@ fn forged_reviews_change_no_state() -> Result<()> {
         (None, 401),
         (Some(own_certificate(&kubectl)?), 401),
         (Some(Authority::new("webhook clients")?.client("apiserver")?), 401),
-        (Some(authority.client("somebody")?), 401),
+        (Some(authority.client("other-client")?), 401),
         (Some(authority.client("apiserver")?), 200),
     ];
     for (identity, expected) in &cases {

@@ -1,4 +1,4 @@
-//! Failed requests to an API server, as error responses and as texts.
+//! Converts failed requests to an API server to error responses and to texts.
 
 use std::error::Error;
 

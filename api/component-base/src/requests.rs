@@ -129,7 +129,9 @@ mod tests {
         let first = requests.layer("m1:6443").layer(server);
         let second = requests.layer("m1:6443").layer(server);
         let other = requests.layer("m2:6443").layer(server);
-        for (client, path) in [(&first, "/"), (&second, "/"), (&first, "/gone"), (&first, "/nowhere"), (&other, "/")] {
+        for (client, path) in
+            [(&first, "/"), (&second, "/"), (&first, "/gone"), (&first, "/no-connection"), (&other, "/")]
+        {
             drop(client.clone().oneshot(Request::get(path).body(()).expect("a request")).await);
         }
         drop(other);

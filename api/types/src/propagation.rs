@@ -236,7 +236,7 @@ mod tests {
         Propagation { clusters: strings(&["m1", "m2"]), evicting_clusters: strings(&["m3"]), health: strings(&["Healthy", "Unhealthy"]), ..with_template() })]
     #[case::refused(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
         Propagation { clusters: strings(&["m1"]), is_unscheduled: true, ..with_template() })]
-    #[case::nowhere(json!({}), json!({}), Propagation { is_unscheduled: true, ..with_template() })]
+    #[case::unscheduled(json!({}), json!({}), Propagation { is_unscheduled: true, ..with_template() })]
     #[case::failed(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"appliedMessage": "forbidden"}]}),
         Propagation { clusters: strings(&["m1"]), has_apply_error: true, ..with_template() })]
     #[case::conflicting(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"applied": true, "appliedMessage": "done"},

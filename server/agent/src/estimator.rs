@@ -95,7 +95,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let (follower, until) = (Arc::clone(&member), stop.clone());
     let mut following = tokio::spawn(async move { follower.run(until).await });
     let serving_grpc = async {
-        if stop.run_until_cancelled(member.wait_listed()).await.is_none() {
+        if stop.run_until_cancelled(member.wait_until_listed()).await.is_none() {
             return Ok(());
         }
         let address = SocketAddr::from(([0, 0, 0, 0], config.server_port));

@@ -260,7 +260,7 @@ mod tests {
     #[rstest::rstest]
     #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
     #[case::template(json!({"hits": [hit("@control-plane", "web-0"), hit("m1", "web-0")]}), "m1")]
-    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has pod shop/web-0 that you can read; results from m3 are incomplete;")]
+    #[case::not_found(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has pod shop/web-0 that you can read; results from m3 are incomplete;")]
     #[case::several(
         json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
         "pod shop/web-0 is in several clusters; choose one with --cluster (m1, m2)"

@@ -294,7 +294,7 @@ mod tests {
         fs.put("/a/l", link).unwrap();
         assert_eq!(fs.read("/a/l/f").unwrap(), "one two");
         assert_eq!(fs.list("/a").unwrap().into_iter().map(|(n, _)| n).collect::<Vec<_>>(), ["b", "l"]);
-        assert_eq!(fs.write("/nowhere/f", Bytes::new(), now), Err(FsError::NotFound));
+        assert_eq!(fs.write("/missing/f", Bytes::new(), now), Err(FsError::NotFound));
         assert_eq!(fs.remove("/a", false), Err(FsError::IsADirectory));
         fs.remove("/a/l", false).unwrap();
         assert_eq!(fs.read("/a/b/f").unwrap(), "one two");

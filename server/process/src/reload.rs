@@ -18,12 +18,12 @@ type Apply = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 /// Polls watched files. Created at start-up; run by a single task.
 pub struct Reloader {
     interval: Duration,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedFiles>,
     counts: Arc<ReloadCounters>,
 }
 
 /// Files that are used together.
-struct Watched {
+struct WatchedFiles {
     /// The flag that names the files.
     flag: &'static str,
     files: Vec<PathBuf>,
@@ -107,7 +107,7 @@ impl Reloader {
         }
         let stale = Arc::new(AtomicBool::new(false));
         self.counts.stale.lock().push((flag, Arc::clone(&stale)));
-        self.watched.push(Watched { flag, files, apply: Box::new(apply), current, rejected: None, stale });
+        self.watched.push(WatchedFiles { flag, files, apply: Box::new(apply), current, rejected: None, stale });
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Reloader {
     }
 }
 
-impl Watched {
+impl WatchedFiles {
     async fn poll(&mut self, counts: &ReloadCounters) {
         let flag = self.flag;
         let found = read_files(&self.files).await;
@@ -239,8 +239,8 @@ mod tests {
     #[tokio::test]
     async fn unusable_files_fail_the_start() {
         let mut reloader = Reloader::new(Duration::from_secs(1));
-        let missing = reloader.watch("client-ca-file", vec!["/nowhere/ca.crt".into()], |_| Ok(())).await.unwrap_err();
-        assert!(format!("{missing:#}").starts_with("--client-ca-file: /nowhere/ca.crt: "), "{missing:#}");
+        let missing = reloader.watch("client-ca-file", vec!["/missing/ca.crt".into()], |_| Ok(())).await.unwrap_err();
+        assert!(format!("{missing:#}").starts_with("--client-ca-file: /missing/ca.crt: "), "{missing:#}");
         assert!(reloader.watched.is_empty());
     }
 }

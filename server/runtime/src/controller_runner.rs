@@ -99,18 +99,18 @@ impl ManagerReaders {
 
 impl ControllerRunner {
     /// Starts the controllers, or the leader election that starts them.
-    pub fn start(index: &GlobalCache, config: Config, leader_election_mode: LeaderElectionMode) -> Self {
+    pub fn start(cache: &GlobalCache, config: Config, leader_election_mode: LeaderElectionMode) -> Self {
         let stop = CancellationToken::new();
         let (manager, leadership) = match &leader_election_mode {
             LeaderElectionMode::Always => {
-                (Manager::start(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Always)
+                (Manager::start(cache.clone(), config.clone(), stop.clone()), LeadershipStatus::Always)
             }
             LeaderElectionMode::Never => {
-                (Manager::observe(index.clone(), config.clone(), stop.clone()), LeadershipStatus::Never)
+                (Manager::observe(cache.clone(), config.clone(), stop.clone()), LeadershipStatus::Never)
             }
             LeaderElectionMode::Elected(_) => (
                 // Stopped by the election task, before it releases the Leases.
-                Manager::observe(index.clone(), config.clone(), CancellationToken::new()),
+                Manager::observe(cache.clone(), config.clone(), CancellationToken::new()),
                 LeadershipStatus::Standby { leader: None },
             ),
         };
@@ -127,7 +127,7 @@ impl ControllerRunner {
             }
             LeaderElectionMode::Elected(election) => {
                 let task = ElectionTask {
-                    index: index.clone(),
+                    cache: cache.clone(),
                     config,
                     campaign: Campaign::new(&election),
                     election,
@@ -248,7 +248,7 @@ enum State {
 
 /// State of the leader election task.
 struct ElectionTask {
-    index: GlobalCache,
+    cache: GlobalCache,
     config: Config,
     campaign: Campaign,
     election: Election,
@@ -322,7 +322,7 @@ impl ElectionTask {
             },
             _ => Ok(()),
         };
-        match self.index.check_ready().and(manager_health) {
+        match self.cache.check_ready().and(manager_health) {
             Ok(()) => {
                 self.unhealthy_since = None;
                 Ok(())
@@ -352,7 +352,7 @@ impl ElectionTask {
         let fence = Fence::closed();
         fence.extend(began, duration);
         let config = Config { fence: fence.clone(), ..self.config.clone() };
-        let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
+        let manager = Manager::start(self.cache.clone(), config, CancellationToken::new());
         self.publish(&manager);
         tracing::info!(term, identity = self.election.identity, "became leader");
         self.leadership.send_replace(LeadershipStatus::Leader { term });
@@ -378,7 +378,7 @@ impl ElectionTask {
             self.stop_manager().await;
         }
         if let State::Stopped = self.state {
-            let manager = Manager::observe(self.index.clone(), self.config.clone(), CancellationToken::new());
+            let manager = Manager::observe(self.cache.clone(), self.config.clone(), CancellationToken::new());
             self.publish(&manager);
             self.state = State::Observing(manager);
         }

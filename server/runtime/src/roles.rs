@@ -35,7 +35,7 @@ pub type Statuses = SharedStreams<UserInfo, Result<Arc<Value>, String>>;
 /// Parts of the running roles.
 pub struct RunningRoles {
     pub fleet: Fleet,
-    pub index: GlobalCache,
+    pub cache: GlobalCache,
     pub proxy: Proxy,
     pub controller_runner: ControllerRunner,
     tasks: RoleTasks,
@@ -77,34 +77,34 @@ impl Roles {
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
         let fleet = Fleet::start(control_plane, options).await?;
         let options = CacheOptions { indexed_labels: crowsnest_controllers::cache::indexed_labels(), ..config.cache };
-        let index = match GlobalCache::open(fleet.clone(), options).await {
-            Ok(index) => index,
+        let cache = match GlobalCache::open(fleet.clone(), options).await {
+            Ok(cache) => cache,
             Err(error) => {
                 // The caller may retry, with another fleet.
                 fleet.stop().await;
                 return Err(error.into());
             }
         };
-        let controller_runner = ControllerRunner::start(&index, config.controllers, config.leader_election_mode);
+        let controller_runner = ControllerRunner::start(&cache, config.controllers, config.leader_election_mode);
         let (progress, registry_progress) = watch::channel(RegistryProgress::default());
         let (registrations, registrations_receiver) = watch::channel(None);
         let publishers = Publishers { progress, registrations };
         let backend_store_metrics = BackendStoreMetrics::default();
         let backend_stores = BackendStores {
-            index: index.clone(),
+            cache: cache.clone(),
             registrations: registrations_receiver,
             allow_local_addresses: config.local_endpoints,
             metrics: backend_store_metrics.clone(),
         };
         let graph_sink_metrics = GraphSinkMetrics::default();
         let graph_sinks = GraphSinks {
-            index: index.clone(),
+            cache: cache.clone(),
             allow_local_addresses: config.local_endpoints,
             metrics: graph_sink_metrics.clone(),
         };
         let mut tasks = RoleTasks::default();
         tasks.spawn("registries", StopStage::Readers, |stop| {
-            resource_registry::run(fleet.clone(), index.clone(), publishers, stop)
+            resource_registry::run(fleet.clone(), cache.clone(), publishers, stop)
         });
         tasks.spawn("backend stores", StopStage::Writers, |stop| {
             backend_stores.run(controller_runner.stream_is_active(), stop)
@@ -113,10 +113,10 @@ impl Roles {
             graph_sinks.run(controller_runner.stream_is_active(), stop)
         });
         tasks.spawn("agent notifications", StopStage::Readers, |stop| {
-            replica_notifications::notify_agents(fleet.tunnels().clone(), index.replicas(), stop)
+            replica_notifications::notify_agents(fleet.tunnels().clone(), cache.replicas(), stop)
         });
         let running = RunningRoles {
-            proxy: Proxy::new(index.clone()),
+            proxy: Proxy::new(cache.clone()),
             controller_runner,
             tasks,
             backend_store_metrics,
@@ -124,7 +124,7 @@ impl Roles {
             registry_progress,
             statuses: Statuses::default(),
             fleet,
-            index,
+            cache,
             stopping: CancellationToken::new(),
         };
         if let Err(second) = self.running.set(running) {
@@ -148,7 +148,7 @@ impl Roles {
             }
         };
         add_problem("fleet", running.fleet.ready());
-        add_problem("cache", running.index.check_ready());
+        add_problem("cache", running.cache.check_ready());
         add_problem("controllers", running.controller_runner.health());
         // If the task has ended, its last health is outdated, and it is reported as failed below.
         if running.registry_progress.has_changed().is_ok() {
@@ -176,7 +176,7 @@ impl RunningRoles {
         if self.stopping.is_cancelled() {
             return Vec::new();
         }
-        let mut failed = self.index.failed_workers();
+        let mut failed = self.cache.failed_workers();
         failed.extend(self.controller_runner.failure().map(|why| format!("controllers: {why}")));
         failed.extend(self.tasks.failures());
         failed
@@ -206,7 +206,7 @@ impl RunningRoles {
         self.tasks.stop(StopStage::Readers).await;
         self.statuses.stop().await;
         self.proxy.stop().await;
-        self.index.stop().await;
+        self.cache.stop().await;
         self.fleet.stop().await;
     }
 }

@@ -159,7 +159,7 @@ pub async fn webhook_clients(config: Option<&TrustedClients>, reloader: &mut Rel
         tracing::info!("the webhooks accept any client; use --webhook-client-ca-file to require client certificates");
         return Ok(Clients::Unauthenticated);
     };
-    let clients = Clients::certified();
+    let clients = Clients::with_client_certificates();
     let reloaded = clients.clone();
     let apply = move |contents: &[String]| {
         Ok(reloaded.set_trusted_ca(contents.first().map_or("", String::as_str), &allowed_names)?)

@@ -35,13 +35,13 @@ pub(super) struct Probes {
     pub(super) connectivity: watch::Receiver<Connectivity>,
     pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
-    /// True if a role needs the parts in `roles`.
+    /// True if an enabled role needs the cache, so that the process is ready only when `roles` is initialized.
     pub(super) requires_cache: bool,
     pub(super) middleware: ApiMiddleware,
 }
 
 impl Probes {
-    /// Reasons to send requests elsewhere, one per line.
+    /// Reasons why requests should be sent to another replica; empty if the process is ready.
     fn problems(&self) -> Vec<String> {
         let mut problems = match &*self.phase.borrow() {
             Phase::Starting(step) => return vec![format!("starting: {step}")],

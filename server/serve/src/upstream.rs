@@ -75,7 +75,7 @@ mod tests {
         let file = folder.path().join("kubeconfig");
         let text = "{clusters: [{name: c, cluster: {server: 'https://c', certificate-authority: ca.crt}}], \
              users: [{name: a, user: {client-certificate: a.crt, client-key: a.key}}, \
-             {name: b, user: {client-certificate: nowhere.crt, client-key: a.key}}]}";
+             {name: b, user: {client-certificate: missing.crt, client-key: a.key}}]}";
         std::fs::write(&file, text).unwrap();
         let files = files_to_watch(&file).unwrap();
         let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_string_lossy()).collect();

@@ -142,12 +142,12 @@ mod tests {
     use rstest::rstest;
 
     fn options(arguments: &str) -> Result<CacheOptions, String> {
-        parse_args(arguments).map(|args: CacheOptionsArgs| args.options("/nowhere"))
+        parse_args(arguments).map(|args: CacheOptionsArgs| args.options("/missing"))
     }
 
     #[test]
     fn unset_flags_keep_the_defaults() {
-        let (options, defaults) = (options("").unwrap(), CacheOptions::new("/nowhere"));
+        let (options, defaults) = (options("").unwrap(), CacheOptions::new("/missing"));
         assert_eq!(format!("{options:?}"), format!("{defaults:?}"));
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("--cache-references /nowhere/references.yaml", "No such file")]
+    #[case("--cache-references /missing/references.yaml", "No such file")]
     #[case("--cache-history yesterday", "expected a value such as 24h")]
     #[case("--cache-history=-1h", "cannot be negative")]
     #[case("--cache-history 9000h", "at most a year")]

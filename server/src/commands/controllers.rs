@@ -391,7 +391,7 @@ mod tests {
     #[case("--horizontal-pod-autoscaler-sync-period 0s", "must be greater than 0")]
     #[case("--descheduling-interval 0s", "must be greater than 0")]
     #[case("--scheduler-estimator-port 0", "0 is not in 1..=65535")]
-    #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
+    #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /missing/ca.crt", "/missing/ca.crt")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
     fn invalid_flags_are_rejected(#[case] arguments: &str, #[case] expected: &str) {
         let error = parse_config(arguments, Config::default()).map(|_| ()).unwrap_err();

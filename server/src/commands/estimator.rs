@@ -210,7 +210,7 @@ mod tests {
     #[case("--grpc-auth-cert-file a.crt", "--grpc-auth-key-file")]
     #[case("--grpc-client-ca-file ca.crt", "--grpc-auth-cert-file")]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope")]
-    #[case("--metrics-bind-address nowhere", "expected an address such as 127.0.0.1:8080")]
+    #[case("--metrics-bind-address invalid", "expected an address such as 127.0.0.1:8080")]
     #[case("--server-port 70000", "70000 is not in 0..=65535")]
     fn invalid_flags_are_rejected(#[case] flags: &str, #[case] expected: &str) {
         let error = parse(flags).unwrap_err();

@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn flags_select_the_backend() {
-        let mut options = CacheOptions::new("/nowhere");
+        let mut options = CacheOptions::new("/missing");
         parse("").unwrap().apply(&mut options);
-        assert_eq!(format!("{options:?}"), format!("{:?}", CacheOptions::new("/nowhere")));
+        assert_eq!(format!("{options:?}"), format!("{:?}", CacheOptions::new("/missing")));
         let flags = "--index-backend opensearch --opensearch-url https://a:9200 --opensearch-url http://b --opensearch-index-prefix fleet-1";
         parse(flags).unwrap().apply(&mut options);
         assert_eq!(options.index_backend, "opensearch");
@@ -135,8 +135,8 @@ mod tests {
     #[case("--index-backend solr", "--index-backend")]
     #[case("--index-backend opensearch", "--opensearch-url <URL>")]
     #[case("--opensearch-url ftp://a", "is neither http nor https; give it as https://HOST:9200")]
-    #[case("--opensearch-ca-file /nowhere/ca.crt", "--opensearch-ca-file <FILE>': no such file")]
-    #[case("--opensearch-credentials-dir /nowhere", "--opensearch-credentials-dir <DIR>': no such folder")]
+    #[case("--opensearch-ca-file /missing/ca.crt", "--opensearch-ca-file <FILE>': no such file")]
+    #[case("--opensearch-credentials-dir /missing", "--opensearch-credentials-dir <DIR>': no such folder")]
     #[case("--opensearch-index-prefix Fleet", "--opensearch-index-prefix <NAME>': not a name")]
     fn errors_name_the_flag(#[case] arguments: &str, #[case] expected: &str) {
         let error = parse(arguments).unwrap_err();

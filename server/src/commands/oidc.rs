@@ -141,7 +141,7 @@ mod tests {
             (&["--oidc-client-id=a"], "--oidc-issuer-url is missing"),
             (&["--oidc-username-prefix=-"], "--oidc-issuer-url is missing"),
             (&[issuer, "--oidc-client-id=a", "--oidc-signing-algs=RS256,none"], "none: unsupported signing alg"),
-            (&[issuer, "--oidc-client-id=a", "--oidc-ca-file=/nowhere"], "--oidc-ca-file /nowhere"),
+            (&[issuer, "--oidc-client-id=a", "--oidc-ca-file=/missing"], "--oidc-ca-file /missing"),
         ];
         for (args, expected) in cases {
             let error = format!("{:#}", parse(args).authenticator().unwrap_err());

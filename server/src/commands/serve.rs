@@ -288,7 +288,7 @@ mod tests {
     #[rstest]
     #[case("--roles everything", "[possible values: aggregated, webhook, controllers, cache, ui, all]")]
     #[case("--tls-cert-file a.crt", "--tls-private-key-file")]
-    #[case("--ui-listen nowhere", "expected an address such as")]
+    #[case("--ui-listen invalid", "expected an address such as")]
     fn invalid_flags_are_rejected(#[case] line: &str, #[case] expected: &str) {
         let error = parse(line).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -170,7 +170,7 @@ impl Fleet {
         let stopping = servers.stop_token();
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir, progress).await?;
-        simulated.get_or_init(|| members.simulated());
+        simulated.get_or_init(|| members.simulated_members());
         progress.done(&format!("{} members", members.len()));
 
         // The kubeconfig is written first, so that kubectl can be used while the other parts start.

@@ -92,7 +92,7 @@ impl Members {
         self.simulated.len() + self.joined.as_ref().map_or(0, |joined| joined.names().count())
     }
 
-    pub(super) fn simulated(&self) -> BTreeMap<String, Arc<Member>> {
+    pub(super) fn simulated_members(&self) -> BTreeMap<String, Arc<Member>> {
         self.simulated.iter().map(|SimulatedMember { member, .. }| (member.name().to_owned(), member.clone())).collect()
     }
 

@@ -37,7 +37,7 @@ pub enum Clients {
 
 impl Clients {
     /// Accepts no client until [`Self::set_trusted_ca`] is called.
-    pub fn certified() -> Self {
+    pub fn with_client_certificates() -> Self {
         Self::Certified(Arc::default())
     }
 

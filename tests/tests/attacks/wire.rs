@@ -100,10 +100,10 @@ impl Wire {
     }
 
     /// The bytes received within a time limit, or until the end of the connection.
-    pub async fn read_rest(&mut self, within: Duration) -> Vec<u8> {
+    pub async fn read_rest(&mut self, timeout: Duration) -> Vec<u8> {
         // An error ends the connection like a regular close.
         let reading = async { while self.fill().await.unwrap_or(false) {} };
-        tokio::time::timeout(within, reading).await.ok();
+        tokio::time::timeout(timeout, reading).await.ok();
         std::mem::take(&mut self.ahead)
     }
 

@@ -24,7 +24,7 @@ pub struct Charts {
 }
 
 #[derive(Deserialize)]
-struct Rendered {
+struct RenderedChart {
     #[serde(default)]
     manifests: BTreeMap<String, String>,
     error: Option<String>,
@@ -44,7 +44,7 @@ impl Charts {
                 "replicas": 3, "postgres": {"mode": "included"}, "etcd": {"replicas": 3}}}),
         ];
         let Some(output) = render_charts(&cases)? else { return Ok(None) };
-        let rendered: Vec<Rendered> = serde_json::from_slice(&output)?;
+        let rendered: Vec<RenderedChart> = serde_json::from_slice(&output)?;
         let mut charts = Vec::new();
         for one in rendered {
             if let Some(error) = one.error {
@@ -57,8 +57,8 @@ impl Charts {
             charts.push(objects);
         }
         let [agent, agent_without_tokens, all] =
-            <[Vec<Value>; 3]>::try_from(charts).map_err(|_| anyhow::anyhow!("three charts"))?;
-        // All objects about rights, and the list of credentials that the Job creates.
+            <[Vec<Value>; 3]>::try_from(charts).map_err(|_| anyhow::anyhow!("expected three rendered charts"))?;
+        // ServiceAccounts and RBAC objects, and the list of credentials that the Job creates.
         let credentials = all.into_iter().filter(|object| {
             let kind = object["kind"].as_str().unwrap_or_default();
             kind == "ServiceAccount" || kind.contains("Role") || object.pointer("/data/credentials.yaml").is_some()
@@ -93,8 +93,8 @@ pub fn agent_arguments(args: &[String], control_plane: &Path, member: &Path) -> 
         "--metrics-bind-address=",
         "--cert-rotation-remaining-time-threshold=",
     ];
-    let same = args.iter().filter(|arg| !REPLACED_FLAGS.iter().any(|flag| arg.starts_with(flag)));
-    let mut local: Vec<String> = same.cloned().collect();
+    let kept = args.iter().filter(|arg| !REPLACED_FLAGS.iter().any(|flag| arg.starts_with(flag)));
+    let mut local: Vec<String> = kept.cloned().collect();
     local.push(format!("--control-plane-kubeconfig={}", control_plane.display()));
     local.push(format!("--kubeconfig={}", member.display()));
     if local.iter().any(|arg| arg.starts_with("--enable-cert-rotation")) {

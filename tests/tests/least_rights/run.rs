@@ -24,7 +24,7 @@ pub fn use_members(env: &TestEnv, charts: &Charts) -> Result<Process> {
     join(env, "east", "observe")?;
     join(env, "south", "steer:core,apps")?;
     let running = register(env)?;
-    let ready = ["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=120s"];
+    let ready = ["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"];
     env.server("cp").kubectl.run_ok(&ready, "").with_context(|| env.log_of("registered"))?;
     run_chart_agents(env, charts)?;
     run_estimator(env, charts)?;

@@ -21,11 +21,11 @@ const POLICY: &str = include_str!("audit-policy.yaml");
 const SERVER: &str = include_str!("server.yaml");
 const CALLERS: &str = include_str!("callers.yaml");
 const MEMBER_OBJECTS: &str = include_str!("members.yaml");
-/// The members: one observed, one steered, one registered by its agent.
+/// The members: one joined with `--rights observe`, one with `--rights steer:…`, one registered by its agent.
 pub const MEMBERS: [&str; 3] = ["east", "south", "west"];
 
-/// Number of marks requested so far, in all servers.
-static MARKS: AtomicUsize = AtomicUsize::new(0);
+/// Number of markers in audit logs so far, in all servers; see [`Server::records`].
+static MARKERS: AtomicUsize = AtomicUsize::new(0);
 
 /// An API server and its administrator.
 pub struct Server {
@@ -58,13 +58,13 @@ impl Server {
 
     /// The rights that all users have used so far.
     pub fn records(&self) -> Result<Records> {
-        // Records are written in order, so all earlier records are complete when the mark appears.
-        let mark = format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
-        self.kubectl.run(&["get", "configmap", &mark], "")?;
+        // Records are written in order, so all earlier records are complete when the marker appears.
+        let marker = format!("marker-{}", MARKERS.fetch_add(1, Ordering::Relaxed));
+        self.kubectl.run(&["get", "configmap", &marker], "")?;
         let mut log = String::new();
         wait_for("the audit log to be written", || {
             log = fs::read_to_string(self.api.audit_log())?;
-            Ok(log.contains(&format!("{mark}\"")))
+            Ok(log.contains(&format!("{marker}\"")))
         })?;
         Ok(parse_records(&log))
     }

@@ -75,8 +75,8 @@ fn roles_in_separate_processes_work_together() -> Result<()> {
         is_listening(&aggregated) && is_listening(&webhook) && !is_listening(&controllers),
         "the wrong processes listen"
     );
-    let doctor = env.crowsnest(&["doctor"])?;
-    ensure!(doctor.ok, "{doctor:?}");
+    wait_for("doctor to find no errors", || Ok(env.crowsnest(&["doctor"])?.ok))
+        .with_context(|| format!("{:?}", env.crowsnest(&["doctor"])))?;
 
     // A stopped process interrupts only its own role.
     aggregated.kill()?;

@@ -199,6 +199,15 @@ impl TestEnv {
         Ok(self.get_in_member(name)?.is_some())
     }
 
+    /// True if the binding of a ConfigMap has the condition FullyApplied.
+    pub fn is_fully_applied(&self, name: &str) -> Result<bool> {
+        let bindings = objects(&self.cp_client, "work.karmada.io", "v1alpha2", "ResourceBinding", Some("default"));
+        let binding = self.runtime.block_on(bindings.get_opt(&format!("{name}-configmap")))?;
+        let conditions = binding.as_ref().and_then(|binding| binding.data["status"]["conditions"].as_array());
+        let is_true = |condition: &Value| condition["type"] == "FullyApplied" && condition["status"] == "True";
+        Ok(conditions.is_some_and(|conditions| conditions.iter().any(is_true)))
+    }
+
     /// Checks the logs of all processes, including the control plane and the member.
     pub fn ensure_logs_contain_no_secrets(&self) -> Result<()> {
         let (secrets, logs) = (self.secrets()?, self.all_logs()?);

@@ -234,7 +234,7 @@ mod tests {
         json!({"current-context": "agent", "clusters": [{"name": "cp", "cluster": {"server": "https://cp"}}],
             "users": [{"name": "other", "user": {}}, {"name": "agent", "user": user}],
             "contexts": [{"name": "agent", "context": {"cluster": "cp", "user": "agent"}},
-                {"name": "broken", "context": {"cluster": "cp", "user": "nobody"}}]})
+                {"name": "broken", "context": {"cluster": "cp", "user": "missing"}}]})
     }
 
     #[rstest::rstest]
@@ -266,7 +266,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case(Some("nosuch"), json!({}), "has no \"nosuch\" in contexts")]
-    #[case(Some("broken"), json!({}), "has no \"nobody\" in users")]
+    #[case(Some("broken"), json!({}), "has no \"missing\" in users")]
     #[case(None, json!({"client-certificate-data": "%"}), "is not valid base64")]
     fn invalid_kubeconfigs_are_reported(#[case] context: Option<&str>, #[case] user: Value, #[case] expected: &str) {
         let error = inline_certificate(&kubeconfig(user), context).unwrap_err().to_string();

@@ -147,7 +147,7 @@ impl TestEstimator {
         let member_cache = MemberCache::new(member.admin(), Gates::default());
         let (cache, stop_token) = (Arc::clone(&member_cache), stop.clone());
         member.spawn("the estimator's member", async move { cache.run(stop_token).await });
-        member_cache.wait_listed().await;
+        member_cache.wait_until_listed().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), member_cache)));

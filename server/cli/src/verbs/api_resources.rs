@@ -132,7 +132,7 @@ impl ApiResourcesArgs {
 
 fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -> anyhow::Result<()> {
     let mut found: Vec<&ApiResource> =
-        served.preferred().into_iter().filter(|resource| args.matches(resource)).collect();
+        served.preferred_versions().into_iter().filter(|resource| args.matches(resource)).collect();
     match args.sort_by {
         Some(SortBy::Name) => found.sort_by(|one, other| one.gvr.resource.cmp(&other.gvr.resource)),
         Some(SortBy::Kind) => found.sort_by(|one, other| one.kind.cmp(&other.kind)),

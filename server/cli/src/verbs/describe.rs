@@ -268,7 +268,7 @@ async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Op
 }
 
 /// Reads the related objects that the description includes.
-async fn read_related(client: &kube::Client, object: &Value) -> kinds::Related {
+async fn read_related(client: &kube::Client, object: &Value) -> kinds::RelatedObjects {
     let related = kinds::related_requests(object).into_iter();
     let requests = related.map(|(what, path)| async move {
         let listed = read_list(client, &path, 0).await;

@@ -140,7 +140,7 @@ async fn check_front_proxy_ca(client: &kube::Client) -> anyhow::Result<Finding> 
     Ok(match authority {
         Some(_) if authority == data("client-ca-file") => Finding::warning(
             subject,
-            "users and front proxies share a CA: a user certificate with a front proxy's name could impersonate anybody",
+            "users and front proxies share a CA: a user certificate with a front proxy's name could impersonate any user",
             "start kube-apiserver with a separate --requestheader-client-ca-file",
         ),
         Some(_) => Finding::good(subject, "it contains the front proxy's CA"),

@@ -61,7 +61,7 @@ mod tests {
     #[tokio::test]
     async fn untrusted_chains_are_read() {
         let names = ["a.svc", "b.svc"];
-        let authority = Authority::generate("nobody's").unwrap();
+        let authority = Authority::generate("untrusted").unwrap();
         let [one, other] = names.map(|name| authority.issue_serving_certificate(&[name.to_owned()]).unwrap());
         let serving = ServingCertificates::new(&one).unwrap();
         serving.replace_by_name(std::slice::from_ref(&other)).unwrap();

@@ -10,7 +10,7 @@ const SUSPICIOUS_MARK: &str = "[suspicious] ";
 
 /// An escaped cell.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Escaped {
+pub(super) struct EscapedCell {
     pub text: String,
     pub is_suspicious: bool,
     /// Number of redacted values.
@@ -32,7 +32,7 @@ static INSTRUCTION_PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
 
 /// Escapes a cell like a JSON string, also characters that are invisible or change the direction of text. Truncates it
 /// after about `max_bytes` bytes.
-pub(super) fn escape_cell(text: &str, max_bytes: usize) -> Escaped {
+pub(super) fn escape_cell(text: &str, max_bytes: usize) -> EscapedCell {
     let is_suspicious = INSTRUCTION_PATTERNS.is_match(text);
     let mut escaped = if is_suspicious { SUSPICIOUS_MARK.to_owned() } else { String::new() };
     let (mut measured, mut length) = (0, 0);
@@ -46,7 +46,7 @@ pub(super) fn escape_cell(text: &str, max_bytes: usize) -> Escaped {
         }
         push_escaped(&mut escaped, character);
     }
-    Escaped { text: escaped, is_suspicious, redacted: 0 }
+    EscapedCell { text: escaped, is_suspicious, redacted: 0 }
 }
 
 fn push_escaped(text: &mut String, character: char) {
@@ -106,7 +106,7 @@ mod tests {
         false
     )]
     fn cells_are_escaped(#[case] text: &str, #[case] expected: &str, #[case] is_suspicious: bool) {
-        assert_eq!(escape_cell(text, 1_000), Escaped { text: expected.to_owned(), is_suspicious, redacted: 0 });
+        assert_eq!(escape_cell(text, 1_000), EscapedCell { text: expected.to_owned(), is_suspicious, redacted: 0 });
     }
 
     #[test]

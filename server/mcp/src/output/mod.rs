@@ -7,7 +7,7 @@ pub(crate) mod structured;
 
 use serde_json::Value;
 
-use self::escape::{Escaped, json_length};
+use self::escape::{EscapedCell, json_length};
 use self::redact::{REDACTED, redact_text};
 use self::structured::{Layout, Section, StructuredWriter};
 
@@ -29,7 +29,7 @@ const MAX_NOTES: usize = 20;
 /// Cells of a line.
 pub(crate) type Row = Vec<String>;
 /// Cells of a line of the text.
-type Line = Vec<Escaped>;
+type Line = Vec<EscapedCell>;
 
 /// The output of a tool before it is rendered.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct ToolOutput {
 
 /// A rendered output.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rendered {
+pub(crate) struct RenderedOutput {
     pub text: String,
     /// Number of rows in the text.
     pub shown_rows: usize,
@@ -79,7 +79,7 @@ impl ToolOutput {
     }
 
     /// Renders as many rows from `first` on as fit. `next` returns the cursor after so many rows, if any are left.
-    pub fn render(&self, first: usize, budget: usize, next: impl FnOnce(usize) -> Option<String>) -> Rendered {
+    pub fn render(&self, first: usize, budget: usize, next: impl FnOnce(usize) -> Option<String>) -> RenderedOutput {
         let mut writer = Writer::new(budget);
         writer.push_raw_line(FIRST_LINE);
         let structured_bytes = self.layout.map_or(0, |_| structured::MIN_BYTES);
@@ -110,7 +110,7 @@ impl ToolOutput {
             let is_complete = !omits_rows && omitted == 0 && facts.len() == self.facts.len();
             writer.structured_content(parts, cursor.as_deref(), is_complete)
         });
-        Rendered { text: writer.text, shown_rows: shown.len(), structured }
+        RenderedOutput { text: writer.text, shown_rows: shown.len(), structured }
     }
 
     /// The first notes, and the number of omitted ones.
@@ -169,11 +169,11 @@ impl Writer {
         row.iter().map(|cell| json_length(&self.escape_cell(cell).text) + 2).sum()
     }
 
-    fn escape_cell(&self, text: &str) -> Escaped {
+    fn escape_cell(&self, text: &str) -> EscapedCell {
         // Includes values that the tool redacted.
         let redacted_before = text.matches(REDACTED).count();
         let (text, redacted) = redact_text(text);
-        Escaped { redacted: redacted_before + redacted, ..escape::escape_cell(&text, self.max_cell_bytes) }
+        EscapedCell { redacted: redacted_before + redacted, ..escape::escape_cell(&text, self.max_cell_bytes) }
     }
 
     /// Appends counts of redacted and suspicious values, and how to continue if rows are left.

@@ -24,7 +24,7 @@ pub use self::search::MAX_COMPLETE_COLUMN_BYTES;
 use crate::api::Api;
 use crate::message::RpcError;
 use crate::output::structured::Layout;
-use crate::output::{DEFAULT_BUDGET_BYTES, MAX_BUDGET_BYTES, MIN_BUDGET_BYTES, Rendered, ToolOutput, row};
+use crate::output::{DEFAULT_BUDGET_BYTES, MAX_BUDGET_BYTES, MIN_BUDGET_BYTES, RenderedOutput, ToolOutput, row};
 
 /// A tool, which only reads.
 pub(crate) struct Tool {
@@ -136,7 +136,7 @@ pub(crate) async fn call(api: &dyn Api, params: &Map<String, Value>) -> Result<V
 }
 
 /// Output for an error, rendered as data because it may contain names of objects.
-fn render_error(error: &ToolError) -> Rendered {
+fn render_error(error: &ToolError) -> RenderedOutput {
     let mut facts = vec![row(["error", &error.to_string()])];
     if let ToolError::Api(error) = error {
         let causes = error.details.iter().flat_map(|details| &details.causes).take(10);
@@ -145,7 +145,7 @@ fn render_error(error: &ToolError) -> Rendered {
     ToolOutput { facts, ..ToolOutput::default() }.render(0, MIN_BUDGET_BYTES, |_| None)
 }
 
-fn tool_result(rendered: Rendered, is_error: bool) -> Value {
+fn tool_result(rendered: RenderedOutput, is_error: bool) -> Value {
     let mut result = json!({"content": [{"type": "text", "text": rendered.text}], "isError": is_error});
     if let Some(structured) = rendered.structured {
         result["structuredContent"] = structured;
@@ -174,7 +174,7 @@ impl Tool {
     }
 
     /// The output; true if it reports an error.
-    async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(Rendered, bool), ToolError> {
+    async fn run(&self, api: &dyn Api, arguments: &Map<String, Value>) -> Result<(RenderedOutput, bool), ToolError> {
         let schema = self.schema();
         let arguments = Arguments::new(arguments, &schema)?;
         let budget = arguments.number("max_bytes")?;

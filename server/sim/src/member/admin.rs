@@ -131,7 +131,7 @@ async fn state(TargetMember(member): TargetMember) -> Response {
         "delayMilliseconds": member.faults().delay().as_millis() as u64,
         "readyz": member.faults().readyz().map(|status| status.as_u16()),
         "errorPercent": member.faults().error_percent(),
-        "droppedEvents": world.recorder.dropped(),
+        "droppedEvents": world.recorder.dropped_events(),
     }))
     .into_response()
 }

@@ -111,7 +111,7 @@ impl Recorder {
     }
 
     /// Number of events dropped because the queue was full.
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_events(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }

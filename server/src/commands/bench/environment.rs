@@ -169,9 +169,9 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
 }
 
 /// Stops the cache. The interests are dropped last: without them the cache would delete its objects.
-pub(super) async fn stop<G>(index: GlobalCache, interests: G) {
-    index.stop().await;
-    index.fleet().stop().await;
+pub(super) async fn stop<G>(cache: GlobalCache, interests: G) {
+    cache.stop().await;
+    cache.fleet().stop().await;
     drop(interests);
 }
 
@@ -196,9 +196,9 @@ impl ControlPlane {
 }
 
 /// Waits until every cluster was listed once.
-pub(super) async fn wait_until_complete(index: &GlobalCache, clusters: u32) -> anyhow::Result<()> {
+pub(super) async fn wait_until_complete(cache: &GlobalCache, clusters: u32) -> anyhow::Result<()> {
     for nth in 0..clusters {
-        index.wait_until_complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
+        cache.wait_until_complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
     }
     Ok(())
 }

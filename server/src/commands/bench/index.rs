@@ -51,29 +51,29 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     // A separate index, so that an installation on the same engine is not affected.
     let cache = args.cache.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
-    let (index, interest) = environment.open(&cache).await?;
-    wait_until_complete(&index, args.pods.clusters).await?;
-    let target = index.seq();
-    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+    let (cache, interest) = environment.open(&cache).await?;
+    wait_until_complete(&cache, args.pods.clusters).await?;
+    let target = cache.seq();
+    cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     printer.print("index/searchable", start.elapsed().as_secs_f64(), "s")?;
     printer.print("index/indexed", args.pods.pods as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
     printer.print_megabytes("index/rss-searchable", super::resident_bytes()?)?;
-    let bytes = merged_size(index.options(), &environment.scratch).await?;
+    let bytes = merged_size(cache.options(), &environment.scratch).await?;
     printer.print_megabytes("index/bytes", bytes)?;
     printer.print("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
-    measure_searches(&index, "index/search", args.searches, &mut printer).await?;
+    measure_searches(&cache, "index/search", args.searches, &mut printer).await?;
     printer.print_megabytes("index/rss-after-searches", super::resident_bytes()?)?;
     set_churn(&environment.members.address, args.churn).await?;
-    let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
-    measure_searches(&index, "index/churn/search", args.searches, &mut printer).await?;
+    let latencies = tokio::spawn(reads::latencies(cache.clone(), Duration::from_secs(args.seconds)));
+    measure_searches(&cache, "index/churn/search", args.searches, &mut printer).await?;
     let (changed, found) = latencies.await??;
     set_churn(&environment.members.address, 0.0).await?;
     printer.print("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
     printer.print_percentiles("index/churn/change-to-search", found)?;
     printer.print_megabytes("index/churn/rss", super::resident_bytes()?)?;
-    let options = index.options().clone();
-    stop(index, interest).await;
+    let options = cache.options().clone();
+    stop(cache, interest).await;
     delete_index(&options).await?;
     environment.stop().await
 }
@@ -81,17 +81,17 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
 /// Measures searches of a user with permissions in every member: total time, time spent waiting for an external engine,
 /// and the rest.
 async fn measure_searches(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     name: &str,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
-    let engine_time = || Duration::from_micros(index.metrics().text_query_microseconds.get());
+    let engine_time = || Duration::from_micros(cache.metrics().text_query_microseconds.get());
     let (mut all, mut engine_times, mut own_times) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let (start, before) = (Instant::now(), engine_time());
-        let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
+        let response = cache.searcher().search_all(reads::search_request(query, reader.clone())).await?;
         let (duration, engine) = (start.elapsed(), engine_time().saturating_sub(before));
         let summary = response.summary.with_context(|| format!("{query} has no summary"))?;
         ensure!(!summary.incomplete, "{query} timed out");
@@ -100,7 +100,7 @@ async fn measure_searches(
         own_times.push(duration.saturating_sub(engine));
     }
     printer.print_percentiles(name, all)?;
-    if index.metrics().text_queries.get() > 0 {
+    if cache.metrics().text_queries.get() > 0 {
         printer.print_percentiles(&format!("{name}/engine"), engine_times)?;
         printer.print_percentiles(&format!("{name}/own"), own_times)?;
     }

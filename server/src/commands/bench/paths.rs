@@ -10,7 +10,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{CollectionKey, GlobalCache, RecordKey};
 use crowsnest_query::path::PathPattern;
-use crowsnest_search::paths::{CLOSURE_STEPS, Side};
+use crowsnest_search::paths::{CLOSURE_STEPS, DependencyDirection};
 
 use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
@@ -137,7 +137,7 @@ impl PathBench<'_> {
             let key = RecordKey::new(cluster, config_maps, &namespace(app), &settings_name(app));
             let start = Instant::now();
             let searcher = self.cache.searcher();
-            let found = searcher.closure(&self.reader, &key, Side::Dependents, CLOSURE_STEPS).await?;
+            let found = searcher.closure(&self.reader, &key, DependencyDirection::Dependents, CLOSURE_STEPS).await?;
             times.push(start.elapsed());
             let found = found.with_context(|| format!("the ConfigMap of application {app} is not in the cache"))?;
             ensure!(

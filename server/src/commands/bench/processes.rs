@@ -240,14 +240,14 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
     };
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await?;
     let options = CacheOptions { indexed_labels: indexed_labels(), ..CacheOptions::new(dir) };
-    let index = GlobalCache::open(fleet, options).await?;
+    let cache = GlobalCache::open(fleet, options).await?;
     let stop = CancellationToken::new();
-    let manager = Manager::start(index.clone(), controller_config(evict), stop.clone());
+    let manager = Manager::start(cache.clone(), controller_config(evict), stop.clone());
     let mut commands = stdin_lines();
     while let Some(line) = commands.next_line().await? {
         match (line.as_str(), &server) {
             ("idle", _) => {
-                let after = wait_until_idle(&manager, &index, start).await?;
+                let after = wait_until_idle(&manager, &cache, start).await?;
                 let (resident_bytes, peak_bytes) = (super::resident_bytes()?, peak_bytes()?);
                 write_line(&serde_json::to_string(&IdleReport { after, resident_bytes, peak_bytes })?)?;
             }
@@ -256,8 +256,8 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
         }
     }
     manager.stop().await;
-    index.stop().await;
-    index.fleet().stop().await;
+    cache.stop().await;
+    cache.fleet().stop().await;
     match server {
         Some(server) => server.stop().await,
         None => Ok(()),
@@ -265,13 +265,13 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
 }
 
 /// Waits until the controllers are idle and receive no changes; returns the time since `start`.
-async fn wait_until_idle(manager: &Manager, index: &GlobalCache, start: Instant) -> anyhow::Result<Duration> {
+async fn wait_until_idle(manager: &Manager, cache: &GlobalCache, start: Instant) -> anyhow::Result<Duration> {
     manager.health().wait_for(Result::is_ok).await?;
     loop {
         manager.idle().await;
-        let (since, seq) = (start.elapsed(), index.seq());
+        let (since, seq) = (start.elapsed(), cache.seq());
         let mut checks = 0;
-        while checks < IDLE_CHECKS && index.seq() == seq && manager.idle().now_or_never().is_some() {
+        while checks < IDLE_CHECKS && cache.seq() == seq && manager.idle().now_or_never().is_some() {
             tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
             checks += 1;
         }

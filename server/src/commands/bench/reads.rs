@@ -77,7 +77,7 @@ pub(super) async fn measure_lists(
 
 /// Measures searches of a user with permissions in every member; prints the slowest query.
 pub(super) async fn measure_searches(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     name: &str,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -87,7 +87,7 @@ pub(super) async fn measure_searches(
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let start = Instant::now();
-        let response = index.searcher().search_all(search_request(query, reader.clone())).await?;
+        let response = cache.searcher().search_all(search_request(query, reader.clone())).await?;
         let duration = start.elapsed();
         ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         slowest = slowest.max((duration, query));
@@ -98,9 +98,9 @@ pub(super) async fn measure_searches(
 }
 
 /// Measures the time from a change in a member to the change log, and to its commit in the text index.
-pub(super) async fn latencies(index: GlobalCache, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+pub(super) async fn latencies(cache: GlobalCache, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut watch, mut text) = (Vec::new(), Vec::new());
-    let (mut follower, mut searchable) = (index.follow(index.seq()), index.searcher().searchable());
+    let (mut follower, mut searchable) = (cache.follow(cache.seq()), cache.searcher().searchable());
     let mut unsearchable: std::collections::VecDeque<(Seq, i64)> = std::collections::VecDeque::new();
     let end = tokio::time::Instant::now() + time;
     loop {

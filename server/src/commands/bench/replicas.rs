@@ -190,48 +190,48 @@ pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> 
     let options = CacheOptions { store, collect_everything: false, collect_control_plane: false, ..options };
     let interests = Interests::default();
     let interest = interests.declare(interest);
-    let index = GlobalCache::open_with(fleet, options, interests).await?;
+    let cache = GlobalCache::open_with(fleet, options, interests).await?;
     write_line("{}")?;
     let mut commands = stdin_lines();
     while let Some(line) = commands.next_line().await? {
-        write_line(&execute(&index, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
+        write_line(&execute(&cache, dir, &line).await.with_context(|| format!("request {line:?}"))?)?;
     }
-    index.stop().await;
-    index.fleet().stop().await;
+    cache.stop().await;
+    cache.fleet().stop().await;
     drop(interest);
     Ok(())
 }
 
 /// Executes a request of the parent process and returns the response.
-async fn execute(index: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<String> {
+async fn execute(cache: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<String> {
     let (command, number) = line.split_once(' ').unwrap_or((line, "0"));
     let number: u64 = number.parse()?;
     Ok(match command {
         "complete" => {
-            wait_until_complete(index, number as u32).await?;
+            wait_until_complete(cache, number as u32).await?;
             "{}".to_owned()
         }
         "searchable" => {
-            let target = index.seq();
-            index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+            let target = cache.seq();
+            cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
             "{}".to_owned()
         }
         "usage" => serde_json::to_string(&ResourceUsage {
             resident: super::resident_bytes()?,
             text_index: size_of(&dir.join("text"))?,
-            database: index.size().await?.bytes,
+            database: cache.size().await?.bytes,
         })?,
         "changes" => {
-            let (watch, text) = reads::latencies(index.clone(), Duration::from_secs(number)).await?;
+            let (watch, text) = reads::latencies(cache.clone(), Duration::from_secs(number)).await?;
             serde_json::to_string(&ChangeLatencies { watch, text })?
         }
-        "searches" => serde_json::to_string(&search_concurrently(index, Duration::from_secs(number)).await?)?,
+        "searches" => serde_json::to_string(&search_concurrently(cache, Duration::from_secs(number)).await?)?,
         _ => bail!("unknown request"),
     })
 }
 
 /// Search latencies of concurrent users, each searching continuously.
-async fn search_concurrently(index: &GlobalCache, time: Duration) -> anyhow::Result<Vec<Duration>> {
+async fn search_concurrently(cache: &GlobalCache, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
     let searches = (0..USERS_PER_REPLICA).map(|user| async move {
         let reader = UserInfo::new("reader", ["system:authenticated"]);
@@ -239,7 +239,7 @@ async fn search_concurrently(index: &GlobalCache, time: Duration) -> anyhow::Res
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
             let start = Instant::now();
-            let response = index.searcher().search_all(reads::search_request(query, reader.clone())).await?;
+            let response = cache.searcher().search_all(reads::search_request(query, reader.clone())).await?;
             all.push(start.elapsed());
             ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         }

@@ -56,38 +56,38 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     measure_parser(&mut printer)?;
     let start = Instant::now();
-    let (index, interest) = environment.open(&args.cache).await?;
-    wait_until_complete(&index, args.pods.clusters).await?;
-    let target = index.seq();
-    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+    let (cache, interest) = environment.open(&args.cache).await?;
+    wait_until_complete(&cache, args.pods.clusters).await?;
+    let target = cache.seq();
+    cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     printer.print("search/filled", start.elapsed().as_secs_f64(), "s")?;
-    let segments = index.metrics().text_segments.get();
+    let segments = cache.metrics().text_segments.get();
     super::wait_until_idle().await?;
     printer.print("search/merged", start.elapsed().as_secs_f64(), "s")?;
     printer.print("search/segments-before", segments as f64, "")?;
-    printer.print("search/segments", index.metrics().text_segments.get() as f64, "")?;
+    printer.print("search/segments", cache.metrics().text_segments.get() as f64, "")?;
     printer.print("search/objects", args.pods.pods as f64, "")?;
     printer.print("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-    measure_queries(&index, &tenant, "search/tenant", args.searches, &mut printer).await?;
-    measure_distinct_queries(&index, &tenant, "search/first", distinct_queries(args.searches, 0), &mut printer).await?;
-    measure_distinct_queries(&index, &tenant, "search/mistaken", queries_without_hits(args.searches / 4), &mut printer)
+    measure_queries(&cache, &tenant, "search/tenant", args.searches, &mut printer).await?;
+    measure_distinct_queries(&cache, &tenant, "search/first", distinct_queries(args.searches, 0), &mut printer).await?;
+    measure_distinct_queries(&cache, &tenant, "search/mistaken", queries_without_hits(args.searches / 4), &mut printer)
         .await?;
-    measure_suggestions(&index, &tenant, "search/suggest", args.searches, &mut printer).await?;
-    measure_concurrent_users(&index, args, "search", &mut printer).await?;
+    measure_suggestions(&cache, &tenant, "search/suggest", args.searches, &mut printer).await?;
+    measure_concurrent_users(&cache, args, "search", &mut printer).await?;
     set_churn(&environment.members.address, args.churn).await?;
-    measure_queries(&index, &tenant, "search/churn/tenant", args.searches, &mut printer).await?;
-    measure_distinct_queries(&index, &tenant, "search/churn/first", distinct_queries(args.searches, 1), &mut printer)
+    measure_queries(&cache, &tenant, "search/churn/tenant", args.searches, &mut printer).await?;
+    measure_distinct_queries(&cache, &tenant, "search/churn/first", distinct_queries(args.searches, 1), &mut printer)
         .await?;
-    measure_suggestions(&index, &tenant, "search/churn/suggest", args.searches, &mut printer).await?;
-    measure_concurrent_users(&index, args, "search/churn", &mut printer).await?;
+    measure_suggestions(&cache, &tenant, "search/churn/suggest", args.searches, &mut printer).await?;
+    measure_concurrent_users(&cache, args, "search/churn", &mut printer).await?;
     set_churn(&environment.members.address, 0.0).await?;
     // All changes must be searchable before results are compared.
-    let target = index.seq();
-    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    measure_kubectl_and_jq(&index, &environment.members, args, &mut printer).await?;
-    stop(index, interest).await;
+    let target = cache.seq();
+    cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+    measure_kubectl_and_jq(&cache, &environment.members, args, &mut printer).await?;
+    stop(cache, interest).await;
     environment.stop().await
 }
 
@@ -105,7 +105,7 @@ fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Resul
 /// Measures sequential searches, each query of [`QUERIES`] equally often; prints percentiles of all searches and the
 /// median of each query.
 async fn measure_queries(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     user: &UserInfo,
     name: &str,
     times: usize,
@@ -114,7 +114,7 @@ async fn measure_queries(
     let mut all = Vec::with_capacity(times);
     let mut by_query = vec![Vec::new(); QUERIES.len()];
     for nth in 0..times {
-        let duration = time_search(index, user, QUERIES[nth % QUERIES.len()]).await?;
+        let duration = time_search(cache, user, QUERIES[nth % QUERIES.len()]).await?;
         all.push(duration);
         by_query[nth % QUERIES.len()].push(duration);
     }
@@ -131,7 +131,7 @@ async fn measure_queries(
 
 /// Measures sequential, distinct searches.
 async fn measure_distinct_queries(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     user: &UserInfo,
     name: &str,
     queries: impl Iterator<Item = String>,
@@ -139,7 +139,7 @@ async fn measure_distinct_queries(
 ) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for query in queries {
-        all.push(time_search(index, user, &query).await?);
+        all.push(time_search(cache, user, &query).await?);
     }
     printer.print_percentiles(name, all)
 }
@@ -169,16 +169,16 @@ fn queries_without_hits(times: usize) -> impl Iterator<Item = String> {
     })
 }
 
-async fn time_search(index: &GlobalCache, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
+async fn time_search(cache: &GlobalCache, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let start = Instant::now();
-    let response = index.searcher().search_all(search_request(query, user.clone())).await?;
+    let response = cache.searcher().search_all(search_request(query, user.clone())).await?;
     let duration = start.elapsed();
     ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
     Ok(duration)
 }
 
 async fn measure_suggestions(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     user: &UserInfo,
     name: &str,
     times: usize,
@@ -189,7 +189,7 @@ async fn measure_suggestions(
         let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
         let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
         let start = Instant::now();
-        let suggestions = index.searcher().suggest(&request).await?;
+        let suggestions = cache.searcher().suggest(&request).await?;
         all.push(start.elapsed());
         ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
     }
@@ -198,7 +198,7 @@ async fn measure_suggestions(
 
 /// Measures the searches of concurrent users, each of whom searches without pause.
 async fn measure_concurrent_users(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     args: &SearchArgs,
     prefix: &str,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -206,13 +206,13 @@ async fn measure_concurrent_users(
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut users = tokio::task::JoinSet::new();
     for user in 0..args.users {
-        let index = index.clone();
+        let cache = cache.clone();
         users.spawn(async move {
             let tenant = UserInfo::new("tenant", ["system:authenticated"]);
             let mut all = Vec::new();
             while Instant::now() < end {
                 let query = QUERIES[(user + all.len()) % QUERIES.len()];
-                all.push(time_search(&index, &tenant, query).await?);
+                all.push(time_search(&cache, &tenant, query).await?);
             }
             Ok::<_, anyhow::Error>(all)
         });
@@ -228,7 +228,7 @@ async fn measure_concurrent_users(
 
 /// Measures [`COMPARED_QUERY`] with kubectl and jq, cluster by cluster, and as one search; fails if the results differ.
 async fn measure_kubectl_and_jq(
-    index: &GlobalCache,
+    cache: &GlobalCache,
     members: &MembersProcess,
     args: &SearchArgs,
     printer: &mut MeasurementPrinter<impl Write>,
@@ -253,7 +253,7 @@ async fn measure_kubectl_and_jq(
     }
     printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
     let start = Instant::now();
-    let response = index.searcher().search_all(search_request(query, UserInfo::system())).await?;
+    let response = cache.searcher().search_all(search_request(query, UserInfo::system())).await?;
     printer.print_milliseconds("search/same-question", start.elapsed())?;
     let total = response.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");

@@ -84,7 +84,7 @@ async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter
 }
 
 /// The propagation of all Deployments, until the controllers were idle.
-struct Settled {
+struct SettledPropagation {
     completed_after: Duration,
     /// CPU time of the controllers.
     cpu: Duration,
@@ -98,7 +98,7 @@ async fn propagate_deployments(
     client: &Client,
     controllers: &mut BenchProcess,
     members: usize,
-) -> anyhow::Result<Settled> {
+) -> anyhow::Result<SettledPropagation> {
     wait_for_clusters(client, members).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     create(client, "/api/v1/namespaces", &namespace).await?;
@@ -114,7 +114,7 @@ async fn propagate_deployments(
     tokio::time::sleep(Duration::from_secs(args.settle)).await;
     let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
     let peak_bytes = controllers.wait_until_idle().await?.peak_bytes;
-    Ok(Settled { completed_after, cpu, peak_bytes, period: (from, until) })
+    Ok(SettledPropagation { completed_after, cpu, peak_bytes, period: (from, until) })
 }
 
 /// Creates a policy that divides all Deployments of the namespace over all members.

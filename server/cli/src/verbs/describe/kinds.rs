@@ -25,7 +25,7 @@ use super::sheet::{Sheet, list, selector, time, to_text};
 use crate::object::text;
 
 /// Related objects by resource name, or the error of reading them.
-pub(super) type Related = BTreeMap<&'static str, Result<Vec<Value>, String>>;
+pub(super) type RelatedObjects = BTreeMap<&'static str, Result<Vec<Value>, String>>;
 
 const PODS: &str = "pods";
 const REPLICA_SETS: &str = "replicasets";
@@ -36,7 +36,7 @@ const LIMITS: &str = "limitranges";
 const SECRETS: &str = "secrets";
 
 /// Describes an object of a known kind below its name; false for other kinds.
-pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
+pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &RelatedObjects, now: jiff::Timestamp) -> bool {
     match kind(object) {
         ("", "Pod") => pods::describe_pod(sheet, object, now),
         ("apps", "Deployment") => workloads::describe_deployment(sheet, object, related),
@@ -127,7 +127,7 @@ fn owner(object: &Value) -> Option<&Value> {
 }
 
 /// The related objects that are controlled by an object, or the error of reading them.
-fn controlled_objects<'r>(related: &'r Related, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
+fn controlled_objects<'r>(related: &'r RelatedObjects, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
     let uid = &object["metadata"]["uid"];
     match related.get(what) {
         Some(Ok(all)) => Ok(all.iter().filter(|one| owner(one).is_some_and(|owner| owner["uid"] == *uid)).collect()),

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::{Map, Value};
 
-use super::kinds::{self, Related};
+use super::kinds::{self, RelatedObjects};
 use super::sheet::{NONE, Sheet, to_text};
 use crate::object::text;
 
@@ -11,7 +11,7 @@ use crate::object::text;
 pub(super) fn render_description(
     object: &Value,
     cluster: Option<&str>,
-    related: &Related,
+    related: &RelatedObjects,
     events: Option<&Result<Vec<Value>, String>>,
     now: jiff::Timestamp,
 ) -> String {
@@ -169,7 +169,7 @@ mod tests {
                 "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z", "message": "Back-off\n"}),
         ]);
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        let output = render_description(&object, Some("member1"), &Related::new(), Some(&events), now);
+        let output = render_description(&object, Some("member1"), &RelatedObjects::new(), Some(&events), now);
         assert_eq!(output, include_str!("unknown.txt"));
     }
 

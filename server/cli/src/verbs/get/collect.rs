@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use anyhow::{anyhow, bail};
+use kube::core::Status;
 
 use super::requests::{self, GetRequest, GetResponse, Source};
 use super::{CONTROL_PLANE, GetArgs, Scope};
@@ -81,9 +82,12 @@ impl PendingGet<'_> {
         for (source, result) in sources.iter().zip(results) {
             match result {
                 Ok(response) => successes.push((source.clone(), response)),
-                // A cluster without the object or its kind is not an error.
+                // A cluster without the object or its kind is not an error. The response of one that serves the kind is
+                // preferred.
                 Err(kube::Error::Api(status)) if status.code == 404 && !is_cluster_error(&status) => {
-                    missing = Some(kube::Error::Api(status));
+                    if missing.is_none() || !is_kind_unserved(&status) {
+                        missing = Some(status);
+                    }
                 }
                 Err(error) => failed_sources.push((source.cluster.clone().unwrap_or_default(), error)),
             }
@@ -107,11 +111,8 @@ impl PendingGet<'_> {
         let partial = !failed_sources.is_empty();
         if successes.is_empty() && !sources.is_empty() {
             let left_out = failed_sources.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
-            let missing = missing.map(|error| match (self.scope, is_single_source) {
-                (Scope::Named(named), true) => explain_failure(named.first().map(String::as_str), &error),
-                (_, true) => format!("control plane: {}", explain_failure(None, &error)),
-                (_, false) => format!("no cluster has it: {}", explain_failure(None, &error)),
-            });
+            let kind = self.request.kind.name();
+            let missing = missing.map(|status| explain_missing(self.scope, is_single_source, &kind, status));
             return match (missing, partial) {
                 (Some(_), _) if self.args.ignore_not_found => Ok(Responses { sources, successes, partial }),
                 (Some(missing), false) => Err(anyhow!("{missing}")),
@@ -125,5 +126,25 @@ impl PendingGet<'_> {
             bail!("{kind} {name:?} is in clusters [{}]; {CHOOSE}", clusters.join(", "));
         }
         Ok(Responses { sources, successes, partial })
+    }
+}
+
+/// True for a 404 of a server that does not serve the kind: kube-apiserver responds with a text, or with a status that
+/// names no object.
+fn is_kind_unserved(status: &Status) -> bool {
+    status.details.as_ref().is_none_or(|details| details.name.is_empty())
+}
+
+/// Explains that the only source, or all sources, responded with 404.
+pub(super) fn explain_missing(scope: &Scope, is_single_source: bool, kind: &str, status: Box<Status>) -> String {
+    let is_unserved = is_kind_unserved(&status);
+    let error = kube::Error::Api(status);
+    match (scope, is_single_source) {
+        (_, false) if is_unserved => format!("no cluster serves {kind}"),
+        (_, false) => format!("no cluster has it: {}", explain_failure(None, &error)),
+        (Scope::Named(named), true) if is_unserved => format!("{} does not serve {kind}", named.join(", ")),
+        (Scope::Named(named), true) => explain_failure(named.first().map(String::as_str), &error),
+        (_, true) if is_unserved => format!("the control plane does not serve {kind}"),
+        (_, true) => format!("control plane: {}", explain_failure(None, &error)),
     }
 }

@@ -22,7 +22,7 @@ impl Kind {
             let (group, version) = (&*resource.gvr.group, &*resource.gvr.version);
             rest.is_none_or(|rest| rest == group || rest.split_once('.') == Some((version, group)))
         };
-        let preferred = served.preferred();
+        let preferred = served.preferred_versions();
         let all: Vec<&ApiResource> = preferred.into_iter().chain(&served.resources).collect();
         let mut matching = all.into_iter().filter(|resource| is_readable(resource) && is_in(resource));
         let has_full_name = |resource: &ApiResource| {
@@ -43,7 +43,7 @@ impl Kind {
             return vec![kind];
         }
         let word = word.to_lowercase();
-        let preferred = served.preferred().into_iter();
+        let preferred = served.preferred_versions().into_iter();
         let within = preferred.filter(|one| one.is_listable() && one.categories.contains(&word));
         within.map(|one| Self { gvr: one.gvr.clone(), kind: one.kind.clone(), namespaced: one.namespaced }).collect()
     }

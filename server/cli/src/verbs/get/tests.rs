@@ -1,5 +1,6 @@
 //! Tests of the arguments and the output of `get`.
 
+use super::collect::explain_missing;
 use super::requests::GetResponse;
 use super::*;
 use crate::testing::parse_args;
@@ -188,4 +189,43 @@ fn objects_become_one_document() {
     assert_eq!(printed(&format!("{columns} --no-headers"), &[("m1", pod("web"))], false), "web   m1\n");
     let one = printed("pod/web -o yaml", &[("m1", pod("web"))], true);
     assert!(one.contains("kind: Pod\n") && one.contains("cached-from-cluster: m1\n"), "{one}");
+}
+
+#[rstest::rstest]
+#[case::unserved_everywhere(Scope::All, false, None, "no cluster serves rollouts.argoproj.io")]
+#[case::unserved_in_a_member(
+    Scope::Named(vec!["m1".to_owned()]), true, None, "m1 does not serve rollouts.argoproj.io"
+)]
+#[case::unserved_in_the_control_plane(
+    Scope::ControlPlane(Some(Vec::new())),
+    true,
+    None,
+    "the control plane does not serve rollouts.argoproj.io"
+)]
+#[case::missing_everywhere(
+    Scope::All,
+    false,
+    Some("web"),
+    "no cluster has it: no such rollout; `crowsnest search 'name:=web'` finds the clusters that have it"
+)]
+#[case::missing_in_a_member(
+    Scope::Named(vec!["m1".to_owned()]),
+    true,
+    Some("web"),
+    "m1: no such rollout; `crowsnest search 'name:=web'` finds the clusters that have it"
+)]
+fn missing_objects_and_kinds_are_told_apart(
+    #[case] scope: Scope,
+    #[case] is_single_source: bool,
+    #[case] object: Option<&str>,
+    #[case] expected: &str,
+) {
+    // kube-apiserver has no status for a path that it does not serve.
+    let status = match object {
+        None => json!({"status": "Failure", "message": "404 page not found", "code": 404}),
+        Some(name) => json!({"status": "Failure", "message": "no such rollout", "reason": "NotFound", "code": 404,
+            "details": {"group": "argoproj.io", "kind": "rollouts", "name": name}}),
+    };
+    let status = Box::new(serde_json::from_value(status).unwrap());
+    assert_eq!(explain_missing(&scope, is_single_source, "rollouts.argoproj.io", status), expected);
 }

@@ -35,11 +35,11 @@ pub(super) enum InterpreterSource<'c> {
 pub(super) type Results = Vec<(&'static str, Value)>;
 
 impl Arguments {
-    fn desired(&self) -> anyhow::Result<&Value> {
+    fn require_desired(&self) -> anyhow::Result<&Value> {
         self.desired.as_ref().context("desired, desired-file options are not set")
     }
 
-    fn observed(&self) -> anyhow::Result<&Value> {
+    fn require_observed(&self) -> anyhow::Result<&Value> {
         self.observed.as_ref().context("observed, observed-file options are not set")
     }
 
@@ -61,8 +61,8 @@ pub(super) async fn execute(
 ) -> anyhow::Result<Results> {
     let object = match rule.operation {
         Operation::Retain => {
-            let desired = arguments.desired()?;
-            arguments.observed().map(|_| desired)?
+            let desired = arguments.require_desired()?;
+            arguments.require_observed().map(|_| desired)?
         }
         _ => arguments.object()?,
     };
@@ -85,7 +85,7 @@ fn run_scripts(
     let scripts = interpreter.script_sources(object, &rule.operation);
     let Some(script) = scripts.first() else { bail!("rule is not enabled") };
     Ok(match rule.operation {
-        Operation::Retain => vec![("retained", declarative::retain(script, object, arguments.observed()?)?)],
+        Operation::Retain => vec![("retained", declarative::retain(script, object, arguments.require_observed()?)?)],
         Operation::InterpretReplica => {
             let (replicas, requirements) = declarative::replicas(script, object)?;
             vec![("replica", json!(replicas)), ("requires", json!(requirements))]
@@ -119,7 +119,7 @@ async fn run_default(rule: &Rule, object: &Value, arguments: &Arguments) -> anyh
     let mut copy = object.clone();
     Ok(match rule.operation {
         Operation::Retain => {
-            interpreter.retain(&mut copy, arguments.observed()?).await?;
+            interpreter.retain(&mut copy, arguments.require_observed()?).await?;
             vec![("retained", copy)]
         }
         Operation::InterpretReplica => {

@@ -11,8 +11,8 @@ fn status(yaml: &str) -> Value {
 
 #[rstest]
 #[case::moved(include_str!("moved.yaml"), include_str!("moved.txt"))]
-#[case::unplaceable(include_str!("nowhere.yaml"), include_str!("nowhere.txt"))]
-#[case::no_affected_templates(include_str!("nobody.yaml"), include_str!("nobody.txt"))]
+#[case::unplaceable(include_str!("unplaceable.yaml"), include_str!("unplaceable.txt"))]
+#[case::no_affected_templates(include_str!("no-affected-templates.yaml"), include_str!("no-affected-templates.txt"))]
 fn printed_plans_match_the_golden_files(#[case] plan: &str, #[case] expected: &str) {
     let mut out = Vec::new();
     render(&mut out, &status(plan)).unwrap();
@@ -23,9 +23,9 @@ fn printed_plans_match_the_golden_files(#[case] plan: &str, #[case] expected: &s
 #[rstest]
 #[case(include_str!("moved.yaml"), false, false, 0)]
 #[case(include_str!("moved.yaml"), true, false, EXIT_CHANGED)]
-#[case(include_str!("nowhere.yaml"), true, true, 1)]
-#[case(include_str!("nobody.yaml"), true, false, EXIT_PARTIAL)]
-#[case(include_str!("nobody.yaml"), true, true, 0)]
+#[case(include_str!("unplaceable.yaml"), true, true, 1)]
+#[case(include_str!("no-affected-templates.yaml"), true, false, EXIT_PARTIAL)]
+#[case(include_str!("no-affected-templates.yaml"), true, true, 0)]
 fn exit_codes_match_the_plan(
     #[case] plan: &str,
     #[case] fail_on_change: bool,

@@ -146,7 +146,7 @@ pub(super) fn contexts(current: &OsStr) -> Candidates {
 fn kinds(current: &OsStr) -> Candidates {
     let found = fetch_candidates(async |client: kube::Client| {
         let served = crowsnest_members::discovery::discover(&client).await?;
-        let preferred = served.preferred();
+        let preferred = served.preferred_versions();
         let listable = preferred.into_iter().filter(|one| one.is_listable());
         Ok(listable.map(|one| one.gvr.group_resource()).collect())
     });

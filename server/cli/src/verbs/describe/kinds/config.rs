@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, add_conditions, format_unknown};
+use super::{CONDITIONS, LIMITS, QUOTAS, RelatedObjects, SECRETS, add_conditions, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, to_text};
 
@@ -45,7 +45,7 @@ fn decoded_length(value: &Value) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &Related) {
+pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &RelatedObjects) {
     add_labels_and_annotations(sheet, account);
     let names = |field: &str| list(&account[field]).iter().map(|one| to_text(&one["name"])).collect::<Vec<_>>();
     sheet.add_list(0, "Image pull secrets", &names("imagePullSecrets"));
@@ -64,7 +64,7 @@ pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &Rel
     }
 }
 
-pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: &Related) {
+pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: &RelatedObjects) {
     add_labels_and_annotations(sheet, namespace);
     sheet.add_field(0, "Status", or_none(&namespace["status"]["phase"]));
     add_conditions(sheet, namespace, &CONDITIONS);
@@ -79,7 +79,13 @@ pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: 
     });
 }
 
-fn add_related(sheet: &mut Sheet, related: &Related, what: &str, label: &str, render: impl Fn(&mut Sheet, &[Value])) {
+fn add_related(
+    sheet: &mut Sheet,
+    related: &RelatedObjects,
+    what: &str,
+    label: &str,
+    render: impl Fn(&mut Sheet, &[Value]),
+) {
     sheet.add_line(0, "");
     match related.get(what) {
         Some(Ok(all)) if !all.is_empty() => {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Related, SLICES, format_unknown};
+use super::{RelatedObjects, SLICES, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, or_none, to_text};
 
@@ -10,7 +10,7 @@ use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, or_none, to
 const MAX_ENDPOINTS: usize = 3;
 const SERVICE: &str = "kubernetes.io/service-name";
 
-pub(super) fn describe_service(sheet: &mut Sheet, service: &Value, related: &Related) {
+pub(super) fn describe_service(sheet: &mut Sheet, service: &Value, related: &RelatedObjects) {
     let spec = &service["spec"];
     add_labels_and_annotations(sheet, service);
     sheet.add_pairs(0, "Selector", &spec["selector"], "=");
@@ -64,7 +64,7 @@ fn addresses(object: &Value) -> Vec<String> {
 }
 
 /// Ready endpoints of a Service's port, shortened to `MAX_ENDPOINTS`.
-fn format_endpoints(related: &Related, service: &str, port: &Value) -> String {
+fn format_endpoints(related: &RelatedObjects, service: &str, port: &Value) -> String {
     let slices = match related.get(SLICES) {
         Some(Ok(slices)) => slices,
         Some(Err(why)) => return format_unknown(why),
@@ -106,7 +106,7 @@ pub(super) fn service_names(ingress: &Value) -> Vec<&str> {
     named
 }
 
-pub(super) fn describe_ingress(sheet: &mut Sheet, ingress: &Value, related: &Related) {
+pub(super) fn describe_ingress(sheet: &mut Sheet, ingress: &Value, related: &RelatedObjects) {
     let spec = &ingress["spec"];
     sheet.add_pairs(0, "Labels", &ingress["metadata"]["labels"], "=");
     sheet.add_field(0, "Address", addresses(ingress).join(","));
@@ -147,7 +147,7 @@ pub(super) fn describe_ingress(sheet: &mut Sheet, ingress: &Value, related: &Rel
 }
 
 /// `web:80 (10.0.0.1:8080)`. Named Service ports that no EndpointSlice has show no endpoints.
-fn format_backend(backend: &Value, related: &Related) -> String {
+fn format_backend(backend: &Value, related: &RelatedObjects) -> String {
     let resource = &backend["resource"];
     if resource.is_object() {
         let group = resource["apiGroup"].as_str().unwrap_or("<none>");
@@ -168,7 +168,7 @@ fn format_backend(backend: &Value, related: &Related) -> String {
 }
 
 /// Endpoints of a Service with a single port, regardless of the port's name.
-fn single_port_endpoints(related: &Related, service: &str) -> String {
+fn single_port_endpoints(related: &RelatedObjects, service: &str) -> String {
     let Some(Ok(slices)) = related.get(SLICES) else { return format_endpoints(related, service, &Value::Null) };
     let own = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);
     match own.map(|slice| list(&slice["ports"])) {

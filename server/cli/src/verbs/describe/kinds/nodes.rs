@@ -4,13 +4,13 @@ use crowsnest_apimachinery::printers::print;
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use super::{LEASES, PODS, Related, add_conditions, add_creation_timestamp, age_since, format_unknown};
+use super::{LEASES, PODS, RelatedObjects, add_conditions, add_creation_timestamp, age_since, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, time, to_text};
 
 const ROLE: &str = "node-role.kubernetes.io/";
 
-pub(super) fn describe_node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff::Timestamp) {
+pub(super) fn describe_node(sheet: &mut Sheet, node: &Value, related: &RelatedObjects, now: jiff::Timestamp) {
     let (spec, status) = (&node["spec"], &node["status"]);
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let mut roles: Vec<&str> = labels.filter_map(|(label, _)| label.strip_prefix(ROLE)).collect();
@@ -66,7 +66,7 @@ pub(super) fn add_taints(sheet: &mut Sheet, spec: &Value) {
     sheet.add_list(0, "Taints", &all);
 }
 
-fn add_lease(sheet: &mut Sheet, related: &Related) {
+fn add_lease(sheet: &mut Sheet, related: &RelatedObjects) {
     match related.get(LEASES) {
         Some(Ok(leases)) => {
             let spec = leases.first().map(|lease| &lease["spec"]);

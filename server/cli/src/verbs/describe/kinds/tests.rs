@@ -35,7 +35,7 @@ fn descriptions_match_the_golden_files(#[case] fixture: &str, #[case] expected: 
     assert_eq!(describe_fixture(fixture), expected);
 }
 
-fn describe(object: Value, related: &Related) -> String {
+fn describe(object: Value, related: &RelatedObjects) -> String {
     render_description(&object, None, related, None, jiff::Timestamp::UNIX_EPOCH)
 }
 
@@ -43,7 +43,7 @@ fn describe(object: Value, related: &Related) -> String {
 fn secret_values_are_hidden() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque",
         "data": {"password": "aHVudGVyMg=="}});
-    let output = describe(secret, &Related::new());
+    let output = describe(secret, &RelatedObjects::new());
     assert!(output.ends_with("\nType:  Opaque\n\nData\n====\npassword:  7 bytes\n"), "{output}");
     assert!(!output.contains("aHVudGVyMg") && output.contains("Cluster:      <control plane>\n"), "{output}");
 }
@@ -52,7 +52,7 @@ fn secret_values_are_hidden() {
 fn config_maps_show_their_data() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
         "data": {"b": "two\nlines", "a": "1"}, "binaryData": {"c": "AAAA"}});
-    let output = describe(map, &Related::new());
+    let output = describe(map, &RelatedObjects::new());
     let expected = "\nData\n====\na:\n----\n1\n\nb:\n----\ntwo\nlines\n\n\nBinaryData\n====\nc: 3 bytes\n\n";
     assert!(output.ends_with(expected), "{output}");
 }
@@ -60,7 +60,7 @@ fn config_maps_show_their_data() {
 #[test]
 fn missing_related_objects_are_reported() {
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}});
-    let forbidden = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
+    let forbidden = RelatedObjects::from([(PODS, Err("pods is forbidden".to_owned()))]);
     assert!(describe(claim, &forbidden).contains("Used By:       <unknown: pods is forbidden>\n"));
 }
 

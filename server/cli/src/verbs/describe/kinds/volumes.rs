@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{CONDITIONS, PODS, Related, add_conditions, format_unknown};
+use super::{CONDITIONS, PODS, RelatedObjects, add_conditions, format_unknown};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{Sheet, join_or_none, list, or_none, to_text};
 
-pub(super) fn describe_claim(sheet: &mut Sheet, claim: &Value, related: &Related) {
+pub(super) fn describe_claim(sheet: &mut Sheet, claim: &Value, related: &RelatedObjects) {
     let (metadata, spec, status) = (&claim["metadata"], &claim["spec"], &claim["status"]);
     sheet.add_field(0, "StorageClass", spec["storageClassName"].as_str().unwrap_or_default());
     match metadata["deletionTimestamp"].as_str() {

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::containers::add_pod_template;
 use super::{
-    PODS, REPLICA_SETS, Related, add_conditions, add_creation_timestamp, controlled_objects, controller, format_unknown,
+    PODS, REPLICA_SETS, RelatedObjects, add_conditions, add_creation_timestamp, controlled_objects, controller,
+    format_unknown,
 };
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, number, or_none, selector, time, to_text};
@@ -12,7 +13,7 @@ use crate::verbs::describe::sheet::{NONE, Sheet, join_or_none, list, number, or_
 /// Annotation with the revision of a Deployment or ReplicaSet.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related: &Related) {
+pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related: &RelatedObjects) {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     add_creation_timestamp(sheet, deployment);
     add_labels_and_annotations(sheet, deployment);
@@ -42,7 +43,7 @@ pub(super) fn describe_deployment(sheet: &mut Sheet, deployment: &Value, related
 }
 
 /// Adds the ReplicaSets of a Deployment: those of older revisions, and the one of the current revision.
-fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &Related) {
+fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &RelatedObjects) {
     let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or_default().to_owned();
     let current = revision(deployment);
     let format_set = |set: &&Value| {
@@ -64,7 +65,7 @@ fn add_replica_sets(sheet: &mut Sheet, deployment: &Value, related: &Related) {
     sheet.add_field(0, "NewReplicaSet", new);
 }
 
-pub(super) fn describe_replica_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_replica_set(sheet: &mut Sheet, set: &Value, related: &RelatedObjects) {
     add_selector(sheet, &set["spec"]);
     add_labels_and_annotations(sheet, set);
     add_controller(sheet, set);
@@ -78,7 +79,7 @@ pub(super) fn describe_replica_set(sheet: &mut Sheet, set: &Value, related: &Rel
     add_conditions(sheet, set, &[("Type", "type"), ("Status", "status"), ("Reason", "reason")]);
 }
 
-pub(super) fn describe_stateful_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_stateful_set(sheet: &mut Sheet, set: &Value, related: &RelatedObjects) {
     let spec = &set["spec"];
     add_creation_timestamp(sheet, set);
     add_selector(sheet, spec);
@@ -113,7 +114,7 @@ fn add_volume_claim(sheet: &mut Sheet, claim: &Value) {
     sheet.add_field(2, "Access Modes", join_or_none(&spec["accessModes"], ","));
 }
 
-pub(super) fn describe_daemon_set(sheet: &mut Sheet, set: &Value, related: &Related) {
+pub(super) fn describe_daemon_set(sheet: &mut Sheet, set: &Value, related: &RelatedObjects) {
     let (spec, status) = (&set["spec"], &set["status"]);
     add_selector(sheet, spec);
     sheet.add_pairs(0, "Node-Selector", &spec["template"]["spec"]["nodeSelector"], "=");
@@ -223,7 +224,7 @@ fn add_controller(sheet: &mut Sheet, object: &Value) {
 }
 
 /// Adds the number of pods per phase.
-fn add_pod_counts(sheet: &mut Sheet, object: &Value, related: &Related) {
+fn add_pod_counts(sheet: &mut Sheet, object: &Value, related: &RelatedObjects) {
     let counts = match controlled_objects(related, PODS, object) {
         Ok(pods) => {
             let count = |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
