@@ -254,8 +254,8 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             (&[("cookie", "crowsnest-session=x")], list.clone(), 401),
             (&[authorized, ("origin", "https://evil.example")], list.clone(), 403),
             (&[authorized, ("mcp-protocol-version", "2026-07-28")], list.clone(), 400),
-            // The server closes the connection without reading the rest of a larger body, and a client that is still sending it
-            // may not receive the response.
+            // One byte above the limit: the server closes the connection without reading the rest of a larger body, and a client
+            // that is still sending can lose the response.
             (&[authorized], "x".repeat(MAX_REQUEST_BODY_BYTES + 1), 413),
         ];
         for (headers, body, expected) in cases {

@@ -1,5 +1,5 @@
-//! What-if planning: an object as it would be stored, a Cluster that is lost, the policy that a template would follow,
-//! and planned Works.
+//! Plans of proposed changes: an object as it would be stored, a Cluster that is lost, the policy that a template would
+//! follow, and planned Works.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;

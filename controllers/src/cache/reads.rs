@@ -109,7 +109,7 @@ impl Cache {
         if !self.is_requested(&key) {
             return Ok(Vec::new());
         }
-        // Read before the global cache; a write that the collector delivers in between is in both.
+        // Read before the global cache: a write that the collector delivers meanwhile is then in both, not in neither.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
         let keys = with_pending_keys(self.inner.global_cache.keys(&key).await?, pending);
         self.count_reads(keys.len());
@@ -175,7 +175,7 @@ impl Cache {
         if !self.is_requested(&key) {
             return Ok((Vec::new(), PendingObjects::default()));
         }
-        // Read before the global cache; a write that the collector delivers in between is in both.
+        // Read before the global cache: a write that the collector delivers meanwhile is then in both, not in neither.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
         let records = self.inner.global_cache.records_with_label(&key, label, value).await?;
         self.count_reads(records.len());

@@ -16,7 +16,7 @@ const MAX_MESSAGE_CHARS: usize = 600;
 /// State of a destination. `P` is the progress of writes to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DestinationState<P> {
-    /// Nothing can be written to the destination. Both conditions have the reason and the message.
+    /// The destination accepts no writes. Both conditions have the reason and the message.
     Unusable {
         reason: &'static str,
         message: String,

@@ -60,7 +60,7 @@ pub struct ExecutionController {
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
     /// Member objects whose last write may have been applied without a response, with the Work of the write. They are
-    /// read from the member before the next write, since the cache may not contain the write yet.
+    /// read from the member before the next write, since the cache might still lack the previous one.
     unconfirmed: Mutex<HashMap<RecordKey, WorkKey>>,
 }
 

@@ -1,7 +1,7 @@
-//! Tells which numbers a segment has in a column, without reading its dictionary of terms.
+//! Filters of the numbers that a segment has in a column, in memory.
 //!
-//! A search for objects by id or key asks each segment for numbers that mostly occur in one of them. A lookup in a
-//! dictionary decompresses a block of some hundred terms, so the filter rejects the others first.
+//! A search for objects by id or key looks its numbers up in each segment, but most occur in only one of them. A lookup in a
+//! dictionary of terms decompresses a block of some hundred terms; the filter avoids those without effect.
 
 use roaring::RoaringBitmap;
 
