@@ -33,7 +33,8 @@ pub struct VisibleRbac<'r> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'r> {
     pub subject: Subject,
-    /// Namespace of the binding, in which the right applies; empty for a ClusterRoleBinding, whose rights apply in all namespaces.
+    /// Namespace of the binding, in which the right applies; empty for a ClusterRoleBinding, whose rights apply in all
+    /// namespaces.
     pub namespace: &'r str,
     pub binding: &'r str,
     pub role: &'r RoleRef,
@@ -155,8 +156,8 @@ impl<'r> VisibleRbac<'r> {
         sources
     }
 
-    /// The `resourceNames` of rules with one of the verbs on a resource, in visible ClusterRoles and in visible Roles of the
-    /// namespace (empty: ClusterRoles only).
+    /// The `resourceNames` of rules with one of the verbs on a resource, in visible ClusterRoles and in visible Roles of
+    /// the namespace (empty: ClusterRoles only).
     pub(super) fn names_in_rules(
         &self,
         namespace: &str,

@@ -140,8 +140,8 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         Queue { durations: Some(durations), ..self }
     }
 
-    /// Limits the workers of each group of keys. Keys for which `group_of` returns `None` are not limited. Called
-    /// before the first key is added.
+    /// Limits the workers of each group of keys. Keys for which `group_of` returns `None` are not limited. Must be
+    /// called before the first key is added.
     pub fn with_groups(self, group_of: fn(&K) -> Option<ClusterName>) -> Self {
         self.state.lock().group_of = group_of;
         self

@@ -72,9 +72,8 @@ pub(super) struct State<K> {
     running: HashMap<K, RunningKey>,
     /// Number of running keys of each group that has any.
     running_by_group: HashMap<ClusterName, usize>,
-    /// Groups whose last request timed out. They share the workers of one group.
+    /// Groups with a reconcile that timed out since their last successful one. They share the workers of one group.
     unresponsive: HashSet<ClusterName>,
-    /// Returns the group of a key.
     pub(super) group_of: GroupOf<K>,
     /// Delayed keys by time. The sequence number distinguishes keys with the same time.
     by_time: BTreeMap<(Instant, u64), K>,

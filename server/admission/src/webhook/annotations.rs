@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::{Invocation, Phase};
 
-/// Prefixes of annotation keys: a webhook was called and has or has not changed the object, and the patch that it
-/// applied.
+/// Key prefix of an annotation that records whether a mutating webhook changed the object.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+/// Key prefix of an annotation with the patch of a mutating webhook.
 const PATCH: &str = "patch.webhook.admission.k8s.io";
-/// Prefixes of annotation keys: the call of a webhook failed and was ignored.
+/// Key prefixes of annotations that record that the failed call of a webhook was ignored.
 const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io";
 const VALIDATION_FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
 
-/// Fields in the order in which kube-apiserver writes them.
+/// Value of a [`MUTATION`] annotation, with the fields in the order in which kube-apiserver writes them.
 #[derive(Serialize)]
 struct MutationAnnotation<'a> {
     configuration: &'a str,
@@ -23,7 +23,7 @@ struct MutationAnnotation<'a> {
     mutated: bool,
 }
 
-/// Fields in the order in which kube-apiserver writes them.
+/// Value of a [`PATCH`] annotation, with the fields in the order in which kube-apiserver writes them.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PatchAnnotation<'a> {
@@ -40,7 +40,7 @@ pub(super) fn record_mutation(a: &Attributes<'_>, invocation: &Invocation<'_>, m
     a.annotate(&key(MUTATION, a, invocation), &value);
 }
 
-/// Records the patch of a mutating webhook if request bodies are logged, with their limits of size and memory.
+/// Records the patch of a mutating webhook if request bodies are logged. The limits of their size and memory include it.
 pub(super) fn record_patch(a: &Attributes<'_>, invocation: &Invocation<'_>, patch: &[Value]) {
     let Some(record) = a.ctx.record.as_ref().filter(|record| record.logs_request_body()) else { return };
     let (configuration, webhook) = (&invocation.webhook.configuration, &invocation.webhook.name);

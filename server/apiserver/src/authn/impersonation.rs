@@ -1,7 +1,7 @@
 //! Impersonation: the user that `Impersonate-*` headers request, the RBAC checks that it requires, and the resulting
 //! identity.
 //!
-//! `modes` plans the checks and is pure, as this file; [`Impersonator`] has them reviewed.
+//! This file and `modes`, which plans the checks, are pure. [`Impersonator`] sends the checks to an access reviewer.
 //!
 //! Used by the Kubernetes API server, and by extension servers that are called without a front proxy.
 
