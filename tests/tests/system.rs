@@ -19,6 +19,7 @@ mod controller_flags;
 mod corpus;
 mod crash;
 mod credentials;
+mod custom_resources;
 mod dependencies;
 mod disclosure;
 mod documents;

@@ -1,0 +1,98 @@
+//! Custom resources behave as on kube-apiserver: generated objects of many definitions are created, changed and deleted
+//! by generated requests, and the responses of a real kube-apiserver and of the embedded control plane are compared.
+//!
+//! `.ci/ground system-tests 1.36 custom_resources` starts the real one. Without it, the requests are sent to the embedded
+//! one alone, which must not return a server error. A failure names the seed that repeats it.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `CROWSNEST_SEEDS` | number of seeds; each is a sequence of 18 requests |
+//! | `CROWSNEST_SEED` | the only seed |
+//! | `CROWSNEST_DEFINITIONS` | folder with more definitions in YAML files, such as those of a project |
+
+mod compare;
+mod definition;
+mod generate;
+mod generate_tests;
+mod literals;
+mod mutate;
+mod random;
+mod run;
+mod sequence;
+mod server;
+
+use std::env;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Apiserver, Fleet, ground, repository_root};
+
+use compare::Known;
+use definition::{Definition, read_definitions};
+use run::Run;
+use server::Server;
+
+const KNOWN: &str = include_str!("custom_resources/differences.yaml");
+/// Seeds of the test. All definitions have the same number of them.
+const SEEDS: u64 = 300;
+/// Share of the requests that must be accepted, in percent: refused ones test little.
+const ACCEPTED_PERCENT: usize = 30;
+/// Differing sequences that are shown.
+const SHOWN: usize = 20;
+
+fn number_from_env(variable: &str) -> Result<Option<u64>> {
+    let Ok(text) = env::var(variable) else { return Ok(None) };
+    text.parse().map(Some).with_context(|| format!("{variable}={text} is not a number"))
+}
+
+/// The seeds to run.
+fn seeds() -> Result<Range<u64>> {
+    if let Some(seed) = number_from_env("CROWSNEST_SEED")? {
+        return Ok(seed..seed + 1);
+    }
+    Ok(0..number_from_env("CROWSNEST_SEEDS")?.unwrap_or(SEEDS))
+}
+
+/// Folder of the test's own definitions.
+fn own_folder() -> PathBuf {
+    repository_root().join("tests/tests/custom_resources/definitions")
+}
+
+/// The definitions of the test, and those of `CROWSNEST_DEFINITIONS`.
+fn definitions() -> Result<Vec<Definition>> {
+    let mut definitions = read_definitions(&own_folder())?;
+    if let Some(folder) = env::var_os("CROWSNEST_DEFINITIONS") {
+        definitions.extend(read_definitions(Path::new(&folder))?);
+    }
+    Ok(definitions)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn generated_requests_have_the_responses_of_a_kube_apiserver() -> Result<()> {
+    crate::use_ring();
+    let dir = tempfile::tempdir()?;
+    let (data, real_data) = (dir.path().join("up"), dir.path().join("real"));
+    let fleet = tokio::task::spawn_blocking(move || Fleet::start(&data, &["--members", "1"])).await??;
+    let real_apiserver = match ground::uses_real_clusters() {
+        true => Some(tokio::task::spawn_blocking(move || Apiserver::start(&real_data)).await??),
+        false => None,
+    };
+    let real = match &real_apiserver {
+        Some(real) => Some(Server::connect("kube-apiserver", &real.kubeconfig).await?),
+        None => None,
+    };
+    let ours = Server::connect("crowsnest", &fleet.kubeconfig("cp")).await?;
+    let (definitions, known): (_, Known) = (definitions()?, serde_saphyr::from_str(KNOWN)?);
+    let seeds = seeds()?;
+    let is_repetition = seeds.end - seeds.start < SEEDS;
+    let run = Run { real, ours, definitions: &definitions, known: &known };
+    let report = run.execute(seeds).await.with_context(|| fleet.log())?;
+    let shown = report.differing.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("\n");
+    let count = report.differing.len();
+    ensure!(report.differing.is_empty(), "{count} sequences differ, of which the first are:\n{shown}");
+    let is_varied = report.accepted * 100 > report.requests * ACCEPTED_PERCENT;
+    ensure!(is_repetition || is_varied, "only {} of {} requests were accepted", report.accepted, report.requests);
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Differences between the responses of two servers to one request.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::server::{Identity, Response};
+
+/// Differences shown per request.
+const SHOWN: usize = 6;
+/// Characters shown per value.
+const WIDTH: usize = 1000;
+
+/// Known deviations; the content of `differences.yaml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// Intended differences.
+    pub differences: Vec<Deviation>,
+    /// Messages of errors with status 500 that kube-apiserver returns for wrong requests, and that recorded scenarios
+    /// expect. They must be equal on both servers; any other server error is a failure.
+    pub server_errors: Vec<Deviation>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deviation {
+    /// Part of the difference's text or of the message.
+    pub text: String,
+    /// Parts of the request's body of which it has one; empty for any body.
+    #[serde(default)]
+    pub bodies: Vec<String>,
+    /// The reason why it is accepted.
+    pub reason: String,
+}
+
+impl Deviation {
+    pub fn explains(&self, text: &str, body: &str) -> bool {
+        text.contains(&self.text) && (self.bodies.is_empty() || self.bodies.iter().any(|part| body.contains(part)))
+    }
+}
+
+/// Replaces what each server chooses: UIDs, resource versions, times.
+pub fn mask(response: &mut Response, identity: &Identity) {
+    let body = &mut response.body;
+    if body["kind"] == "Status" {
+        return mask_status(body, identity);
+    }
+    let ages: Vec<usize> = body["columnDefinitions"].as_array().map_or_else(Vec::new, |columns| {
+        let dates =
+            columns.iter().enumerate().filter(|(_, column)| column["type"] == "date" || column["name"] == "Age");
+        dates.map(|(at, _)| at).collect()
+    });
+    mask_metadata(body);
+    for field in ["items", "rows"] {
+        for item in body.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            mask_metadata(item);
+            item.get_mut("object").into_iter().for_each(mask_metadata);
+            for age in &ages {
+                item["cells"][*age] = "<age>".into();
+            }
+        }
+    }
+}
+
+fn mask_metadata(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").filter(|metadata| metadata.is_object()) else { return };
+    for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"] {
+        metadata.get_mut(field).filter(|value| value.is_string()).into_iter().for_each(|value| *value = "<own>".into());
+    }
+    let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) else { return };
+    for entry in &mut *entries {
+        entry.get_mut("time").into_iter().for_each(|time| *time = "<own>".into());
+    }
+    // Entries are ordered by times, which are whole seconds.
+    entries.sort_by_cached_key(|entry| {
+        ["manager", "operation", "subresource", "apiVersion"].map(|field| entry[field].to_string())
+    });
+}
+
+fn mask_status(status: &mut Value, identity: &Identity) {
+    let clean = |text: &str| {
+        let mut text = text.to_owned();
+        if !identity.uid.is_empty() {
+            text = text.replace(&identity.uid, "<uid>");
+        }
+        if !identity.resource_version.is_empty() {
+            text = text.replace(&format!("({})", identity.resource_version), "(<version>)");
+        }
+        without_random_parts(&text)
+    };
+    if let Some(uid) = status["details"].get_mut("uid") {
+        *uid = "<own>".into();
+    }
+    if let Some(causes) = status["details"].get_mut("causes").and_then(Value::as_array_mut) {
+        // kube-apiserver validates properties in the order of Go's maps.
+        causes.sort_by_cached_key(Value::to_string);
+        for cause in causes {
+            if let Some(text) = cause["message"].as_str().map(clean) {
+                let is_patch = cause["field"] == "patch";
+                cause["message"] = is_patch.then(|| without_patched_object(&text)).flatten().unwrap_or(text).into();
+            }
+        }
+    }
+    let Some(message) = status["message"].as_str().map(clean) else { return };
+    // The patched object contains times.
+    let message = without_patched_object(&message).unwrap_or(message);
+    // The list consists of the causes.
+    let sorted = message.split_once(" is invalid: [").map(|(subject, list)| {
+        let mut parts: Vec<&str> = list.trim_end_matches(']').split(", ").collect();
+        parts.sort_unstable();
+        format!("{subject} is invalid: [{}]", parts.join(", "))
+    });
+    status["message"] = sorted.unwrap_or(message).into();
+}
+
+/// Messages about objects that do not fit the version of a manager. kube-apiserver visits managers and fields in the order
+/// of Go's maps.
+const UNFITTING: [&str; 2] = ["failed to convert new object", "failed to prune fields"];
+
+/// Errors of server-side apply about objects that do not fit their schema, with the text between the object and its
+/// errors.
+const TYPED: [(&str, &str); 3] = [
+    ("failed to create typed patch object", "): "),
+    ("failed to create typed live object", "): "),
+    ("failed to create manager for existing fields", ") to smd typed: "),
+];
+
+/// A message without the request's body, and without the errors of server-side apply, of which kube-apiserver reports
+/// those that come first in the order of Go's maps.
+fn without_random_parts(text: &str) -> String {
+    let end_of_object = TYPED.iter().find(|(what, _)| text.starts_with(what)).map(|(_, end)| *end);
+    if let Some(what) = UNFITTING.iter().find(|what| text.starts_with(**what)) {
+        return (*what).to_owned();
+    }
+    // Names of schemes contain source paths of the build.
+    let end = [" is missing in '", " in scheme \""].iter().find_map(|part| text.find(part));
+    let end = end.or_else(|| text.find(end_of_object?));
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+/// The error of a patched object without the object; `None` for other texts.
+fn without_patched_object(text: &str) -> Option<String> {
+    let (subject, rest) = text.split_once("Invalid value: \"{")?;
+    let (_, why) = rest.split_once("}\": ")?;
+    Some(format!("{subject}Invalid value: \"<object>\": {why}"))
+}
+
+/// Texts of the differences, `real` first. Empty if there are none.
+pub fn differences(real: &Response, ours: &Response) -> Vec<String> {
+    let mut found = Vec::new();
+    if real.code >= 500 && (400..500).contains(&ours.code) {
+        // kube-apiserver reports some mistakes of users as its own.
+        return found;
+    }
+    if real.code != ours.code {
+        let brief = |response: &Response| match response.body["message"].as_str() {
+            Some(message) => format!("{} {}", response.code, shorten(message)),
+            None => response.code.to_string(),
+        };
+        found.push(format!("code: {} | {}", brief(real), brief(ours)));
+        return found;
+    }
+    if real.content_type != ours.content_type {
+        found.push(format!("content type: {} | {}", real.content_type, ours.content_type));
+    }
+    if real.warnings != ours.warnings {
+        found.push(format!("warnings: {:?} | {:?}", real.warnings, ours.warnings));
+    }
+    compare(&real.body, &ours.body, "", &mut found);
+    let more = found.len().saturating_sub(SHOWN);
+    found.truncate(SHOWN);
+    if more > 0 {
+        found.push(format!("and {more} more"));
+    }
+    found
+}
+
+fn compare(real: &Value, ours: &Value, path: &str, found: &mut Vec<String>) {
+    match (real, ours) {
+        (Value::Object(left), Value::Object(right)) => {
+            let others = right.keys().filter(|name| !left.contains_key(*name));
+            for name in left.keys().chain(others) {
+                let absent = Value::String("<absent>".into());
+                let (left, right) = (left.get(name).unwrap_or(&absent), right.get(name).unwrap_or(&absent));
+                compare(left, right, &format!("{path}/{name}"), found);
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            let pairs = left.iter().zip(right).enumerate();
+            pairs.for_each(|(at, (left, right))| compare(left, right, &format!("{path}/{at}"), found));
+        }
+        (Value::Array(left), Value::Array(right)) if path.ends_with("/managedFields") => {
+            found.push(format!("{path}: {} | {}", name_managers(left), name_managers(right)));
+        }
+        _ if real != ours => {
+            found.push(format!("{path}: {} | {}", shorten(&real.to_string()), shorten(&ours.to_string())));
+        }
+        _ => {}
+    }
+}
+
+/// The managers of entries, without their fields.
+fn name_managers(entries: &[Value]) -> String {
+    let name = |entry: &Value| {
+        let parts =
+            ["manager", "operation", "apiVersion", "subresource"].map(|field| entry[field].as_str().unwrap_or(""));
+        parts.join(" ").trim_end().to_owned()
+    };
+    entries.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

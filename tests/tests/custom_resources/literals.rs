@@ -1,0 +1,26 @@
+//! JSON text of generated values. `serde_json` would normalize numbers such as `1e3` and lose digits of long ones, hence
+//! the generator represents them as strings with a prefix.
+
+use serde_json::Value;
+
+const PREFIX: &str = "@number:";
+
+/// A number whose text is sent as it is.
+pub fn number(text: &str) -> Value {
+    format!("{PREFIX}{text}").into()
+}
+
+/// JSON text with the texts of numbers.
+pub fn to_text(value: &Value) -> String {
+    let text = value.to_string();
+    let opening = format!("\"{PREFIX}");
+    let mut parts = text.split(&opening);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Texts of numbers contain no quotes.
+        let (number, rest) = part.split_once('"').unwrap_or((part, ""));
+        out.push_str(number);
+        out.push_str(rest);
+    }
+    out
+}

@@ -1,0 +1,118 @@
+//! Sends the sequences of many seeds to two servers, or to one.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use anyhow::{Context, Result};
+use futures::StreamExt;
+
+use super::compare::{Known, differences, mask};
+use super::definition::Definition;
+use super::sequence::{CLEANUP, Request, requests};
+use super::server::{Identity, Response, Server};
+
+const CONCURRENT_SEQUENCES: usize = 8;
+/// Characters of a request's body shown.
+const BODY_WIDTH: usize = 600;
+
+pub struct Run<'a> {
+    /// A real kube-apiserver; without one, only server errors are looked for.
+    pub real: Option<Server>,
+    pub ours: Server,
+    pub definitions: &'a [Definition],
+    pub known: &'a Known,
+}
+
+#[derive(Debug, Default)]
+pub struct Report {
+    pub requests: usize,
+    /// Requests that our server accepted.
+    pub accepted: usize,
+    pub differing: Vec<String>,
+}
+
+impl Run<'_> {
+    /// Runs the seeds; each uses one of the definitions.
+    pub async fn execute(&self, seeds: Range<u64>) -> Result<Report> {
+        for definition in self.definitions {
+            for server in self.real.iter().chain([&self.ours]) {
+                server.define(definition).await?;
+            }
+        }
+        let outcomes = futures::stream::iter(seeds).map(|seed| self.run_seed(seed));
+        let mut outcomes = outcomes.buffer_unordered(CONCURRENT_SEQUENCES);
+        let mut report = Report::default();
+        while let Some(outcome) = outcomes.next().await {
+            let outcome = outcome?;
+            report.requests += outcome.requests;
+            report.accepted += outcome.accepted;
+            report.differing.extend(outcome.differing);
+        }
+        report.differing.sort();
+        Ok(report)
+    }
+
+    async fn run_seed(&self, seed: u64) -> Result<Report> {
+        let at = usize::try_from(seed)? % self.definitions.len();
+        let definition = &self.definitions[at];
+        let mut report = Report::default();
+        let (mut real_identity, mut our_identity) = (Identity::default(), Identity::default());
+        let requests = requests(seed, definition);
+        for (at, request) in requests.iter().enumerate() {
+            let (mut found, mut is_equal) = (Vec::new(), true);
+            let mut ours = self.ours.send(request, &mut our_identity).await?;
+            if ours.code >= 500 && !self.is_recorded(&ours, &request.body) {
+                found.push(format!("server error {}: {}", ours.code, ours.body));
+            }
+            if let Some(real) = &self.real {
+                let mut real = real.send(request, &mut real_identity).await?;
+                mask(&mut real, &real_identity);
+                mask(&mut ours, &our_identity);
+                found.extend(differences(&real, &ours));
+                is_equal = found.is_empty();
+                found.retain(|text| !self.is_known(text, &request.body));
+            }
+            report.requests += 1;
+            report.accepted += usize::from(ours.code < 300);
+            if !found.is_empty() {
+                report.differing.push(describe(seed, definition, &requests[..=at], &found)?);
+            }
+            if !found.is_empty() || !is_equal {
+                // What follows may differ because the stored objects do, also after an accepted difference.
+                break;
+            }
+        }
+        for server in self.real.iter().chain([&self.ours]) {
+            for request in &requests[requests.len() - CLEANUP..] {
+                server.send(request, &mut Identity::default()).await?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// True for a server error that kube-apiserver returns as well, according to recorded scenarios.
+    fn is_recorded(&self, ours: &Response, body: &str) -> bool {
+        let message = ours.body["message"].as_str().unwrap_or_default();
+        self.known.server_errors.iter().any(|known| known.explains(message, body))
+    }
+
+    fn is_known(&self, text: &str, body: &str) -> bool {
+        // Errors of the server are never accepted.
+        !text.starts_with("server error") && self.known.differences.iter().any(|known| known.explains(text, body))
+    }
+}
+
+/// Definition, seed, requests up to the one that differs, and the differences.
+fn describe(seed: u64, definition: &Definition, requests: &[Request], found: &[String]) -> Result<String> {
+    let mut text = format!("{} seed {seed} (CROWSNEST_SEED={seed} repeats it)\n", definition.plural);
+    let (last, earlier) = requests.split_last().context("a sequence has requests")?;
+    for request in earlier {
+        writeln!(text, "    {} {}", request.method, request.path)?;
+    }
+    let body: String = last.body.chars().take(BODY_WIDTH).collect();
+    writeln!(text, "  {} {} {}\n    {body}", last.method, last.path, last.content_type)?;
+    for difference in found {
+        writeln!(text, "  real | ours  {difference}")?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,316 @@
+//! The requests of a seed: an object is created, changed in several ways and deleted.
+
+use serde_json::{Value, json};
+
+use super::definition::{Definition, Version};
+use super::generate;
+use super::literals::to_text;
+use super::mutate::{Path, mutate, paths, pointer, remove};
+use super::random::Random;
+
+/// In a body, the object's resource version as the server returned it last.
+pub const RESOURCE_VERSION: &str = "@resourceVersion";
+/// In a body, the object's UID.
+pub const UID: &str = "@uid";
+/// Number of requests at the end of a sequence that remove the object.
+pub const CLEANUP: usize = 2;
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const VALIDATIONS: [&str; 5] = ["", "", "Strict", "Warn", "Ignore"];
+
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: &'static str,
+    pub path: String,
+    pub content_type: &'static str,
+    pub accept: &'static str,
+    pub body: String,
+}
+
+/// Generates the requests of one seed.
+struct Sequence<'a> {
+    random: Random,
+    definition: &'a Definition,
+    name: String,
+    /// The valid object from which others are derived, and its version.
+    base: Value,
+    requests: Vec<Request>,
+}
+
+/// The requests of a seed.
+pub fn requests(seed: u64, definition: &Definition) -> Vec<Request> {
+    let name = format!("seed-{seed}");
+    let mut sequence =
+        Sequence { random: Random::new(seed), definition, name, base: Value::Null, requests: Vec::new() };
+    sequence.create();
+    for _ in 0..9 {
+        sequence.step();
+    }
+    sequence.delete();
+    sequence.requests
+}
+
+impl Sequence<'_> {
+    fn version(&mut self) -> usize {
+        self.random.below(self.definition.versions.len())
+    }
+
+    fn at(&self, version: usize) -> &Version {
+        &self.definition.versions[version]
+    }
+
+    /// A new object; with a fault in as many of 100 cases.
+    fn object(&mut self, version: usize, faults: usize) -> Value {
+        let Version { name, schema, .. } = &self.definition.versions[version];
+        let group_version = format!("{}/{name}", self.definition.group);
+        let random = &mut self.random;
+        let mut object = generate::object(random, schema, &group_version, &self.definition.kind, &self.name);
+        while random.chance(faults) {
+            mutate(random, schema, &mut object);
+        }
+        object
+    }
+
+    /// The last valid object in another version, with faults.
+    fn changed(&mut self, version: usize) -> Value {
+        let mut object = self.base.clone();
+        object["apiVersion"] = format!("{}/{}", self.definition.group, self.at(version).name).into();
+        mutate(&mut self.random, &self.definition.versions[version].schema, &mut object);
+        object
+    }
+
+    fn path(&self, version: usize, subresource: &str) -> String {
+        format!("{}/{}{subresource}", self.definition.collection(self.at(version)), self.name)
+    }
+
+    /// Query parameters of a write.
+    fn options(&mut self) -> String {
+        let validation = self.random.pick(&VALIDATIONS);
+        let mut query = if validation.is_empty() { String::new() } else { format!("&fieldValidation={validation}") };
+        if self.random.chance(8) {
+            query.push_str("&dryRun=All");
+        }
+        query
+    }
+
+    fn push(&mut self, method: &'static str, path: String, content_type: &'static str, body: String) {
+        // Tests of compression are elsewhere.
+        self.requests.push(Request { method, path, content_type, accept: JSON, body });
+    }
+
+    fn create(&mut self) {
+        let version = self.version();
+        let path = self.definition.collection(self.at(version));
+        for faults in [50, 0] {
+            let object = self.object(version, faults);
+            let query = format!("?fieldManager=creator{}", self.options());
+            self.push("POST", format!("{path}{query}"), JSON, to_text(&object));
+            self.base = object;
+        }
+        // Formats, patterns and rules refuse some of the generated objects: half of them are created without.
+        let object = self.object(version, 0);
+        self.push("POST", format!("{path}?fieldManager=creator"), JSON, to_text(&object));
+        self.get();
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..10 => self.get(),
+            10..25 => self.update(),
+            25..33 => self.update_status(),
+            33..40 => self.scale(),
+            40..55 => self.merge_patch(),
+            55..68 => self.json_patch(),
+            68..70 => self.strategic_patch(),
+            70..92 => self.apply(),
+            _ => self.list(),
+        }
+    }
+
+    fn get(&mut self) {
+        let version = self.version();
+        let path = self.path(version, "");
+        self.push("GET", path, JSON, String::new());
+        if let Some(last) = self.requests.last_mut() {
+            last.accept = self.random.pick(&[JSON, JSON, TABLE, PARTIAL]);
+        }
+    }
+
+    fn update(&mut self) {
+        let version = self.version();
+        let mut object = if self.random.chance(60) { self.changed(version) } else { self.object(version, 30) };
+        if object["metadata"].is_object() && object["metadata"]["resourceVersion"].is_null() && self.random.chance(90) {
+            object["metadata"]["resourceVersion"] = RESOURCE_VERSION.into();
+        }
+        let query = format!("?fieldManager=updater{}", self.options());
+        let path = self.path(version, &query);
+        self.push("PUT", path, JSON, to_text(&object));
+    }
+
+    fn update_status(&mut self) {
+        let version = self.version();
+        let mut object = self.object(version, 30);
+        if object["metadata"].is_object() {
+            object["metadata"]["resourceVersion"] = RESOURCE_VERSION.into();
+        }
+        let options = self.options();
+        if self.random.chance(60) {
+            let path = self.path(version, &format!("/status?fieldManager=status{options}"));
+            self.push("PUT", path, JSON, to_text(&object));
+        } else {
+            let patch = json!({"status": object["status"]});
+            let path = self.path(version, &format!("/status?fieldManager=status{options}"));
+            self.push("PATCH", path, MERGE, to_text(&patch));
+        }
+    }
+
+    fn scale(&mut self) {
+        let version = self.version();
+        if self.at(version).replicas.is_empty() && self.random.chance(80) {
+            return self.get();
+        }
+        let replicas = self.random.pick(&[json!(3), json!(0), json!(-1), json!(2_147_483_648_i64), json!("x")]);
+        let path = self.path(version, "/scale");
+        match self.random.below(4) {
+            0 => self.push("GET", path, JSON, String::new()),
+            1 => self.push("PATCH", path, MERGE, json!({"spec": {"replicas": replicas}}).to_string()),
+            2 => {
+                let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
+                self.push("PATCH", path, "application/json-patch+json", patch.to_string());
+            }
+            _ => {
+                let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas},
+                    "metadata": {"name": self.name, "namespace": "default"}});
+                self.push("PUT", path, JSON, scale.to_string());
+            }
+        }
+    }
+
+    /// The object without most of its fields.
+    fn thin(&mut self, mut object: Value) -> Value {
+        for _ in 0..self.random.below(6) {
+            let all: Vec<Path> = paths(&object).into_iter().filter(|path| path.len() > 1).collect();
+            if all.is_empty() {
+                break;
+            }
+            remove(&mut object, &self.random.pick(&all));
+        }
+        object
+    }
+
+    fn merge_patch(&mut self) {
+        let version = self.version();
+        let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 50) };
+        let mut patch = self.thin(object);
+        if self.random.chance(30) {
+            let all = paths(&patch);
+            if let Some(target) = (!all.is_empty()).then(|| self.random.pick(&all)).map(|path| pointer(&path)) {
+                patch.pointer_mut(&target).into_iter().for_each(|value| *value = Value::Null);
+            }
+        }
+        let query = format!("?fieldManager=patcher{}", self.options());
+        let path = self.path(version, &query);
+        self.push("PATCH", path, MERGE, to_text(&patch));
+    }
+
+    fn json_patch(&mut self) {
+        let version = self.version();
+        let donor = self.object(version, 0);
+        let (own, others) = (paths(&self.base), paths(&donor));
+        let mut operations = Vec::new();
+        for _ in 0..=self.random.below(3) {
+            operations.push(self.operation(&own, &others, &donor));
+        }
+        let query = format!("?fieldManager=patcher{}", self.options());
+        let path = self.path(version, &query);
+        self.push("PATCH", path, "application/json-patch+json", to_text(&operations.into()));
+    }
+
+    fn operation(&mut self, own: &[Path], others: &[Path], donor: &Value) -> Value {
+        let bad =
+            ["", "/", "/spec/none/deep", "/spec/-", "/metadata/labels/a~1b", "spec", "/spec/~2", "/metadata/name"];
+        let mut place = |paths: &[Path]| {
+            if paths.is_empty() || self.random.chance(12) {
+                return self.random.pick(&bad).to_owned();
+            }
+            pointer(&self.random.pick(paths))
+        };
+        let (to, from, path) = (place(others), place(own), place(own));
+        let donated = donor.pointer(&to).cloned().unwrap_or(Value::Null);
+        match self.random.below(8) {
+            0 | 1 => json!({"op": "add", "path": to, "value": donated}),
+            2 => json!({"op": "replace", "path": path, "value": donated}),
+            3 => json!({"op": "remove", "path": path}),
+            4 => json!({"op": "test", "path": path, "value": self.base.pointer(&path)}),
+            5 => json!({"op": "copy", "from": from, "path": path}),
+            6 => json!({"op": "move", "from": from, "path": path}),
+            _ => self.random.pick(&[
+                json!({"op": "test", "path": path, "value": "other"}),
+                json!({"op": "add", "path": format!("{path}/-"), "value": donated}),
+                json!({"op": "paint", "path": path}),
+                json!({"op": "add", "path": path}),
+                json!({"path": path, "value": 1}),
+                json!("text"),
+            ]),
+        }
+    }
+
+    fn strategic_patch(&mut self) {
+        let version = self.version();
+        let path = self.path(version, "");
+        self.push("PATCH", path, "application/strategic-merge-patch+json", r#"{"spec": {}}"#.into());
+    }
+
+    fn apply(&mut self) {
+        let version = self.version();
+        let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 25) };
+        let object = if self.random.chance(60) { self.thin(object) } else { object };
+        let manager = self.random.pick(&["a", "b"]);
+        let force = self.random.pick(&["", "&force=true", "&force=true", "&force=false"]);
+        let subresource = if self.at(version).has_status && self.random.chance(15) { "/status" } else { "" };
+        let query = format!("{subresource}?fieldManager={manager}{force}{}", self.options());
+        let path = self.path(version, &query);
+        self.push("PATCH", path, APPLY, to_text(&object));
+    }
+
+    fn list(&mut self) {
+        let version = self.version();
+        let name = format!("metadata.name%3D{}", self.name);
+        let mut selectors = vec![
+            format!("labelSelector=tier%3Dweb&fieldSelector={name}"),
+            format!("fieldSelector={name}"),
+            "labelSelector=a%20b%20c".to_owned(),
+            "fieldSelector=spec.none%3Da".to_owned(),
+        ];
+        for field in &self.at(version).selectable {
+            selectors.push(format!("fieldSelector={field}%3Da,{name}"));
+            selectors.push(format!("fieldSelector={field}!%3Da,{name}"));
+        }
+        let query = self.random.pick(&selectors);
+        let path = format!("{}?{query}", self.definition.collection(self.at(version)));
+        self.push("GET", path, JSON, String::new());
+    }
+
+    fn delete(&mut self) {
+        let version = self.version();
+        let path = self.path(version, "");
+        let conditions = [
+            json!({"preconditions": {"uid": "other"}}),
+            json!({"preconditions": {"resourceVersion": "1"}}),
+            json!({"propagationPolicy": "Nowhere"}),
+            json!({"gracePeriodSeconds": -1, "preconditions": {"uid": "other"}}),
+            json!({"bogus": 1}),
+        ];
+        let options = self.random.pick(&conditions).to_string();
+        self.push("DELETE", path.clone(), JSON, options);
+        let options = json!({"preconditions": {"uid": UID, "resourceVersion": RESOURCE_VERSION}});
+        self.push("DELETE", path.clone(), JSON, options.to_string());
+        self.push("GET", path.clone(), JSON, String::new());
+        // Finalizers would keep the object for later runs.
+        self.push("PATCH", path.clone(), MERGE, json!({"metadata": {"finalizers": null}}).to_string());
+        self.push("DELETE", path, JSON, String::new());
+    }
+}
