@@ -56,13 +56,13 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 
 /// Kind of a local host in the notation of URLs. Names other than `localhost` have no kind until they are resolved.
 pub fn local_kind_of_host(host: &str) -> Option<&'static str> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     // Removes the zone of a link-local address.
-    let bare = bare.split('%').next().unwrap_or_default();
-    if let Ok(address) = bare.parse::<IpAddr>() {
+    let host = host.split('%').next().unwrap_or_default();
+    if let Ok(address) = host.parse::<IpAddr>() {
         return local_kind(address);
     }
-    let name = bare.trim_end_matches('.').to_ascii_lowercase();
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
     (name == "localhost" || name.ends_with(".localhost")).then_some("loopback")
 }
 

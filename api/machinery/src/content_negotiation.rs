@@ -127,7 +127,8 @@ impl Offer {
         !self.is_discovery() && self != Self::ObjectWithoutTable
     }
 
-    /// Media types in the message of a 406 for a known media type with parameters (`as`, `g`, `v`) that are not offered.
+    /// Media types in the message of a 406 for a supported media type with parameters (`as`, `g`, `v`) that are not
+    /// offered.
     fn accepted_media_types(self) -> &'static str {
         match self {
             Self::Merged => "application/json",
@@ -144,19 +145,19 @@ pub fn choose_representation(header: Option<&str>, offer: Offer) -> ApiResult<Re
     if header.is_empty() {
         return Ok(Representation::default());
     }
-    let wanted = parse_ranges(header);
+    let ranges = parse_ranges(header);
     if let Some(produced) = offer.produced_media_types() {
         let is_produced = |kind: &str| kind == "*/*" || produced.split(", ").any(|media| media == kind);
-        if !wanted.iter().any(|range| is_produced(range.kind)) {
+        if !ranges.iter().any(|range| is_produced(range.kind)) {
             return Err(not_acceptable(&produced));
         }
     }
     if offer == Offer::Version {
         return Ok(Representation::default());
     }
-    let wants_protobuf = wanted.iter().any(|range| range.kind == PROTOBUF);
+    let wants_protobuf = ranges.iter().any(|range| range.kind == PROTOBUF);
     let mut is_refused_by_route = offer.produced_media_types().is_some();
-    for range in wanted {
+    for range in ranges {
         let encoding = match range.kind {
             "application/json" | "application/*" | "*/*" => Encoding::Json,
             "application/yaml" if !offer.is_merged() => Encoding::Yaml,
@@ -197,7 +198,7 @@ fn shape_not_acceptable(why: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("you requested {why}"))
 }
 
-/// 406 for a known media type with a transformation that is not available.
+/// 406 for a supported media type with a transformation that is not available.
 fn transformation_not_acceptable(media: &str) -> ApiError {
     ApiError::new(Reason::NotAcceptable, format!("only the following media types are accepted: {media}"))
 }
@@ -308,7 +309,7 @@ mod tests {
                 "{offer:?} {header}"
             );
         }
-        let taken =
+        let accepted =
             [(Offer::Version, "application/json;v=v9"), (Offer::Groups, "application/*"), (Offer::Document, "*/*")];
         let metadata = Representation { shape: Shape::PartialMetadata, ..object };
         for (header, expected) in [
@@ -322,7 +323,7 @@ mod tests {
             let header = "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json";
             assert_eq!(choose_representation(Some(header), offer), Ok(old), "{offer:?}");
         }
-        for (offer, header) in taken {
+        for (offer, header) in accepted {
             assert_eq!(choose_representation(Some(header), offer), Ok(object), "{offer:?} {header}");
         }
     }

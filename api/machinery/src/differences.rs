@@ -8,15 +8,9 @@ pub const MAX_DIFFERENCES: usize = 1000;
 
 /// Fields that differ between any two versions and are therefore ignored.
 const IGNORED_BETWEEN_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
-/// Fields that differ between any two clusters and are therefore ignored.
-const IGNORED_BETWEEN_CLUSTERS: [&str; 6] = [
-    "/metadata/resourceVersion",
-    "/metadata/managedFields",
-    "/metadata/uid",
-    "/metadata/creationTimestamp",
-    "/metadata/generation",
-    "/metadata/selfLink",
-];
+/// Further fields that differ between any two clusters and are therefore ignored.
+const IGNORED_BETWEEN_CLUSTERS: [&str; 4] =
+    ["/metadata/uid", "/metadata/creationTimestamp", "/metadata/generation", "/metadata/selfLink"];
 
 /// A field whose value differs; a value is `None` if the field is absent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,12 +30,16 @@ pub enum ComparisonKind {
     Clusters,
 }
 
+impl ComparisonKind {
+    fn ignores(self, path: &str) -> bool {
+        IGNORED_BETWEEN_VERSIONS.contains(&path) || (self == Self::Clusters && IGNORED_BETWEEN_CLUSTERS.contains(&path))
+    }
+}
+
 /// Finds the differences, in the order of their paths and at most [`MAX_DIFFERENCES`]; the flag is true if there are more.
 pub fn find_differences(before: &Value, after: &Value, kind: ComparisonKind) -> (Vec<Difference>, bool) {
-    let ignored: &[&str] =
-        if kind == ComparisonKind::Versions { &IGNORED_BETWEEN_VERSIONS } else { &IGNORED_BETWEEN_CLUSTERS };
     let mut found = Vec::new();
-    collect_differences(Some(before), Some(after), &mut String::new(), ignored, &mut found);
+    collect_differences(Some(before), Some(after), &mut String::new(), kind, &mut found);
     let has_more = found.len() > MAX_DIFFERENCES;
     found.truncate(MAX_DIFFERENCES);
     (found, has_more)
@@ -51,27 +49,27 @@ fn collect_differences(
     before: Option<&Value>,
     after: Option<&Value>,
     at: &mut String,
-    ignored: &[&str],
+    kind: ComparisonKind,
     found: &mut Vec<Difference>,
 ) {
-    if before == after || ignored.contains(&at.as_str()) || found.len() > MAX_DIFFERENCES {
+    if before == after || kind.ignores(at) || found.len() > MAX_DIFFERENCES {
         return;
     }
     let mut compare_child = |name: &str, before: Option<&Value>, after: Option<&Value>| {
         let length = at.len();
         at.push('/');
         at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        collect_differences(before, after, at, ignored, found);
+        collect_differences(before, after, at, kind, found);
         at.truncate(length);
     };
     match (before, after) {
-        (Some(Value::Object(one)), Some(Value::Object(other))) => {
-            let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-            names.into_iter().for_each(|name| compare_child(name, one.get(name), other.get(name)));
+        (Some(Value::Object(before)), Some(Value::Object(after))) => {
+            let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            names.into_iter().for_each(|name| compare_child(name, before.get(name), after.get(name)));
         }
-        (Some(Value::Array(one)), Some(Value::Array(other))) => {
-            (0..one.len().max(other.len()))
-                .for_each(|nth| compare_child(&nth.to_string(), one.get(nth), other.get(nth)));
+        (Some(Value::Array(before)), Some(Value::Array(after))) => {
+            (0..before.len().max(after.len()))
+                .for_each(|nth| compare_child(&nth.to_string(), before.get(nth), after.get(nth)));
         }
         (before, after) => {
             found.push(Difference { path: at.clone(), before: before.cloned(), after: after.cloned() });
@@ -92,7 +90,7 @@ mod tests {
         let paths = |compared| {
             let (found, has_more) = find_differences(&before, &after, compared);
             assert!(!has_more);
-            found.into_iter().map(|one| one.path).collect::<Vec<_>>()
+            found.into_iter().map(|difference| difference.path).collect::<Vec<_>>()
         };
         assert_eq!(
             paths(ComparisonKind::Versions),
@@ -117,10 +115,10 @@ mod tests {
         fn reported_values_are_at_the_reported_paths(before in manifest(), after in manifest()) {
             let (found, _) = find_differences(&before, &after, ComparisonKind::Versions);
             prop_assert_eq!(found.is_empty(), before == after);
-            for one in found {
-                prop_assert_eq!(before.pointer(&one.path), one.before.as_ref());
-                prop_assert_eq!(after.pointer(&one.path), one.after.as_ref());
-                prop_assert!(one.before != one.after);
+            for difference in found {
+                prop_assert_eq!(before.pointer(&difference.path), difference.before.as_ref());
+                prop_assert_eq!(after.pointer(&difference.path), difference.after.as_ref());
+                prop_assert!(difference.before != difference.after);
             }
         }
     }

@@ -4,6 +4,9 @@
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::yaml::format_float;
 
 /// Types of field errors, as in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,19 +78,35 @@ impl FieldError {
     }
 
     pub fn invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Invalid, field, Some(go_json(value)), detail)
+        Self::new(FieldErrorKind::Invalid, field, Some(go_value(value)), detail)
     }
 
     pub fn type_invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::TypeInvalid, field, Some(go_json(value)), detail)
+        Self::new(FieldErrorKind::TypeInvalid, field, Some(go_value(value)), detail)
     }
 
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, None, detail)
     }
 
+    /// The finding if the number of values of a selector's requirement does not fit its operator. `path` is that of the
+    /// requirement.
+    pub fn requirement_values(operator: &str, has_values: bool, path: &str) -> Option<Self> {
+        match operator {
+            "In" | "NotIn" if !has_values => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                Some(Self::required(format!("{path}.values"), detail))
+            }
+            "Exists" | "DoesNotExist" if has_values => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                Some(Self::forbidden(format!("{path}.values"), detail))
+            }
+            _ => None,
+        }
+    }
+
     pub fn duplicate<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
-        Self::new(FieldErrorKind::Duplicate, field, Some(go_json(value)), "")
+        Self::new(FieldErrorKind::Duplicate, field, Some(go_value(value)), "")
     }
 
     /// Replaces the detail.
@@ -100,11 +119,11 @@ impl FieldError {
         Self::new(FieldErrorKind::Forbidden, field, None, detail)
     }
 
-    /// `supported` is printed in the given order.
+    /// `supported` is printed in the order of the slice.
     pub fn not_supported<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, supported: &[&str]) -> Self {
-        let list: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
+        let list: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        Self::new(FieldErrorKind::NotSupported, field, Some(go_json(value)), detail)
+        Self::new(FieldErrorKind::NotSupported, field, Some(go_value(value)), detail)
     }
 
     /// Like [`FieldError::not_supported`], with sorted values.
@@ -119,7 +138,7 @@ impl FieldError {
     }
 
     pub fn not_found<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
-        Self::new(FieldErrorKind::NotFound, field, Some(go_json(value)), "")
+        Self::new(FieldErrorKind::NotFound, field, Some(go_value(value)), "")
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
@@ -159,6 +178,50 @@ pub fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
+/// Formats a value in an error as Go does: strings like `%q`, floats like `%v`, everything else as JSON. Go also decodes
+/// integers that do not fit `int64` as floats.
+pub fn go_value<V: Serialize + ?Sized>(value: &V) -> String {
+    let json = go_json(value);
+    match serde_json::from_str::<Value>(&json) {
+        Ok(Value::String(text)) => go_quote(&text),
+        Ok(Value::Number(number)) if !number.is_i64() => number.as_f64().map_or(json, format_float),
+        _ => json,
+    }
+}
+
+/// `strconv.Quote`.
+fn go_quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        let code = u32::from(c);
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            ' '..='~' => out.push(c),
+            _ if c.is_ascii() => out.push_str(&format!("\\x{code:02x}")),
+            _ if is_printable(c) => out.push(c),
+            _ if code > 0xffff => out.push_str(&format!("\\U{code:08x}")),
+            _ => out.push_str(&format!("\\u{code:04x}")),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// True for characters that neither Rust nor Go escapes. A letter in front keeps Rust from escaping combining marks,
+/// which it escapes only at the beginning of a text.
+fn is_printable(c: char) -> bool {
+    !format!("a{c}").escape_debug().to_string().contains("\\u{")
+}
+
 /// A value as Go's JSON encoder prints it, with fields in declaration order.
 pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("<{error}>"));
@@ -167,4 +230,26 @@ pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     }
     // Go's encoder makes JSON safe for HTML unless the value is a bare string.
     text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::integral_float(json!(1000.0), "1000")]
+    #[case::small_float(json!(1e-7), "1e-07")]
+    #[case::float(json!(0.25), "0.25")]
+    #[case::integer(json!(1_000_000), "1000000")]
+    #[case::long_integer(json!(u64::MAX), "1.8446744073709552e+19")]
+    #[case::float_in_a_list(json!([1e-7]), "[1e-7]")]
+    #[case::combining_mark(json!("a\u{301}"), "\"a\u{301}\"")]
+    #[case::unprintable(json!("\u{200b}"), "\"\\u200b\"")]
+    #[case::control(json!("\u{7f}"), "\"\\x7f\"")]
+    fn values_print_as_in_go(#[case] value: Value, #[case] expected: &str) {
+        assert_eq!(go_value(&value), expected);
+    }
 }

@@ -21,7 +21,7 @@ pub fn accepts_coding(headers: &HeaderMap, coding: &str) -> bool {
 pub fn has_current_etag(headers: &HeaderMap, etag: &[u8]) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let mut etags = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    etags.any(|known| known == b"*" || opaque_tag(known) == opaque_tag(etag))
+    etags.any(|candidate| candidate == b"*" || opaque_tag(candidate) == opaque_tag(etag))
 }
 
 /// The ETag without the weakness prefix.
@@ -59,9 +59,9 @@ mod tests {
     #[case::several("\"B\", \"A\"", true)]
     #[case::any("*", true)]
     #[case::other("\"B\"", false)]
-    fn etags_are_compared_weakly(#[case] known: &'static str, #[case] expected: bool) {
+    fn etags_are_compared_weakly(#[case] if_none_match: &'static str, #[case] expected: bool) {
         for etag in ["\"A\"", "W/\"A\""] {
-            assert_eq!(has_current_etag(&headers(IF_NONE_MATCH, known), etag.as_bytes()), expected, "{etag}");
+            assert_eq!(has_current_etag(&headers(IF_NONE_MATCH, if_none_match), etag.as_bytes()), expected, "{etag}");
         }
     }
 }

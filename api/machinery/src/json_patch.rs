@@ -44,7 +44,14 @@ pub fn apply(doc: &mut Value, operation: &Value, copied: &mut CopiedBytes) -> Op
         }
         "test" => {
             let expected = operation.get("value").unwrap_or(&Value::Null);
-            let found = get(doc, &path).unwrap_or(&Value::Null);
+            let found = match path.split_last() {
+                // A missing member of an object is null; its parent must exist.
+                Some((last, parent)) => match get(doc, parent)? {
+                    Value::Object(fields) => fields.get(last).unwrap_or(&Value::Null),
+                    items => get(items, std::slice::from_ref(last))?,
+                },
+                None => &*doc,
+            };
             (found == expected).then_some(())
         }
         _ => None,
@@ -182,6 +189,19 @@ mod tests {
         let patch = |depth: usize| json!([{"op": op, "path": "/a".repeat(depth), "value": deep}]);
         assert!(apply_all(deep.clone(), &patch(20)).is_some());
         assert!(apply_all(deep.clone(), &patch(21)).is_none());
+    }
+
+    #[rstest]
+    #[case::member("/a/b", json!(1), true)]
+    #[case::missing_member("/a/none", Value::Null, true)]
+    #[case::missing_parent("/none/b", Value::Null, false)]
+    #[case::scalar_parent("/a/b/c", Value::Null, false)]
+    #[case::item("/list/0", Value::Null, true)]
+    #[case::missing_item("/list/1", Value::Null, false)]
+    fn tests_need_a_parent(#[case] path: &str, #[case] value: Value, #[case] expected: bool) {
+        let doc = json!({"a": {"b": 1}, "list": [null]});
+        let patch = json!([{"op": "test", "path": path, "value": value}]);
+        assert_eq!(apply_all(doc, &patch).is_some(), expected);
     }
 
     #[rstest]

@@ -190,33 +190,33 @@ impl Comparison {
 }
 
 impl Step {
-    fn select<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
+    fn select<'a>(&self, value: &'a Value, selected: &mut Vec<&'a Value>) {
         match self {
-            Step::Field(name) => found.extend(value.get(name)),
+            Step::Field(name) => selected.extend(value.get(name)),
             Step::Wildcard => match value {
-                Value::Array(items) => found.extend(items),
-                Value::Object(map) => found.extend(map.values()),
+                Value::Array(items) => selected.extend(items),
+                Value::Object(map) => selected.extend(map.values()),
                 _ => {}
             },
             Step::Index(index) => {
                 if let Value::Array(items) = value {
                     let at = if *index < 0 { *index + items.len() as i64 } else { *index };
-                    found.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
+                    selected.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
                 }
             }
-            Step::Slice { start, end, step } => select_slice(value, *start, *end, *step, found),
-            Step::Union(steps) => steps.iter().for_each(|step| step.select(value, found)),
-            Step::Recursive => select_descendants(value, found),
+            Step::Slice { start, end, step } => select_slice(value, *start, *end, *step, selected),
+            Step::Union(steps) => steps.iter().for_each(|step| step.select(value, selected)),
+            Step::Recursive => select_descendants(value, selected),
             Step::Filter(left, right) => {
                 if let Value::Array(items) = value {
-                    found.extend(items.iter().filter(|item| filter_matches(item, left, right.as_ref())));
+                    selected.extend(items.iter().filter(|item| filter_matches(item, left, right.as_ref())));
                 }
             }
         }
     }
 }
 
-fn select_slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, found: &mut Vec<&'a Value>) {
+fn select_slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, selected: &mut Vec<&'a Value>) {
     let Value::Array(items) = value else { return };
     let len = items.len() as i64;
     let clamp = |n: i64| (if n < 0 { n + len } else { n }).clamp(0, len);
@@ -225,26 +225,26 @@ fn select_slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step
         return;
     }
     let (from, to, step) = (from as usize, to as usize, usize::try_from(step).unwrap_or(usize::MAX));
-    found.extend(items[from..to].iter().step_by(step));
+    selected.extend(items[from..to].iter().step_by(step));
 }
 
-fn select_descendants<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
-    found.push(value);
+fn select_descendants<'a>(value: &'a Value, selected: &mut Vec<&'a Value>) {
+    selected.push(value);
     match value {
-        Value::Array(items) => items.iter().for_each(|item| select_descendants(item, found)),
-        Value::Object(map) => map.values().for_each(|item| select_descendants(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| select_descendants(item, selected)),
+        Value::Object(map) => map.values().for_each(|item| select_descendants(item, selected)),
         _ => {}
     }
 }
 
 fn filter_matches(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>) -> bool {
-    let first = |operand: &Operand| match operand {
+    let first_value = |operand: &Operand| match operand {
         Operand::Literal(value) => Some(value.clone()),
         Operand::Path(path) => path.find(item).first().copied().cloned(),
     };
-    let Some(left) = first(left) else { return false };
+    let Some(left) = first_value(left) else { return false };
     let Some((comparison, right)) = right else { return true };
-    let Some(right) = first(right) else { return false };
+    let Some(right) = first_value(right) else { return false };
     let order = match (&left, &right) {
         (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

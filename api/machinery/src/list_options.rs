@@ -5,8 +5,8 @@ use std::num::IntErrorKind;
 
 use crate::field::FieldError;
 
-const MATCH: &str = "resourceVersionMatch";
-const INITIAL: &str = "sendInitialEvents";
+const VERSION_MATCH: &str = "resourceVersionMatch";
+const INITIAL_EVENTS: &str = "sendInitialEvents";
 const EXACT: &str = "Exact";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
@@ -28,17 +28,17 @@ pub struct ListOptions {
 
 /// A parameter that must be an integer, but is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("strconv.ParseInt: parsing {text:?}: {why}")]
+#[error("strconv.ParseInt: parsing {text:?}: {reason}")]
 pub struct ParseIntegerError {
     text: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
 /// Parses an integer of a query.
 pub fn parse_integer(text: &str) -> Result<i64, ParseIntegerError> {
     text.parse().map_err(|error: std::num::ParseIntError| ParseIntegerError {
         text: text.to_owned(),
-        why: match error.kind() {
+        reason: match error.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         },
@@ -62,11 +62,11 @@ impl ListOptions {
             watch: flag("watch").unwrap_or_default(),
             allow_watch_bookmarks: flag("allowWatchBookmarks").unwrap_or_default(),
             resource_version: text("resourceVersion"),
-            resource_version_match: text(MATCH),
+            resource_version_match: text(VERSION_MATCH),
             timeout_seconds: number("timeoutSeconds")?,
             limit: number("limit")?,
             continue_token: text("continue"),
-            send_initial_events: flag(INITIAL),
+            send_initial_events: flag(INITIAL_EVENTS),
         })
     }
 
@@ -82,63 +82,68 @@ impl ListOptions {
     }
 
     fn check_list(&self) -> Vec<FieldError> {
-        let matching = self.resource_version_match.as_str();
+        let version_match = self.resource_version_match.as_str();
         let mut errors = Vec::new();
-        if !matching.is_empty() {
+        if !version_match.is_empty() {
             if self.resource_version.is_empty() {
-                errors.push(forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                errors.push(forbidden(
+                    VERSION_MATCH,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if !self.continue_token.is_empty() {
-                errors.push(forbidden(MATCH, WITH_CONTINUE));
+                errors.push(forbidden(VERSION_MATCH, FORBIDDEN_WITH_CONTINUE));
             }
-            if ![EXACT, NOT_OLDER_THAN].contains(&matching) {
-                errors.push(FieldError::not_supported(MATCH, matching, &[EXACT, NOT_OLDER_THAN, ""]));
+            if ![EXACT, NOT_OLDER_THAN].contains(&version_match) {
+                errors.push(FieldError::not_supported(VERSION_MATCH, version_match, &[EXACT, NOT_OLDER_THAN, ""]));
             }
-            if matching == EXACT && self.resource_version == "0" {
+            if version_match == EXACT && self.resource_version == "0" {
                 let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(forbidden(MATCH, text));
+                errors.push(forbidden(VERSION_MATCH, text));
             }
         }
         if self.send_initial_events.is_some() {
-            errors.push(forbidden(INITIAL, "sendInitialEvents is forbidden for list"));
+            errors.push(forbidden(INITIAL_EVENTS, "sendInitialEvents is forbidden for list"));
         }
         errors
     }
 
     fn check_watch(&self, watch_list: bool) -> Vec<FieldError> {
-        let (matching, initial) = (self.resource_version_match.as_str(), self.send_initial_events.is_some());
+        let (version_match, has_initial_events) =
+            (self.resource_version_match.as_str(), self.send_initial_events.is_some());
         let mut errors = Vec::new();
-        if initial && matching != NOT_OLDER_THAN {
+        if has_initial_events && version_match != NOT_OLDER_THAN {
             let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            errors.push(forbidden(MATCH, text));
+            errors.push(forbidden(VERSION_MATCH, text));
         }
-        if initial && !watch_list {
+        if has_initial_events && !watch_list {
             let text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-            errors.push(forbidden(INITIAL, text));
+            errors.push(forbidden(INITIAL_EVENTS, text));
         }
-        if matching.is_empty() {
+        if version_match.is_empty() {
             // A watch without a version begins with the current objects, like one with `NotOlderThan`.
-            let starts_at_any_version = watch_list && !initial && matches!(self.resource_version.as_str(), "" | "0");
+            let starts_at_any_version =
+                watch_list && !has_initial_events && matches!(self.resource_version.as_str(), "" | "0");
             if starts_at_any_version && !self.continue_token.is_empty() {
-                errors.push(forbidden(MATCH, WITH_CONTINUE));
+                errors.push(forbidden(VERSION_MATCH, FORBIDDEN_WITH_CONTINUE));
             }
             return errors;
         }
-        if !initial {
+        if !has_initial_events {
             let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(forbidden(MATCH, text));
+            errors.push(forbidden(VERSION_MATCH, text));
         }
-        if matching != NOT_OLDER_THAN {
-            errors.push(FieldError::not_supported(MATCH, matching, &[NOT_OLDER_THAN]));
+        if version_match != NOT_OLDER_THAN {
+            errors.push(FieldError::not_supported(VERSION_MATCH, version_match, &[NOT_OLDER_THAN]));
         }
         if !self.continue_token.is_empty() {
-            errors.push(forbidden(MATCH, WITH_CONTINUE));
+            errors.push(forbidden(VERSION_MATCH, FORBIDDEN_WITH_CONTINUE));
         }
         errors
     }
 }
 
-const WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
+const FORBIDDEN_WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 
 fn forbidden(field: &str, detail: &str) -> FieldError {
     FieldError::forbidden(field, detail)
@@ -189,7 +194,10 @@ mod tests {
         "resourceVersionMatch=Newest&resourceVersion=7",
         "resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""
     )]
-    #[case::initial("sendInitialEvents=false", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")]
+    #[case::initial_events(
+        "sendInitialEvents=false",
+        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+    )]
     #[case::not_watched("watch=False&limit=5", "")]
     #[case::in_order(
         "resourceVersionMatch=Newest&sendInitialEvents=true",
@@ -205,7 +213,7 @@ mod tests {
 
     #[rstest]
     #[case::plain("watch=true&timeoutSeconds=5", false, "")]
-    #[case::initial(BEGIN, true, "")]
+    #[case::initial_events(BEGIN, true, "")]
     #[case::initial_not_served(
         BEGIN,
         false,

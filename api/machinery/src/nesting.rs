@@ -9,7 +9,7 @@ pub const MAX_DEPTH: usize = 120;
 /// True if some value within `value` has a greater depth than `depth`, where `value` itself has depth 0.
 pub fn exceeds_depth(value: &Value, depth: usize) -> bool {
     let inner = |value: &Value| match depth.checked_sub(1) {
-        Some(left) => exceeds_depth(value, left),
+        Some(remaining_depth) => exceeds_depth(value, remaining_depth),
         None => true,
     };
     match value {

@@ -241,13 +241,13 @@ impl<'t> Parts<'t> {
     /// The text as the fast path of Go's `ParseQuantity` parses it: an `i64` without the decimal point. Other texts are
     /// parsed more strictly.
     fn parse_fast(&self, scale: Scale) -> Option<i64> {
-        let whole = i32::try_from(self.digits.len().max(1)).ok()?;
+        let integer_digits = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
         // Number of decimal digits that are still free in an `i64`, as `precision` in Go.
         let (free_digits, factor, exponent) = match scale.is_binary {
-            true if self.fraction.is_empty() => (14 - whole - scale.exponent * 3 / 10, 1 << scale.exponent, 0),
+            true if self.fraction.is_empty() => (14 - integer_digits - scale.exponent * 3 / 10, 1 << scale.exponent, 0),
             true => return None,
-            false => (18 - whole - places, 1, scale.exponent),
+            false => (18 - integer_digits - places, 1, scale.exponent),
         };
         if free_digits < 0 || exponent - places < -9 {
             return None;
@@ -272,8 +272,8 @@ impl<'t> Parts<'t> {
     fn to_canonical_decimal(&self, scale: Scale) -> String {
         let digits = format!("{}{}", self.digits, self.fraction);
         let digits = digits.trim_start_matches('0');
-        let kept = digits.trim_end_matches('0');
-        let exponent = scale.exponent - self.fraction.len() as i32 + (digits.len() - kept.len()) as i32;
+        let significant = digits.trim_end_matches('0');
+        let exponent = scale.exponent - self.fraction.len() as i32 + (digits.len() - significant.len()) as i32;
         let pad = exponent.rem_euclid(3);
         let exponent = exponent - pad;
         let sign = if self.is_negative { "-" } else { "" };
@@ -282,7 +282,7 @@ impl<'t> Parts<'t> {
             Format::DecimalExponent => format!("e{exponent}"),
             _ => DECIMAL_SUFFIXES.iter().find(|(_, power)| *power == exponent).map_or("", |(text, _)| text).to_owned(),
         };
-        format!("{sign}{kept}{}{suffix}", "0".repeat(pad as usize))
+        format!("{sign}{significant}{}{suffix}", "0".repeat(pad as usize))
     }
 
     fn to_quantity(&self, scale: Scale) -> Result<Quantity, QuantityError> {
@@ -526,9 +526,9 @@ mod tests {
             let again = Quantity::parse(&read.to_string()).unwrap();
             prop_assert_eq!(read, again);
             prop_assert_eq!(read.to_string(), again.to_string());
-            let kept = Quantity::canonicalize(&text).unwrap();
-            prop_assert_eq!(Quantity::parse(&kept).unwrap(), read);
-            prop_assert_eq!(Quantity::canonicalize(&kept).unwrap(), kept);
+            let canonical = Quantity::canonicalize(&text).unwrap();
+            prop_assert_eq!(Quantity::parse(&canonical).unwrap(), read);
+            prop_assert_eq!(Quantity::canonicalize(&canonical).unwrap(), canonical);
         }
     }
 }

@@ -43,12 +43,15 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// True if an object with withheld values may keep this annotation. `values` are the known ones of the withheld values.
+/// True if an object with withheld values may keep this annotation. `values` are those of the withheld values that are
+/// available.
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
     let is_copy = COPY_KEY_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
         || COPY_KEY_PARTS.iter().any(|part| key.contains(part));
-    !is_copy && is_plain(value, MAX_DEPTH) && !values.iter().any(|own| contains_value(own, value.as_bytes()))
+    !is_copy
+        && is_plain(value, MAX_DEPTH)
+        && !values.iter().any(|secret_value| contains_value(secret_value, value.as_bytes()))
 }
 
 /// Removes annotations with copies of a Secret's values. Call it before the values are removed.

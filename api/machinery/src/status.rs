@@ -171,8 +171,8 @@ impl ApiError {
 
     /// `NewMethodNotSupported`: the resource does not support the verb.
     pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
-        let what = qualified_resource(group, resource);
-        Self::new(Reason::MethodNotAllowed, format!("{verb} is not supported on resources of kind \"{what}\""))
+        let resource_name = qualified_resource(group, resource);
+        Self::new(Reason::MethodNotAllowed, format!("{verb} is not supported on resources of kind \"{resource_name}\""))
             .with_details(Details { group: group.into(), kind: resource.into(), ..Details::default() })
     }
 
@@ -190,12 +190,12 @@ impl ApiError {
     }
 
     pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
-        let what = match (resource.is_empty(), name.is_empty()) {
+        let message = match (resource.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
             (false, true) => format!("{} is forbidden: {why}", qualified_resource(group, resource)),
             (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified_resource(group, resource)),
         };
-        Self::new(Reason::Forbidden, what).with_object(group, resource, name)
+        Self::new(Reason::Forbidden, message).with_object(group, resource, name)
     }
 
     /// 422 with one cause per field error, of the first [`MAX_CAUSES`]. `kind` is the CamelCase kind.

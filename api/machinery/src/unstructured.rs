@@ -204,8 +204,8 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
 pub fn remove_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key, remove_nulls(value))).collect())
+            let remaining = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(remaining.map(|(key, value)| (key, remove_nulls(value))).collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(remove_nulls).collect()),
         other => other,

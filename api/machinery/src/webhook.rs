@@ -76,12 +76,12 @@ fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Validates the review versions that a webhook supports. At least one of them must be in `known`, the versions that
-/// the API server sends.
-pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str) -> Vec<FieldError> {
-    let known_list = known.join(", ");
+/// Validates the review versions that a webhook supports. At least one of them must be in `recognized_versions`, those
+/// that the API server sends.
+pub fn validate_review_versions(versions: &[String], recognized_versions: &[&str], field: &str) -> Vec<FieldError> {
+    let recognized_list = recognized_versions.join(", ");
     if versions.is_empty() {
-        return vec![FieldError::required(field, format!("must specify one of {known_list}"))];
+        return vec![FieldError::required(field, format!("must specify one of {recognized_list}"))];
     }
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
@@ -94,8 +94,8 @@ pub fn validate_review_versions(versions: &[String], known: &[&str], field: &str
         let problems = format::dns1035_label(version).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&item_field, version, problem)));
     }
-    if !versions.iter().any(|version| known.contains(&version.as_str())) {
-        errors.push(FieldError::invalid(field, versions, format!("must include at least one of {known_list}")));
+    if !versions.iter().any(|version| recognized_versions.contains(&version.as_str())) {
+        errors.push(FieldError::invalid(field, versions, format!("must include at least one of {recognized_list}")));
     }
     errors
 }

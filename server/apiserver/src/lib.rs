@@ -7,6 +7,8 @@
 pub mod audit;
 pub mod authn;
 pub mod authz;
+mod buffer;
+mod coalesced_writes;
 pub mod dropped_requests;
 pub mod error;
 pub mod outbound;

@@ -24,6 +24,7 @@ use tower::ServiceExt;
 use crate::audit::tracked_body::TrackedBody;
 use crate::authn::Tls;
 
+pub use crate::coalesced_writes::coalesce_writes;
 pub use crate::read_ahead::read_ahead;
 
 /// Address of the client's connection, a request extension.
@@ -83,7 +84,12 @@ where
                 Ok(Ok(stream)) => {
                     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
                     peer.insert(clients.verify_chain(chain, UnixTime::now()));
-                    serve_connection(stream, peer, router, cancelled).await;
+                    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    if is_h2 {
+                        serve_connection(coalesce_writes(stream), peer, router, cancelled).await;
+                    } else {
+                        serve_connection(stream, peer, router, cancelled).await;
+                    }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake timed out"),

@@ -13,7 +13,7 @@ use super::value;
 
 /// Charges steps to the budget.
 pub(super) const CHARGE: &str = "@charge";
-/// Returns its argument and charges its size.
+/// Returns its argument and charges steps in proportion to its size.
 pub(super) const CHARGE_SIZE: &str = "@sized";
 /// Returns pairs of index and element, or of key and value.
 pub(super) const PAIRS: &str = "@pairs";
@@ -55,8 +55,8 @@ pub(super) fn register(context: &mut Context<'_>) {
         context.add_variable_from_value(*name, Cel::Opaque(Arc::new(TypeName((*name).to_owned()))));
     }
     let google = |name: &str| {
-        let of = Cel::Opaque(Arc::new(TypeName(format!("google.protobuf.{name}"))));
-        (Key::String(Arc::new(name.to_owned())), of)
+        let type_value = Cel::Opaque(Arc::new(TypeName(format!("google.protobuf.{name}"))));
+        (Key::String(Arc::new(name.to_owned())), type_value)
     };
     let protobuf = Cel::Map(Map { map: Arc::new(HashMap::from([google("Timestamp"), google("Duration")])) });
     let protobuf = HashMap::from([(Key::String(Arc::new("protobuf".to_owned())), protobuf)]);

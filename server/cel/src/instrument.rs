@@ -37,11 +37,12 @@ const TRAVERSING_METHODS: &[&str] = &[
 ];
 /// Prefixes of function names that are not values.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
-/// Functions that the crate calls with their only argument as the target; written as methods, errors of the argument
-/// would be lost.
+/// Functions that are rewritten as methods of their only argument; called as functions, the crate would discard errors
+/// of the argument.
 const CALLED_AS_METHODS: &[&str] = &["ip", "semver", "size", "string"];
-/// Functions that compile a pattern on each call, and the cost of a compilation in steps.
+/// Functions that compile a pattern on each call.
 const PATTERN_FUNCTIONS: &[&str] = &["find", "findAll", "matches"];
+/// Cost of compiling a pattern, in steps.
 const PATTERN_COST: u64 = 100;
 
 /// Evaluation cost in steps, without the iterations of loops.
@@ -56,7 +57,11 @@ pub(super) fn base_cost(expr: &IdedExpr) -> u64 {
         Expr::List(list) => all(&mut list.elements.iter()),
         Expr::Map(map) => map.entries.iter().map(entry_base_cost).sum(),
         Expr::Struct(object) => object.entries.iter().map(entry_base_cost).sum(),
-        Expr::Comprehension(of) => base_cost(&of.iter_range) + base_cost(&of.accu_init) + base_cost(&of.result),
+        Expr::Comprehension(comprehension) => {
+            base_cost(&comprehension.iter_range)
+                + base_cost(&comprehension.accu_init)
+                + base_cost(&comprehension.result)
+        }
         Expr::Literal(_) | Expr::Ident(_) | Expr::Unspecified => 0,
     }
 }
@@ -93,20 +98,20 @@ pub(super) fn instrument(expr: IdedExpr, patches: bool) -> Result<IdedExpr, Stri
             Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? })
         }
         Expr::Struct(object) => instrument_object(object, patches)?,
-        Expr::Comprehension(mut of) => {
-            let iteration_cost = base_cost(&of.loop_cond) + base_cost(&of.loop_step);
-            let deciding_value = short_circuit::deciding_value(&of);
-            of.iter_range = instrument(of.iter_range, patches)?;
-            of.accu_init = instrument(of.accu_init, patches)?;
-            of.loop_step = instrument(of.loop_step, patches)?;
-            of.result = instrument(of.result, patches)?;
-            of.loop_cond = instrument(of.loop_cond, patches)?;
+        Expr::Comprehension(mut comprehension) => {
+            let iteration_cost = base_cost(&comprehension.loop_cond) + base_cost(&comprehension.loop_step);
+            let deciding_value = short_circuit::deciding_value(&comprehension);
+            comprehension.iter_range = instrument(comprehension.iter_range, patches)?;
+            comprehension.accu_init = instrument(comprehension.accu_init, patches)?;
+            comprehension.loop_step = instrument(comprehension.loop_step, patches)?;
+            comprehension.result = instrument(comprehension.result, patches)?;
+            comprehension.loop_cond = instrument(comprehension.loop_cond, patches)?;
             if let Some(deciding_value) = deciding_value {
-                short_circuit::defer_errors(&mut of, deciding_value);
+                short_circuit::defer_errors(&mut comprehension, deciding_value);
             }
             let charge = call(CHARGE, vec![int(i64::try_from(iteration_cost).unwrap_or(i64::MAX))]);
-            of.loop_cond = call(operators::LOGICAL_AND, vec![charge, of.loop_cond]);
-            Expr::Comprehension(of)
+            comprehension.loop_cond = call(operators::LOGICAL_AND, vec![charge, comprehension.loop_cond]);
+            Expr::Comprehension(comprehension)
         }
         Expr::Unspecified => return Err("ERROR: <input>:1:1: Syntax error: expression cannot be parsed".to_owned()),
         other => other,
@@ -125,7 +130,7 @@ fn instrument_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> 
     let name = match name.as_str() {
         // The crate's selection fails if a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
-        // The crate does not report the first of two errors either.
+        // The crate's operators do not report the first of two errors.
         operators::LOGICAL_AND => short_circuit::AND.to_owned(),
         operators::LOGICAL_OR => short_circuit::OR.to_owned(),
         operators::ADD | operators::IN => {

@@ -31,8 +31,8 @@ pub fn escape(name: &str) -> String {
 /// Escapes a field name; `None` if rules cannot refer to it.
 pub fn escape_field(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
-    let starts_with_letter = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
-    (starts_with_letter && name.chars().all(is_plain)).then(|| escape(name))
+    let starts_without_digit = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
+    (starts_without_digit && name.chars().all(is_plain)).then(|| escape(name))
 }
 
 /// Converts JSON by its schema: dates, durations and bytes become CEL values, field names of structs are escaped.

@@ -15,7 +15,8 @@ use crate::json::escape;
 pub(super) const EQUAL: &str = "@equal";
 /// Concatenates lists.
 pub(super) const CONCATENATE: &str = "@added";
-/// Tests membership, with an element or list of a kind.
+/// Tests membership in a list. Elements are compared by the kind of the list's elements; in a computed list, by the
+/// kind of the value sought.
 pub(super) const CONTAINS: &str = "@contained";
 
 /// Kind of a value, derived from its schema.
@@ -269,7 +270,8 @@ enum Scalar<'a> {
     Double(u64),
 }
 
-/// Identity of an element of a computed list. Times are compared with their original text and never match.
+/// Identity of an element of a computed list. Times have none: kube-apiserver compares them with the stored text, and
+/// they never match.
 fn scalar(value: &Cel) -> Option<Scalar<'_>> {
     match value {
         Cel::String(text) => Some(Scalar::Text(text)),

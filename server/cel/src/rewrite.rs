@@ -12,7 +12,7 @@ use super::kinds::{CONCATENATE, CONTAINS, EQUAL, ValueKind};
 use super::macros::{call, node};
 use super::optionals::{OPTIONAL_OF_STORED, UNWRAP_OPTIONAL, WRAP_OPTIONAL};
 
-/// A name that an expression reads.
+/// A variable that an expression can read.
 #[derive(Debug)]
 struct ScopedVariable {
     name: String,
@@ -146,7 +146,7 @@ impl Rewriter {
             let replacement = (is_namespaced
                 && name == "ofNonZeroValue"
                 && self.has_stored_variables
-                && called.args.iter().all(is_read))
+                && called.args.iter().all(is_read_from_variable))
             .then(|| call(OPTIONAL_OF_STORED, take(&mut called.args)));
             return (
                 if is_namespaced { optional_function_kind(name, &of) } else { method_kind(name, target, of) },
@@ -217,11 +217,13 @@ fn method(target: IdedExpr, name: &str) -> IdedExpr {
 }
 
 /// True if the value is read from a variable rather than computed.
-fn is_read(expr: &IdedExpr) -> bool {
+fn is_read_from_variable(expr: &IdedExpr) -> bool {
     match &expr.expr {
         Expr::Ident(_) => true,
-        Expr::Select(select) => is_read(&select.operand),
-        Expr::Call(called) if called.func_name == operators::INDEX => called.args.first().is_some_and(is_read),
+        Expr::Select(select) => is_read_from_variable(&select.operand),
+        Expr::Call(called) if called.func_name == operators::INDEX => {
+            called.args.first().is_some_and(is_read_from_variable)
+        }
         _ => false,
     }
 }
@@ -282,7 +284,7 @@ mod tests {
             "plain": {"type": "array", "items": {"type": "string"}},
             "sets": {"type": "array", "items": set("string")},
             "by": {"type": "object", "additionalProperties": set("string")},
-            "map": entries(&["k"]), "turned": entries(&["k"]), "spaced": entries(&["k", "namespace"]),
+            "map": entries(&["k"]), "reversed": entries(&["k"]), "namespaced": entries(&["k", "namespace"]),
         }})
     }
 
@@ -309,18 +311,19 @@ mod tests {
     #[case("self.abc + ['a', 'd', 'd']", json!(["a", "b", "c", "d"]))]
     #[case("['a'] + self.abc", json!(["a", "a", "b", "c"]))]
     #[case("([] + self.abc) + ['a']", json!(["a", "b", "c"]))]
-    #[case("self.map == self.turned", json!(true))]
-    #[case("self.map[0] == self.turned[1]", json!(true))]
-    #[case("self.map.all(e, e in self.turned)", json!(true))]
-    #[case("(self.map + self.turned).map(e, e.k)", json!(["x", "y"]))]
-    #[case("self.spaced == self.spaced", json!(false))]
+    #[case("self.map == self.reversed", json!(true))]
+    #[case("self.map[0] == self.reversed[1]", json!(true))]
+    #[case("self.map.all(e, e in self.reversed)", json!(true))]
+    #[case("(self.map + self.reversed).map(e, e.k)", json!(["x", "y"]))]
+    #[case("self.namespaced == self.namespaced", json!(false))]
     #[case("self == self", json!(false))]
     fn list_operations_match_kube_apiserver(#[case] source: &str, #[case] expected: Value) {
         let object = json!({
             "abc": ["a", "b", "c"], "cab": ["c", "a", "b"], "plain": ["b", "c", "a"], "numbers": [1, 2.5],
             "sets": [["a", "b"], ["b", "a"]], "by": {"one": ["a", "b"]},
-            "map": [{"k": "x", "tags": ["p", "q"]}, {"k": "y"}], "turned": [{"k": "y"}, {"k": "x", "tags": ["q", "p"]}],
-            "spaced": [{"k": "x", "namespace": "a"}, {"k": "x", "namespace": "b"}],
+            "map": [{"k": "x", "tags": ["p", "q"]}, {"k": "y"}],
+            "reversed": [{"k": "y"}, {"k": "x", "tags": ["q", "p"]}],
+            "namespaced": [{"k": "x", "namespace": "a"}, {"k": "x", "namespace": "b"}],
         });
         let schema = schema();
         let program = Program::compile_with_kinds(source, &[("self", ValueKind::from_schema(&schema))]).unwrap();

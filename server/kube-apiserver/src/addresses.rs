@@ -75,7 +75,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     }
 }
 
-/// Cluster IPs, with the Services that hold them.
+/// Cluster IPs, with the Services that use them.
 type Allocations = BTreeMap<String, ObjectKey>;
 
 fn collect_allocations<'a>(services: impl IntoIterator<Item = &'a Value>) -> Allocations {

@@ -140,8 +140,8 @@ const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
 /// Issues the client certificate for extension API servers.
 fn issue_front_proxy_identity(authority: &Authority) -> crowsnest_apiserver::Result<Identity> {
-    let own = authority.issue_client_certificate(FRONT_PROXY, &[])?;
-    Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
+    let issued = authority.issue_client_certificate(FRONT_PROXY, &[])?;
+    Ok(Identity { certificate: issued.certificate.into_bytes(), key: issued.key.into_bytes() })
 }
 
 /// Keys of the server.
@@ -297,8 +297,8 @@ impl ApiServer {
         let certificate = authority.certificate().to_owned();
         let (outbound, address) = (self.inner.outbound.clone(), address.to_owned());
         let set_identity = move || {
-            let own = authority.issue_client_certificate(WEBHOOK_CLIENT, &[])?;
-            let identity = Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() };
+            let issued = authority.issue_client_certificate(WEBHOOK_CLIENT, &[])?;
+            let identity = Identity { certificate: issued.certificate.into_bytes(), key: issued.key.into_bytes() };
             outbound.set_webhook_identity(&address, identity);
             Ok(())
         };

@@ -199,6 +199,19 @@ async fn oversized_bodies_are_rejected() {
     running.stop().await;
 }
 
+/// Such a client loses the response if the connection is closed before it has sent everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_send_an_oversized_body_before_they_read_receive_the_response() {
+    let running = start().await;
+    let body = vec![b' '; 12 << 20];
+    let mut stream = running.send(&TestServer::head(&format!("POST {MAPS}"), JSON, body.len())).await;
+    stream.write_all(&body).await.unwrap();
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, read_full_response(&mut stream)).await.unwrap();
+    assert_eq!((response.0, response.2["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    running.assert_responsive().await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_bodies_are_rejected() {
     let running = start().await;

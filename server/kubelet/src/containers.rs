@@ -60,7 +60,7 @@ impl Kubelet {
         for mount in container.read_mounts(&*self.runtime).await? {
             files.extend(mount.files.into_iter().map(|(name, bytes)| (resolve(&mount.path, &name), bytes)));
             if let (Some(volumes), Some(volume)) = (volumes, mount.shared) {
-                shared.push((mount.path.clone(), volumes.tree(volume, now)));
+                shared.push((mount.path.clone(), volumes.file_system(volume, now)));
             }
             directories.push(mount.path);
         }
@@ -77,8 +77,8 @@ impl Kubelet {
         build().map_err(|error| {
             ApiError::internal(format!("cannot create the file system of container {}: {error}", container.name))
         })?;
-        for (path, tree) in shared {
-            fs.mount(&path, tree);
+        for (path, volume) in shared {
+            fs.mount(&path, volume);
         }
         Ok(fs)
     }

@@ -112,16 +112,16 @@ impl FileSystem {
     }
 
     /// Mounts a file system at `path`. It is listed in its parent only if `path` is an existing directory.
-    pub fn mount(&mut self, path: &str, tree: Arc<FileSystem>) {
-        self.mounts.push((resolve("/", path), tree));
+    pub fn mount(&mut self, path: &str, mounted: Arc<FileSystem>) {
+        self.mounts.push((resolve("/", path), mounted));
         self.mounts.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     }
 
     /// Returns the mounted file system that contains `path`, and the path within it.
     fn find_mount<'a>(&'a self, path: &'a str) -> Option<(&'a FileSystem, &'a str)> {
-        self.mounts.iter().find_map(|(at, tree)| match path.strip_prefix(at.as_str())? {
-            "" => Some((&**tree, "/")),
-            rest => rest.starts_with('/').then_some((&**tree, rest)),
+        self.mounts.iter().find_map(|(at, mounted)| match path.strip_prefix(at.as_str())? {
+            "" => Some((&**mounted, "/")),
+            rest => rest.starts_with('/').then_some((&**mounted, rest)),
         })
     }
 
@@ -129,8 +129,8 @@ impl FileSystem {
     pub fn entry(&self, path: &str, follow_last: bool) -> Result<Entry, FsError> {
         let entries = self.entries.lock();
         let path = resolve_links(&entries, path, follow_last)?;
-        if let Some((tree, path)) = self.find_mount(&path) {
-            return tree.entry(path, follow_last);
+        if let Some((mounted, path)) = self.find_mount(&path) {
+            return mounted.entry(path, follow_last);
         }
         entries.get(&path).cloned().ok_or(FsError::NotFound)
     }
@@ -153,8 +153,8 @@ impl FileSystem {
     pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = resolve_links(&entries, path, true)?;
-        if let Some((tree, path)) = self.find_mount(&path) {
-            return tree.list(path);
+        if let Some((mounted, path)) = self.find_mount(&path) {
+            return mounted.list(path);
         }
         match entries.get(&path) {
             None => return Err(FsError::NotFound),
@@ -171,8 +171,8 @@ impl FileSystem {
     pub fn put(&self, path: &str, entry: Entry) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = resolve_links(&entries, path, !matches!(entry.node, Node::Link(_)))?;
-        if let Some((tree, path)) = self.find_mount(&path) {
-            return tree.put(path, entry);
+        if let Some((mounted, path)) = self.find_mount(&path) {
+            return mounted.put(path, entry);
         }
         match entries.get(parent(&path)).map(|e| &e.node) {
             None => return Err(FsError::NotFound),
@@ -235,8 +235,8 @@ impl FileSystem {
     pub fn remove(&self, path: &str, recursive: bool) -> Result<(), FsError> {
         let mut entries = self.entries.lock();
         let path = resolve_links(&entries, path, false)?;
-        if let Some((tree, path)) = self.find_mount(&path) {
-            return tree.remove(path, recursive);
+        if let Some((mounted, path)) = self.find_mount(&path) {
+            return mounted.remove(path, recursive);
         }
         let entry = entries.get(&path).ok_or(FsError::NotFound)?;
         if entry.node == Node::Directory && !recursive {
@@ -251,19 +251,19 @@ impl FileSystem {
     pub fn walk(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
         let entries = self.entries.lock();
         let path = resolve_links(&entries, path, false)?;
-        if let Some((tree, inner)) = self.find_mount(&path) {
+        if let Some((mounted, inner)) = self.find_mount(&path) {
             let at = path.strip_suffix(inner).unwrap_or(&path);
             let to_absolute = |(p, entry): (String, Entry)| (format!("{at}{}", p.trim_end_matches('/')), entry);
-            return Ok(tree.walk(inner)?.into_iter().map(to_absolute).collect());
+            return Ok(mounted.walk(inner)?.into_iter().map(to_absolute).collect());
         }
         let first = entries.get(&path).ok_or(FsError::NotFound)?;
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let descendants = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
         let unmounted = descendants.filter(|(p, _)| **p != path && self.find_mount(p).is_none());
         let mut descendants: BTreeMap<String, Entry> = unmounted.map(|(p, e)| (p.clone(), e.clone())).collect();
-        for (at, tree) in self.mounts.iter().filter(|(at, _)| at.starts_with(&prefix)) {
+        for (at, mounted) in self.mounts.iter().filter(|(at, _)| at.starts_with(&prefix)) {
             descendants
-                .extend(tree.walk("/")?.into_iter().map(|(p, e)| (format!("{at}{}", p.trim_end_matches('/')), e)));
+                .extend(mounted.walk("/")?.into_iter().map(|(p, e)| (format!("{at}{}", p.trim_end_matches('/')), e)));
         }
         Ok([(path.clone(), first.clone())].into_iter().chain(descendants).collect())
     }

@@ -364,11 +364,11 @@ impl Kubelet {
 
     /// Runs a session as a task, until it ends or all sessions are closed.
     fn spawn_session(&self, session: impl Future<Output = ()> + Send + 'static) {
-        let closed = self.open_sessions.lock().clone();
+        let close_token = self.open_sessions.lock().clone();
         self.sessions.spawn(async move {
             tokio::select! {
                 () = session => {}
-                () = closed.cancelled() => {}
+                () = close_token.cancelled() => {}
             }
         });
     }

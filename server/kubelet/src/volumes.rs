@@ -33,24 +33,24 @@ impl VolumeKey {
 /// File systems of the volumes used so far.
 #[derive(Default)]
 pub struct Volumes {
-    trees: Mutex<HashMap<VolumeKey, Arc<FileSystem>>>,
+    file_systems: Mutex<HashMap<VolumeKey, Arc<FileSystem>>>,
 }
 
 impl Volumes {
     /// Returns the file system of a volume, created empty on first use.
-    pub fn tree(&self, key: VolumeKey, now: Timestamp) -> Arc<FileSystem> {
-        self.trees.lock().entry(key).or_insert_with(|| Arc::new(FileSystem::new(now))).clone()
+    pub fn file_system(&self, key: VolumeKey, now: Timestamp) -> Arc<FileSystem> {
+        self.file_systems.lock().entry(key).or_insert_with(|| Arc::new(FileSystem::new(now))).clone()
     }
 
     /// Drops the `emptyDir` volumes of a deleted pod.
     pub fn remove_pod(&self, uid: &str) {
-        self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
+        self.file_systems.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
     }
 
     /// Drops the volume of a deleted claim, with its parts.
     pub fn remove_claim(&self, uid: &str) {
         let is_of = |claim: &str| claim.strip_prefix(uid).is_some_and(|part| part.is_empty() || part.starts_with('/'));
-        self.trees.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if is_of(claim)));
+        self.file_systems.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if is_of(claim)));
     }
 }
 
@@ -64,11 +64,11 @@ mod tests {
         let claim = |uid: &str| VolumeKey::Claim(uid.to_owned());
         let pod = |uid: &str| VolumeKey::Pod(uid.to_owned(), "tmp".to_owned());
         for key in [claim("c1"), claim("c1").with_sub_path("logs"), claim("c10"), pod("p1"), pod("p2")] {
-            volumes.tree(key, Timestamp::UNIX_EPOCH);
+            volumes.file_system(key, Timestamp::UNIX_EPOCH);
         }
         volumes.remove_pod("p1");
         volumes.remove_claim("c1");
-        let mut left: Vec<String> = volumes.trees.lock().keys().map(|key| format!("{key:?}")).collect();
+        let mut left: Vec<String> = volumes.file_systems.lock().keys().map(|key| format!("{key:?}")).collect();
         left.sort_unstable();
         assert_eq!(left, [format!("{:?}", claim("c10")), format!("{:?}", pod("p2"))]);
     }

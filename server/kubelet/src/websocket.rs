@@ -46,7 +46,7 @@ type Writer<T> = Arc<Mutex<SplitSink<WebSocketStream<T>, Message>>>;
 
 /// The channels of a WebSocket: receivers, sinks, and the future that reads the socket.
 pub struct Channels<T> {
-    pub inbound: Vec<Option<mpsc::Receiver<Bytes>>>,
+    pub receivers: Vec<Option<mpsc::Receiver<Bytes>>>,
     pub driver: Driver<T>,
     writer: Writer<T>,
     encoding: Encoding,
@@ -55,7 +55,7 @@ pub struct Channels<T> {
 /// Reads messages into channels until the peer closes the socket.
 pub struct Driver<T> {
     reader: SplitStream<WebSocketStream<T>>,
-    inbound: Vec<Option<mpsc::Sender<Bytes>>>,
+    senders: Vec<Option<mpsc::Sender<Bytes>>>,
     encoding: Encoding,
 }
 
@@ -76,14 +76,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
     /// Creates `count` channels on a connection whose handshake is complete.
     pub async fn new(io: T, count: usize, encoding: Encoding) -> Self {
         let (sink, reader) = server_socket(io).await.split();
-        let (senders, inbound) = (0..count)
+        let (senders, receivers) = (0..count)
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(MAX_BUFFERED_MESSAGES);
                 (Some(sender), Some(receiver))
             })
             .unzip();
-        let driver = Driver { reader, inbound: senders, encoding };
-        Self { inbound, driver, writer: Arc::new(Mutex::new(sink)), encoding }
+        let driver = Driver { reader, senders, encoding };
+        Self { receivers, driver, writer: Arc::new(Mutex::new(sink)), encoding }
     }
 
     pub fn sink(&self, channel: u8) -> Arc<ChannelSink<T>> {
@@ -92,7 +92,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
 
     /// Takes the receiver of a channel. Returns `None` the second time.
     pub fn take_receiver(&mut self, channel: u8) -> Option<mpsc::Receiver<Bytes>> {
-        self.inbound.get_mut(usize::from(channel))?.take()
+        self.receivers.get_mut(usize::from(channel))?.take()
     }
 }
 
@@ -154,15 +154,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
     async fn deliver(&mut self, payload: Bytes) -> io::Result<()> {
         let Some((channel, data)) = decode(self.encoding, &payload)? else { return Ok(()) };
         if channel == CLOSE_CHANNEL {
-            if let Some(sender) = data.first().and_then(|closed| self.inbound.get_mut(usize::from(*closed))) {
+            if let Some(sender) = data.first().and_then(|closed| self.senders.get_mut(usize::from(*closed))) {
                 *sender = None;
             }
             return Ok(());
         }
-        if let Some(Some(inbound)) = self.inbound.get(usize::from(channel)) {
+        if let Some(Some(sender)) = self.senders.get(usize::from(channel)) {
             // Messages to a channel whose reader was dropped are discarded.
-            if !data.is_empty() && inbound.send(data).await.is_err() {
-                self.inbound[usize::from(channel)] = None;
+            if !data.is_empty() && sender.send(data).await.is_err() {
+                self.senders[usize::from(channel)] = None;
             }
         }
         Ok(())

@@ -1,16 +1,27 @@
-//! JSON documents that are kept compressed until they are read, such as the schemas of custom resources.
+//! Texts that are kept compressed until they are read: JSON documents, and the schemas of custom resources in parts that
+//! gzip data of documents can contain as they are.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::read::{DeflateDecoder, GzDecoder};
 use flate2::write::GzEncoder;
-use serde_json::Value;
+use flate2::{Compress, Compression, Crc, FlushCompress};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a document's text.
 pub type ContentHash = [u8; 32];
+
+/// Minimum size in bytes of a property that is compressed separately: smaller ones compress better with the rest.
+const MIN_PART_BYTES: usize = 4096;
+/// Space that the output of deflate has at least, so that a flush completes in few calls.
+const MIN_OUTPUT_BYTES: usize = 1024;
+/// Header of gzip data (RFC 1952): deflate, no flags, no time, fastest level, unknown operating system.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
+/// An empty last block of deflate data (RFC 1951).
+const LAST_BLOCK: &[u8] = &[0x03, 0x00];
 
 /// Hash of a document's text.
 pub fn content_hash(text: &str) -> ContentHash {
@@ -24,24 +35,138 @@ pub fn compress(text: &[u8]) -> Vec<u8> {
     encoder.finish().expect("a vector accepts every write")
 }
 
-/// Decompresses the output of [`compress`].
+/// Decompresses the output of [`compress`] or [`GzipWriter`].
 pub fn decompress(gzip: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(gzip.len() * 8);
     GzDecoder::new(gzip).read_to_end(&mut text).expect("the input is complete gzip data");
     text
 }
 
-/// A compressed JSON document with the hash of its text.
-#[derive(Clone)]
-pub struct CompressedJson {
-    hash: ContentHash,
-    gzip: Box<[u8]>,
+/// Compresses a text to deflate blocks that refer to no other data and end at a byte boundary, without a last block.
+fn deflate(text: &[u8]) -> Vec<u8> {
+    let mut compress = Compress::new(Compression::fast(), false);
+    let mut out = Vec::new();
+    loop {
+        out.reserve(text.len() / 8 + MIN_OUTPUT_BYTES);
+        let consumed = usize::try_from(compress.total_in()).unwrap_or(text.len());
+        compress.compress_vec(&text[consumed..], &mut out, FlushCompress::Sync).expect("deflate accepts every text");
+        // A flush is complete when it leaves space in the output.
+        if out.len() < out.capacity() {
+            return out;
+        }
+    }
 }
 
-impl CompressedJson {
-    /// Compresses the text of a JSON document.
-    pub fn from_text(text: &str) -> Self {
-        Self { hash: content_hash(text), gzip: compress(text.as_bytes()).into() }
+/// A text compressed with deflate that can be a part of any gzip data.
+#[derive(Debug)]
+pub struct DeflatedText {
+    deflate: Box<[u8]>,
+    /// Checksum and size of the text.
+    crc: Crc,
+}
+
+impl DeflatedText {
+    /// Compresses a text.
+    pub fn new(text: &[u8]) -> Self {
+        let mut crc = Crc::new();
+        crc.update(text);
+        Self { deflate: deflate(text).into(), crc }
+    }
+
+    /// Decompresses the text.
+    pub fn inflate(&self) -> Vec<u8> {
+        let blocks: &[u8] = &self.deflate;
+        let mut text = Vec::with_capacity(usize::try_from(self.crc.amount()).unwrap_or_default());
+        DeflateDecoder::new(blocks.chain(LAST_BLOCK)).read_to_end(&mut text).expect("the blocks are complete");
+        text
+    }
+}
+
+/// Writer of gzip data. Appends texts that have been compressed before without compressing them again.
+#[derive(Debug)]
+pub struct GzipWriter {
+    gzip: Vec<u8>,
+    /// Text that is not compressed yet.
+    text: Vec<u8>,
+    crc: Crc,
+}
+
+impl Default for GzipWriter {
+    fn default() -> Self {
+        Self { gzip: GZIP_HEADER.to_vec(), text: Vec::new(), crc: Crc::new() }
+    }
+}
+
+impl GzipWriter {
+    /// Appends a compressed text.
+    pub fn append(&mut self, part: &DeflatedText) {
+        self.compress_text();
+        self.gzip.extend_from_slice(&part.deflate);
+        self.crc.combine(&part.crc);
+    }
+
+    /// The complete gzip data.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.compress_text();
+        self.gzip.extend_from_slice(LAST_BLOCK);
+        self.gzip.extend_from_slice(&self.crc.sum().to_le_bytes());
+        self.gzip.extend_from_slice(&self.crc.amount().to_le_bytes());
+        self.gzip.shrink_to_fit();
+        self.gzip
+    }
+
+    fn compress_text(&mut self) {
+        if self.text.is_empty() {
+            return;
+        }
+        self.crc.update(&self.text);
+        self.gzip.extend_from_slice(&deflate(&self.text));
+        self.text.clear();
+    }
+}
+
+impl Write for GzipWriter {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A compressed schema with the hash of its text. Large properties that documents contain unchanged are compressed
+/// separately.
+pub struct CompressedSchema {
+    hash: ContentHash,
+    /// The schema without the properties in `parts`, as gzip data.
+    rest: Box<[u8]>,
+    /// Texts of properties by name.
+    parts: BTreeMap<String, DeflatedText>,
+}
+
+impl CompressedSchema {
+    /// Compresses the schema whose text has this hash. `is_copied` is true for properties, by name and schema, that
+    /// documents contain unchanged.
+    pub fn new(schema: &Value, hash: ContentHash, is_copied: impl Fn(&str, &Value) -> bool) -> Self {
+        let mut parts = BTreeMap::new();
+        let mut is_part = |name: &str, property: &Value| {
+            if !is_copied(name, property) {
+                return false;
+            }
+            let text = property.to_string();
+            let is_large = text.len() >= MIN_PART_BYTES;
+            if is_large {
+                parts.insert(name.to_owned(), DeflatedText::new(text.as_bytes()));
+            }
+            is_large
+        };
+        let rest = match schema {
+            Value::Object(fields) => Value::Object(without_properties(fields, &mut is_part)),
+            other => other.clone(),
+        };
+        Self { hash, rest: compress(rest.to_string().as_bytes()).into(), parts }
     }
 
     /// Hash of the text.
@@ -49,43 +174,141 @@ impl CompressedJson {
         &self.hash
     }
 
-    /// Size of the compressed text in bytes.
+    /// Size of the compressed texts in bytes.
     pub fn size(&self) -> usize {
-        self.gzip.len()
+        self.rest.len() + self.parts.values().map(|part| part.deflate.len()).sum::<usize>()
     }
 
-    /// The text of the document.
-    pub fn decompress(&self) -> Vec<u8> {
-        decompress(&self.gzip)
+    /// The properties that are compressed separately, by name.
+    pub fn parts(&self) -> &BTreeMap<String, DeflatedText> {
+        &self.parts
     }
 
-    /// Decompresses and parses the document.
+    /// Decompresses and parses the schema without the properties in [`CompressedSchema::parts`].
+    pub fn decode_rest(&self) -> Value {
+        parse(&decompress(&self.rest))
+    }
+
+    /// Decompresses and parses the schema.
     pub fn decode(&self) -> Value {
-        serde_json::from_slice(&self.decompress()).expect("the text is that of a JSON value")
+        let mut schema = self.decode_rest();
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.extend(self.parts.iter().map(|(name, part)| (name.clone(), parse(&part.inflate()))));
+        }
+        schema
     }
 }
 
-impl fmt::Debug for CompressedJson {
+impl fmt::Debug for CompressedSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompressedJson").field("size", &self.size()).finish_non_exhaustive()
+        f.debug_struct("CompressedSchema").field("size", &self.size()).finish_non_exhaustive()
     }
+}
+
+/// A copy of a schema without the properties for which `is_removed` is true.
+fn without_properties(
+    schema: &Map<String, Value>,
+    is_removed: &mut impl FnMut(&str, &Value) -> bool,
+) -> Map<String, Value> {
+    let mut out = Map::new();
+    for (key, value) in schema {
+        let value = match value {
+            Value::Object(properties) if key == "properties" => {
+                let kept = properties.iter().filter(|(name, property)| !is_removed(name, property));
+                Value::Object(kept.map(|(name, property)| (name.clone(), property.clone())).collect())
+            }
+            value => value.clone(),
+        };
+        out.insert(key.clone(), value);
+    }
+    out
+}
+
+fn parse(text: &[u8]) -> Value {
+    serde_json::from_slice(text).expect("the text is that of a JSON value")
 }
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
 
+    /// A schema of about `fields` times 500 bytes.
+    fn property(fields: usize) -> Value {
+        let field = json!({"type": "string", "description": "The name of the issuer. ".repeat(20)});
+        json!({"type": "object", "properties": (0..fields).map(|nth| (format!("field{nth}"), field.clone()))
+            .collect::<Map<_, _>>()})
+    }
+
+    fn compressed(schema: &Value) -> CompressedSchema {
+        let is_copied = |name: &str, _: &Value| name != "metadata";
+        CompressedSchema::new(schema, content_hash(&schema.to_string()), is_copied)
+    }
+
+    #[rstest]
+    #[case::large_properties(json!({"type": "object", "properties": {
+        "metadata": property(50), "spec": property(50), "status": property(100), "small": {"type": "string"}}}), &["spec", "status"])]
+    #[case::small_properties(json!({"properties": {"spec": property(2)}, "required": ["spec"]}), &[])]
+    #[case::no_properties(json!({"type": "object", "additionalProperties": property(50)}), &[])]
+    #[case::wrong_properties(json!({"properties": [property(50)]}), &[])]
+    #[case::no_object(json!(true), &[])]
+    fn schemas_are_restored(#[case] schema: Value, #[case] parts: &[&str]) {
+        let compressed = compressed(&schema);
+        assert_eq!(compressed.decode(), schema);
+        assert_eq!(compressed.hash(), &content_hash(&schema.to_string()));
+        assert_eq!(compressed.parts().keys().collect::<Vec<_>>(), parts);
+        let mut rest = schema.clone();
+        for (name, part) in compressed.parts() {
+            assert_eq!(part.inflate(), schema["properties"][name].to_string().into_bytes());
+            rest["properties"].as_object_mut().unwrap().remove(name);
+        }
+        assert_eq!(compressed.decode_rest(), rest);
+    }
+
     #[test]
-    fn documents_are_restored_and_smaller() {
-        let property = json!({"type": "string", "description": "The name of the issuer. ".repeat(20)});
-        let document = json!({"properties": (0..50).map(|nth| (format!("field{nth}"), property.clone()))
-            .collect::<serde_json::Map<_, _>>()});
-        let text = document.to_string();
-        let compressed = CompressedJson::from_text(&text);
-        assert_eq!((compressed.decode(), compressed.decompress()), (document, text.clone().into_bytes()));
-        assert_eq!(compressed.hash(), &content_hash(&text));
-        assert!(compressed.size() * 10 < text.len(), "{} of {} bytes", compressed.size(), text.len());
+    fn compressed_schemas_are_smaller() {
+        let schema = json!({"properties": {"spec": property(50), "metadata": property(50)}});
+        let (size, text) = (compressed(&schema).size(), schema.to_string());
+        assert!(size * 10 < text.len(), "{size} of {} bytes", text.len());
+    }
+
+    /// Bytes that do not compress.
+    fn noise(length: usize) -> Vec<u8> {
+        let hashes = (0..length.div_ceil(32)).flat_map(|nth| Sha256::digest(nth.to_le_bytes()));
+        hashes.take(length).collect()
+    }
+
+    #[rstest]
+    #[case::nothing(vec![])]
+    #[case::text(vec![(vec![b'x'; 20], false)])]
+    #[case::part(vec![(vec![b'x'; 20], true)])]
+    #[case::empty_parts(vec![(vec![], true), (vec![], true), (vec![b'x'], false), (vec![], true)])]
+    #[case::repeated_text(vec![(vec![b'x'; 100_000], true), (vec![b'x'; 100_000], true), (vec![b'x'; 100_000], false)])]
+    #[case::mixed(vec![(b"{\"a\":".to_vec(), false), (noise(300_000), true), (b",\"b\":".to_vec(), false),
+        (noise(70_000), true), (noise(1), true), (noise(200_000), false)])]
+    fn gzip_data_contains_texts_and_parts(#[case] pieces: Vec<(Vec<u8>, bool)>) {
+        let mut writer = GzipWriter::default();
+        let mut expected = Vec::new();
+        for (piece, is_part) in pieces {
+            expected.extend_from_slice(&piece);
+            match is_part {
+                true => writer.append(&DeflatedText::new(&piece)),
+                false => writer.write_all(&piece).unwrap(),
+            }
+        }
+        let gzip = writer.finish();
+        // Decompression verifies the checksum at the end.
+        assert!(decompress(&gzip) == expected);
+        assert_eq!(gzip[gzip.len() - 4..], u32::try_from(expected.len()).unwrap().to_le_bytes());
+    }
+
+    #[test]
+    fn blocks_of_every_size_are_complete() {
+        for length in (0..600).chain([MIN_OUTPUT_BYTES * 8, 65_535, 65_536, 131_072, 1_000_003]) {
+            let text = noise(length);
+            assert!(DeflatedText::new(&text).inflate() == text, "{length}");
+        }
     }
 }

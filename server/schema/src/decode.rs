@@ -105,9 +105,9 @@ pub fn metadata_error(object: &Value) -> Option<String> {
     Some(error.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
 }
 
-/// Normalizes metadata like Go, which drops nulls. An empty `managedFields` list, which requests a reset, is preserved.
+/// Normalizes metadata of a custom resource like Go, which drops nulls and empty lists. An empty `managedFields` list
+/// requests a reset in built-in kinds only.
 pub fn normalize_metadata(object: &mut Value) {
-    preserve_reset(object);
     let schema = super::schema_set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
     if let (Some(schema), Some(metadata)) = (schema, object.get_mut("metadata")) {
         normalize(&schema, metadata);
@@ -298,7 +298,9 @@ fn read_and_normalize(json: Json, schema: Option<&Schema>) -> Decoded {
         }
         _ => reader.read_untyped(json, &mut String::new()),
     };
-    preserve_reset(&mut object);
+    if schema.is_some_and(|schema| schema.name.is_some()) {
+        preserve_reset(&mut object);
+    }
     let type_error = reader.fatal_error.or(reader.type_error);
     if type_error.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())

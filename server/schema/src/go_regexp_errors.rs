@@ -13,9 +13,9 @@ pub fn pattern_error(pattern: &str) -> Option<String> {
 }
 
 /// Message after "error parsing regexp: " for an error of the `regex` crate.
-fn go_message(pattern: &str, text: &str) -> String {
-    let has = |part: &str| text.contains(part);
-    let marked = || marked_part(text).unwrap_or_default();
+fn go_message(pattern: &str, error: &str) -> String {
+    let has = |part: &str| error.contains(part);
+    let marked = || marked_part(error).unwrap_or_default();
     if has("unclosed character class") {
         format!("missing closing ]: `{}`", pattern.find('[').map_or("", |from| &pattern[from..]))
     } else if has("unclosed group") && pattern.contains("(?P<") && !pattern.contains('>') {
@@ -44,13 +44,13 @@ fn go_message(pattern: &str, text: &str) -> String {
     } else if has("invalid repetition count range") {
         format!("invalid repeat count: `{}`", marked())
     } else {
-        text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
     }
 }
 
 /// The part of the pattern that the error marks.
-fn marked_part(shown: &str) -> Option<&str> {
-    let mut lines = shown.lines().skip_while(|line| !line.contains("regex parse error")).skip(1);
+fn marked_part(error: &str) -> Option<&str> {
+    let mut lines = error.lines().skip_while(|line| !line.contains("regex parse error")).skip(1);
     let (pattern, mark) = (lines.next()?, lines.next()?);
     let from = mark.find('^')?;
     pattern.get(from..from + mark.matches('^').count())

@@ -7,7 +7,7 @@
 //! Schemas of built-in kinds are in the committed [`schema_set::SchemaSet`] (`schemas/generate.py`), those of custom
 //! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `crd/` of the server).
 //! Descriptions of built-in kinds stay compressed until an OpenAPI document is requested, schemas of custom resources
-//! until one of their objects is read or written ([`compressed::CompressedJson`]).
+//! until one of their objects is read or written ([`compressed::CompressedSchema`]).
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -223,5 +223,10 @@ impl Schema {
     /// Creates the schema of a custom resource from its structural `openAPIV3Schema`, with the built-in `metadata`.
     pub fn for_custom_resource(open_api_v3_schema: &Value) -> SchemaRef {
         structural::convert_custom_resource(open_api_v3_schema)
+    }
+
+    /// The schema of a custom resource of which only the metadata is known.
+    pub fn for_any_custom_resource() -> SchemaRef {
+        Self::for_custom_resource(&serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
     }
 }

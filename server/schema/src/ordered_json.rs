@@ -148,8 +148,8 @@ impl Parser<'_> {
         Ok(Json::Array(items))
     }
 
-    /// Reads the elements of an object or array, each by a function, and its end. `after_element` is the context of an
-    /// error behind an element.
+    /// Reads an object or array up to its `end`, with `element` for each element. `after_element` is the context in the
+    /// error for an unexpected character after an element.
     fn elements(
         &mut self,
         end: u8,

@@ -43,14 +43,15 @@ fn convert(schema: &Value) -> Schema {
         enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
         ..Schema::default()
     };
+    // A declared type is the type in structured-merge-diff.
     out.ty = match text("type") {
-        _ if is_true(schema, "x-kubernetes-int-or-string") => Type::IntOrString,
         Some("string") => Type::String,
         Some("integer") => Type::Integer,
         Some("number") => Type::Number,
         Some("boolean") => Type::Boolean,
         Some("array") => Type::Array,
         Some("object") => Type::Object,
+        _ if is_true(schema, "x-kubernetes-int-or-string") => Type::IntOrString,
         _ => Type::Any,
     };
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {

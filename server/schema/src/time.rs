@@ -23,14 +23,14 @@ pub fn canonical_micro_time(text: &str) -> Result<String, String> {
 /// The error of `time.Parse` for a well-formed time with a value out of range.
 fn out_of_range(text: &str) -> String {
     let number = |from: usize| text.get(from..from + 2).and_then(|n| n.parse::<u8>().ok()).unwrap_or(0);
-    let what = match (number(5), number(11), number(14), number(17)) {
+    let component = match (number(5), number(11), number(14), number(17)) {
         (month, ..) if !(1..=12).contains(&month) => "month",
         (_, hour, ..) if hour > 23 => "hour",
         (_, _, minute, _) if minute > 59 => "minute",
         (_, _, _, second) if second > 59 => "second",
         _ => "day",
     };
-    format!("parsing time {text:?}: {what} out of range")
+    format!("parsing time {text:?}: {component} out of range")
 }
 
 /// Checks a time against a layout and returns the error of `time.Parse` for the first mismatch.

@@ -33,7 +33,7 @@ pub enum TemplateError {
 impl Template {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         // Ranges without their `end` so far, outermost first, each with the parts before it.
-        let mut open: Vec<(JsonPath, Vec<Part>)> = Vec::new();
+        let mut unclosed_ranges: Vec<(JsonPath, Vec<Part>)> = Vec::new();
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, inside)) = rest.split_once('{') {
@@ -44,13 +44,13 @@ impl Template {
             rest = after;
             match action.trim() {
                 "end" => {
-                    let (over, outer) = open.pop().ok_or(TemplateError::UnexpectedEnd)?;
+                    let (over, outer) = unclosed_ranges.pop().ok_or(TemplateError::UnexpectedEnd)?;
                     let inner = std::mem::replace(&mut parts, outer);
                     parts.push(Part::Range(over, inner));
                 }
                 quoted if quoted.starts_with(['"', '\'']) => parts.push(Part::Text(unquote(quoted)?)),
                 action => match action.strip_prefix("range ") {
-                    Some(over) => open.push((JsonPath::parse(over.trim())?, std::mem::take(&mut parts))),
+                    Some(over) => unclosed_ranges.push((JsonPath::parse(over.trim())?, std::mem::take(&mut parts))),
                     None => parts.push(Part::Path(JsonPath::parse(action)?)),
                 },
             }
@@ -58,7 +58,7 @@ impl Template {
         if !rest.is_empty() {
             parts.push(Part::Text(rest.to_owned()));
         }
-        if open.is_empty() { Ok(Self(parts)) } else { Err(TemplateError::UnclosedRange) }
+        if unclosed_ranges.is_empty() { Ok(Self(parts)) } else { Err(TemplateError::UnclosedRange) }
     }
 
     /// Renders the template for an object. A path without a value prints nothing.
@@ -85,7 +85,7 @@ fn split_action(text: &str) -> Option<(&str, &str)> {
         match (quote, character) {
             _ if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
-            (Some(own), _) if own == character => quote = None,
+            (Some(opening), _) if opening == character => quote = None,
             (None, '"' | '\'') => quote = Some(character),
             (None, '}') => return Some((&text[..at], &text[at + 1..])),
             _ => {}

@@ -40,6 +40,18 @@ fn max_length_error(length: usize, unit: &str) -> String {
     format!("must be no more than {length} {unit}")
 }
 
+/// Errors of a value that is too long or does not have the format.
+fn length_and_format_errors(
+    value: &str,
+    (max_length, unit): (usize, &str),
+    pattern: &Regex,
+    format_error: impl FnOnce() -> String,
+) -> Vec<String> {
+    let length_error = (value.len() > max_length).then(|| max_length_error(max_length, unit));
+    let format_error = (!pattern.is_match(value)).then(format_error);
+    length_error.into_iter().chain(format_error).collect()
+}
+
 fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{message} (regex used for validation is '{format}')");
@@ -51,18 +63,10 @@ fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
 
 /// A DNS label (RFC 1123): at most 63 lower-case letters, digits and dashes.
 pub fn dns1123_label(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_length_error(63, "characters"));
-    }
-    if !DNS1123_LABEL.is_match(value) {
-        if DNS1123_SUBDOMAIN.is_match(value) {
-            errors.push("must not contain dots".to_owned());
-        } else {
-            errors.push(regex_error(DNS1123_LABEL_ERROR, DNS1123_LABEL_FORMAT, &["my-name", "123-abc"]));
-        }
-    }
-    errors
+    length_and_format_errors(value, (63, "characters"), &DNS1123_LABEL, || match DNS1123_SUBDOMAIN.is_match(value) {
+        true => "must not contain dots".to_owned(),
+        false => regex_error(DNS1123_LABEL_ERROR, DNS1123_LABEL_FORMAT, &["my-name", "123-abc"]),
+    })
 }
 
 /// A DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
@@ -71,26 +75,16 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
 }
 
 fn subdomain(value: &str, unit: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 253 {
-        errors.push(max_length_error(253, unit));
-    }
-    if !DNS1123_SUBDOMAIN.is_match(value) {
-        errors.push(regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"]));
-    }
-    errors
+    length_and_format_errors(value, (253, unit), &DNS1123_SUBDOMAIN, || {
+        regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"])
+    })
 }
 
 /// A DNS label that begins with a letter (RFC 1035).
 pub fn dns1035_label(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_length_error(63, "characters"));
-    }
-    if !DNS1035_LABEL.is_match(value) {
-        errors.push(regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"]));
-    }
-    errors
+    length_and_format_errors(value, (63, "characters"), &DNS1035_LABEL, || {
+        regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"])
+    })
 }
 
 /// A name with an optional DNS subdomain and `/` as prefix: the key of a label or an annotation.
@@ -130,14 +124,9 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 
 /// The value of a label.
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_length_error(63, "bytes"));
-    }
-    if !LABEL_VALUE.is_match(value) {
-        errors.push(regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
-    }
-    errors
+    length_and_format_errors(value, (63, "bytes"), &LABEL_VALUE, || {
+        regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"])
+    })
 }
 
 /// The reason of a condition.

@@ -1,6 +1,6 @@
 //! Status words, counts and table cells of objects as kubectl prints them, without a request to a server.
 //!
-//! Built-in kinds have rules of their own; the status of other kinds is `status.phase` or one of `status.conditions`.
+//! Built-in kinds have specific rules; the status of other kinds is `status.phase` or one of `status.conditions`.
 //! Objects are printed once when they are stored in the cache, and when tables are served. Pods, the most frequent
 //! objects, are parsed from borrowed JSON without a tree.
 
@@ -28,7 +28,7 @@ pub trait JsonSource<'a>: Copy {
     /// Deserializes a view; None if the JSON has another structure.
     fn read<T: Deserialize<'a>>(self) -> Option<T>;
 
-    /// The whole value; null if it is not valid JSON.
+    /// The complete value; null if it is not valid JSON.
     fn tree(self) -> Cow<'a, Value>;
 }
 
@@ -125,7 +125,7 @@ pub struct PrintedObject {
 /// Reference to an object in an Event.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvolvedObject {
-    /// Empty if the Event does not state it.
+    /// Empty if the Event contains none.
     #[serde(default, rename = "apiVersion", skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     pub kind: String,

@@ -1,7 +1,7 @@
 //! STATUS and other columns of a pod by the rules of kube-apiserver (`printPod` in pkg/printers/internalversion): the
 //! state of a container has precedence over the phase.
 
-use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceRequirements};
+use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceList, ResourceRequirements};
 use super::{Cell, PrintedObject};
 
 pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
@@ -34,7 +34,7 @@ pub(super) fn print(pod: Pod<'_>) -> PrintedObject {
             || Cell::text(restarts.to_string()),
             |last_occurrence| Cell::Ago { count: restarts, last_occurrence },
         ),
-        Cell::since(pod.metadata.created()),
+        Cell::since(pod.metadata.creation_seconds()),
         or_none(printed.ips.first().map(String::as_str)),
         or_none(pod.spec.node_name.as_deref()),
         or_none(pod.status.nominated_node_name.as_deref()),
@@ -117,14 +117,14 @@ fn init_status(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mu
 }
 
 impl Row {
-    /// Determines the status in the order of `printPod`: the pod's own reason or phase, scheduling gates, init
+    /// Determines the status in the order of `printPod`: the pod's reason or phase, scheduling gates, init
     /// containers, containers, deletion. Each of them replaces the status before it.
     fn new(pod: &Pod<'_>) -> Self {
         let phase = pod.status.phase.as_deref().unwrap_or_default();
-        let own_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
-        let mut status = own_reason.unwrap_or(phase).to_owned();
-        let gated = |c: &Condition<'_>| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("SchedulingGated");
-        if pod.status.conditions.iter().any(gated) {
+        let pod_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
+        let mut status = pod_reason.unwrap_or(phase).to_owned();
+        let is_gated = |c: &Condition<'_>| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("SchedulingGated");
+        if pod.status.conditions.iter().any(is_gated) {
             status = "SchedulingGated".to_owned();
         }
         let (mut ready, mut restarts, mut sidecars) = (0, Restarts::default(), Restarts::default());
@@ -136,14 +136,14 @@ impl Row {
             status = main_status(pod, status, &mut ready, &mut restarts);
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            if own_reason == Some("NodeLost") {
+            if pod_reason == Some("NodeLost") {
                 status = "Unknown".to_owned();
             } else if !matches!(phase, "Succeeded" | "Failed") {
                 status = "Terminating".to_owned();
             }
         }
-        let always = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-        let containers = pod.spec.containers.len() + pod.spec.init_containers.iter().filter(always).count();
+        let is_sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
+        let containers = pod.spec.containers.len() + pod.spec.init_containers.iter().filter(is_sidecar).count();
         Row { status, ready, containers: containers as i64, restarts: restarts.count, last_restart: restarts.last }
     }
 }
@@ -191,39 +191,57 @@ fn add_reasons_and_exit_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
     printed.exit_codes.dedup();
 }
 
-/// Adds the effective requests and limits. Init containers run sequentially, so only the largest counts; sidecars keep
-/// running beside all later containers (KEP-753).
+/// Adds the effective requests and limits by the rules of kubectl (`PodRequests` and `PodLimits` in component-helpers):
+/// those of the containers or, if there are any, of the pod level (KEP-2837), plus the overhead, which is added to a
+/// limit only if there is one.
 fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
-    type Pick = for<'x> fn(&'x ResourceRequirements<'_>) -> Option<i64>;
-    let effective = |pick: Pick| {
-        let mut total: Option<i64> = None;
-        for container in &pod.spec.containers {
-            if let Some(amount) = pick(&container.resources) {
-                total = Some(total.unwrap_or(0) + amount);
-            }
-        }
-        let mut sidecars = 0;
-        // Highest amount while init containers run.
-        let mut peak = 0;
-        for container in &pod.spec.init_containers {
-            let amount = pick(&container.resources).unwrap_or(0);
-            if container.restart_policy.as_deref() == Some("Always") {
-                sidecars += amount;
-                peak = peak.max(sidecars);
-            } else {
-                peak = peak.max(sidecars + amount);
-            }
-        }
-        let running = total.map(|total| total + sidecars).or((sidecars > 0).then_some(sidecars));
-        match (running, peak) {
-            (None, 0) => None,
-            (running, peak) => Some(running.unwrap_or(0).max(peak)),
-        }
+    let amount_and_overhead = |requests_or_limits: RequestsOrLimits, amount: Amount| {
+        let at_pod_level = amount(requests_or_limits(&pod.spec.resources));
+        let total = at_pod_level.or_else(|| sum_of_containers(pod, requests_or_limits, amount));
+        (total, amount(&pod.spec.overhead))
     };
-    printed.cpu_request = effective(|resources| resources.requests.cpu_milli());
-    printed.cpu_limit = effective(|resources| resources.limits.cpu_milli());
-    printed.memory_request = effective(|resources| resources.requests.memory_bytes());
-    printed.memory_limit = effective(|resources| resources.limits.memory_bytes());
+    let request = |amount: Amount| match amount_and_overhead(|resources| &resources.requests, amount) {
+        (None, None) => None,
+        (total, overhead) => Some(total.unwrap_or(0).saturating_add(overhead.unwrap_or(0))),
+    };
+    let limit = |amount: Amount| {
+        let (total, overhead) = amount_and_overhead(|resources| &resources.limits, amount);
+        total.map(|total| total.saturating_add(overhead.unwrap_or(0)))
+    };
+    printed.cpu_request = request(|amounts| amounts.cpu_milli());
+    printed.cpu_limit = limit(|amounts| amounts.cpu_milli());
+    printed.memory_request = request(|amounts| amounts.memory_bytes());
+    printed.memory_limit = limit(|amounts| amounts.memory_bytes());
+}
+
+/// Selects the requests or the limits.
+type RequestsOrLimits = for<'r, 'a> fn(&'r ResourceRequirements<'a>) -> &'r ResourceList<'a>;
+/// Reads the amount of one resource.
+type Amount = fn(&ResourceList<'_>) -> Option<i64>;
+
+/// The total of the containers' requests or limits; None if no container has any. Init containers run
+/// sequentially, so only the largest counts; sidecars keep running beside all later containers (KEP-753).
+fn sum_of_containers(pod: &Pod<'_>, requests_or_limits: RequestsOrLimits, amount: Amount) -> Option<i64> {
+    let amount_of = |container: &Container<'_>| amount(requests_or_limits(&container.resources));
+    let mut total: Option<i64> = None;
+    for amount in pod.spec.containers.iter().filter_map(amount_of) {
+        total = Some(total.unwrap_or(0).saturating_add(amount));
+    }
+    let mut sidecars: i64 = 0;
+    // Highest amount while init containers run.
+    let mut peak: i64 = 0;
+    for container in &pod.spec.init_containers {
+        let concurrent = sidecars.saturating_add(amount_of(container).unwrap_or(0));
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = concurrent;
+        }
+        peak = peak.max(concurrent);
+    }
+    let running = total.map(|total| total.saturating_add(sidecars)).or((sidecars > 0).then_some(sidecars));
+    match (running, peak) {
+        (None, 0) => None,
+        (running, peak) => Some(running.unwrap_or(0).max(peak)),
+    }
 }
 
 /// Values for the field selectors that kube-apiserver supports for pods.
@@ -274,5 +292,30 @@ mod tests {
     fn rows_match_kubectl(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
         let row = Row::new(&Pod::deserialize(&pod).expect("a pod"));
         assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
+    }
+
+    /// CPU request and limit in millicores, memory request and limit in bytes.
+    #[rstest]
+    #[case::none(json!({"containers": [{"name": "a"}]}), [None, None, None, None])]
+    #[case::exact_millicores(json!({"containers": [
+    {"name": "a", "resources": {"requests": {"cpu": "9m", "memory": "1"}}},
+    {"name": "b", "resources": {"requests": {"cpu": "2.007", "memory": "1Ki"}}}]}), [Some(2016), None, Some(1025), None])]
+    #[case::numbers(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": 0.013, "memory": 100_000_000}}}]}),
+        [Some(13), None, Some(100_000_000), None])]
+    #[case::init_container(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}],
+    "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1200m"}}}]}), [Some(1200), None, None, None])]
+    #[case::sidecar(json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}],
+    "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"limits": {"cpu": "100m"}}}]}), [None, Some(1100), None, None])]
+    #[case::pod_level(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1"}}}],
+    "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}}), [Some(3000), Some(4000), Some(1), None])]
+    #[case::overhead(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "10"}}}],
+    "overhead": {"cpu": "250m", "memory": "7"}}), [Some(1250), None, Some(7), Some(17)])]
+    #[case::huge(json!({"containers": [
+    {"name": "a", "resources": {"requests": {"memory": "9E"}}}, {"name": "b", "resources": {"requests": {"memory": "9E"}}}]}),
+        [None, None, Some(i64::MAX), None])]
+    fn resources_match_kubectl(#[case] spec: Value, #[case] expected: [Option<i64>; 4]) {
+        let pod = json!({"spec": spec});
+        let printed = print(Pod::deserialize(&pod).expect("a pod"));
+        assert_eq!([printed.cpu_request, printed.cpu_limit, printed.memory_request, printed.memory_limit], expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::borrowed::{Str, null_as_default};
 use super::{InvolvedObject, PrintedObject, unix_seconds};
+use crate::quantity;
 use crate::views;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -32,6 +33,9 @@ views! {
         scheduler_name: Text<'a>,
         service_account_name: Text<'a>,
         host_network: bool,
+        /// Requests and limits at the pod level, which replace those of its containers (KEP-2837).
+        resources: ResourceRequirements<'a>,
+        overhead: ResourceList<'a>,
     }
     ReadinessGate { condition_type: Str<'a> }
     Container {
@@ -143,56 +147,27 @@ pub(super) enum Quantity<'a> {
 }
 
 impl Quantity<'_> {
-    fn value(&self) -> Option<f64> {
+    /// The exact value; None if the text is not a quantity.
+    fn value(&self) -> Option<quantity::Quantity> {
         match self {
-            Self::Number(number) => Some(*number),
-            Self::Text(text) => quantity(text),
+            Self::Number(number) => quantity::Quantity::parse(&number.to_string()).ok(),
+            Self::Text(text) => quantity::Quantity::parse(text).ok(),
         }
     }
 }
 
-/// A quantity as a number: `1500m` is 1.5, `2Gi` is 2147483648. Suitable for comparisons, not for arithmetic.
-pub(crate) fn quantity(text: &str) -> Option<f64> {
-    const SUFFIXES: [(&str, f64); 15] = [
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("Ei", 1_152_921_504_606_846_976.0),
-        ("n", 1e-9),
-        ("u", 1e-6),
-        ("m", 1e-3),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-        ("E", 1e18),
-    ];
-    let plain = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
-    let starts_like_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'));
-    if !starts_like_number {
-        return None;
-    }
-    if let Some(number) = plain(text) {
-        return Some(number);
-    }
-    SUFFIXES.iter().find_map(|(suffix, factor)| Some(plain(text.strip_suffix(suffix)?)? * factor))
-}
-
 impl ResourceList<'_> {
     pub(super) fn cpu_milli(&self) -> Option<i64> {
-        self.cpu.as_ref()?.value().map(|cores| (cores * 1000.0).ceil() as i64)
+        self.cpu.as_ref()?.value().map(|cores| cores.milli_value())
     }
 
     pub(super) fn memory_bytes(&self) -> Option<i64> {
-        self.memory.as_ref()?.value().map(|bytes| bytes.ceil() as i64)
+        self.memory.as_ref()?.value().map(|bytes| bytes.value())
     }
 }
 
 impl Metadata<'_> {
-    pub(super) fn created(&self) -> Option<i64> {
+    pub(super) fn creation_seconds(&self) -> Option<i64> {
         self.creation_timestamp.as_deref().and_then(unix_seconds)
     }
 }
@@ -283,10 +258,10 @@ impl Event<'_> {
         let time = |texts: &[&Text<'_>]| texts.iter().find_map(|t| t.as_deref().and_then(unix_seconds));
         let series_time =
             self.series.as_ref().and_then(|series| series.last_observed_time.as_deref().and_then(unix_seconds));
-        let created = self.metadata.created();
+        let creation_seconds = self.metadata.creation_seconds();
         let last = series_time
             .or_else(|| time(&[&self.last_timestamp, &self.deprecated_last_timestamp, &self.event_time]))
-            .or(created);
+            .or(creation_seconds);
         let count =
             self.series.as_ref().map(|series| series.count).or(self.count).or(self.deprecated_count).unwrap_or(1);
         let message = self.message.as_deref().or(self.note.as_deref()).unwrap_or_default().trim().to_owned();
@@ -347,7 +322,7 @@ impl Any<'_> {
         let phase = status.phase.as_deref().filter(|phase| !phase.is_empty());
         let ready =
             status.conditions.iter().find(|c| matches!(c.type_.as_ref(), "Ready" | "Available" | "Established"));
-        let word = match (phase, ready) {
+        let status_text = match (phase, ready) {
             _ if self.metadata.deletion_timestamp.is_some() => Some("Terminating".to_owned()),
             (Some(phase), _) => Some(phase.to_owned()),
             (None, Some(c)) if c.status == "True" => Some(c.type_.to_string()),
@@ -358,7 +333,7 @@ impl Any<'_> {
             phase: phase.map(str::to_owned),
             fields: phase.map(|phase| ("status.phase".to_owned(), phase.to_owned())).into_iter().collect(),
             message: ready.filter(|c| c.status != "True").and_then(|c| c.message.as_deref()).map(str::to_owned),
-            status: word,
+            status: status_text,
             ..PrintedObject::default()
         };
         add_conditions(&status.conditions, &mut printed);

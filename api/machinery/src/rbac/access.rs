@@ -29,43 +29,37 @@ pub struct VisibleRbac<'r> {
     pub is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
 }
 
+/// A binding and the role that it references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoleBinding<'r> {
+    /// Namespace in which the rights apply; empty for a ClusterRoleBinding, whose rights apply in all namespaces.
+    pub namespace: &'r str,
+    pub name: &'r str,
+    pub role: &'r RoleRef,
+}
+
 /// A subject that is allowed an action, with the objects that allow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'r> {
     pub subject: Subject,
-    /// Namespace of the binding, in which the right applies; empty for a ClusterRoleBinding, whose rights apply in all
-    /// namespaces.
-    pub namespace: &'r str,
-    pub binding: &'r str,
-    pub role: &'r RoleRef,
+    pub binding: RoleBinding<'r>,
     /// The first rule of the role that allows the action.
     pub rule: &'r PolicyRule,
-}
-
-/// A binding whose role does not exist; it grants nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingRole<'r> {
-    /// Namespace of the binding; empty for a ClusterRoleBinding.
-    pub namespace: &'r str,
-    pub binding: &'r str,
-    pub role: &'r RoleRef,
 }
 
 /// Proofs in the order of bindings and their subjects, and the bindings that could not be evaluated.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AccessProofs<'r> {
     pub proofs: Vec<Proof<'r>>,
-    pub missing_roles: Vec<MissingRole<'r>>,
+    /// Bindings whose role does not exist; they grant nothing.
+    pub missing_roles: Vec<RoleBinding<'r>>,
 }
 
 /// A role that a user has, and the subject by which the user has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRole<'r> {
     pub subject: Subject,
-    /// Namespace of the binding; empty for a ClusterRoleBinding.
-    pub namespace: &'r str,
-    pub binding: &'r str,
-    pub role: &'r RoleRef,
+    pub binding: RoleBinding<'r>,
     pub rules: &'r [PolicyRule],
 }
 
@@ -111,14 +105,13 @@ impl<'r> VisibleRbac<'r> {
             if matches!(evaluated, Evaluation::Denies) || !self.is_binding_visible(namespace, name, &binding.role) {
                 continue;
             }
+            let role_binding = RoleBinding { namespace, name, role: &binding.role };
             match evaluated {
                 Evaluation::Denies => {}
-                Evaluation::Missing => {
-                    result.missing_roles.push(MissingRole { namespace, binding: name, role: &binding.role });
-                }
+                Evaluation::Missing => result.missing_roles.push(role_binding),
                 Evaluation::Allows(rule) => {
                     let resolved = binding.subjects.iter().filter_map(|subject| subject.resolve(namespace));
-                    let proof = |subject| Proof { subject, namespace, binding: name, role: &binding.role, rule };
+                    let proof = |subject| Proof { subject, binding: role_binding, rule };
                     result.proofs.extend(resolved.map(proof));
                 }
             }
@@ -128,8 +121,8 @@ impl<'r> VisibleRbac<'r> {
 
     /// The roles of a user in the scope, in the order of their bindings, and the bindings of the user whose role is
     /// missing.
-    pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<HeldRole<'r>>, Vec<MissingRole<'r>>) {
-        let (mut held, mut missing) = (Vec::new(), Vec::new());
+    pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<HeldRole<'r>>, Vec<RoleBinding<'r>>) {
+        let (mut roles, mut missing) = (Vec::new(), Vec::new());
         for (namespace, name, binding) in self.bindings(scope) {
             let Some(subject) = binding.subjects.iter().find(|subject| subject.matches_user(user, namespace)) else {
                 continue;
@@ -138,12 +131,13 @@ impl<'r> VisibleRbac<'r> {
                 continue;
             }
             let (Some(subject), role) = (subject.resolve(namespace), &*binding.role) else { continue };
+            let binding = RoleBinding { namespace, name, role };
             match self.rbac.role(role, namespace) {
-                Some(found) => held.push(HeldRole { subject, namespace, binding: name, role, rules: &found.rules }),
-                None => missing.push(MissingRole { namespace, binding: name, role }),
+                Some(found) => roles.push(HeldRole { subject, binding, rules: &found.rules }),
+                None => missing.push(binding),
             }
         }
-        (held, missing)
+        (roles, missing)
     }
 
     /// Names of the visible ClusterRoles from which an aggregated ClusterRole has a rule.
@@ -166,8 +160,8 @@ impl<'r> VisibleRbac<'r> {
         resource: &str,
     ) -> BTreeSet<&'r str> {
         let VisibleRbac { rbac, is_visible } = *self;
-        let own = (!namespace.is_empty()).then_some(namespace);
-        let scopes = std::iter::once("").chain(own).filter_map(|scope| rbac.roles.get_key_value(scope));
+        let namespace_scope = (!namespace.is_empty()).then_some(namespace);
+        let scopes = std::iter::once("").chain(namespace_scope).filter_map(|scope| rbac.roles.get_key_value(scope));
         let roles = scopes.flat_map(|(scope, roles)| roles.iter().map(move |(name, role)| (scope, name, role)));
         let visible = roles.filter(|(scope, name, _)| is_visible(kind_of_role(scope), scope, name));
         let rules = visible.flat_map(|(_, _, role)| role.rules.iter());

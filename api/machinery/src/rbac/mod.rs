@@ -152,12 +152,12 @@ impl Rbac {
 
     /// The stored reference that equals `role`, which is added if there is none.
     fn intern(&mut self, role: RoleRef) -> Arc<RoleRef> {
-        if let Some(known) = self.role_refs.get(&role) {
-            return Arc::clone(known);
+        if let Some(stored) = self.role_refs.get(&role) {
+            return Arc::clone(stored);
         }
         if self.role_refs.len() == self.role_refs.capacity() {
             // Before the set grows, references of removed bindings are dropped.
-            self.role_refs.retain(|known| Arc::strong_count(known) > 1);
+            self.role_refs.retain(|stored| Arc::strong_count(stored) > 1);
         }
         let role = Arc::new(role);
         self.role_refs.insert(Arc::clone(&role));
@@ -253,7 +253,7 @@ fn reason(at: BindingLocation<'_>, binding: &Binding, subject: &Subject) -> Stri
 
 fn aggregate(problems: &[String]) -> String {
     match problems {
-        [one] => one.clone(),
+        [problem] => problem.clone(),
         many => format!("[{}]", many.join(", ")),
     }
 }

@@ -68,11 +68,11 @@ impl ReadableObjects {
         if everywhere == Readable::All {
             return Self::uniform(everywhere);
         }
-        let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
+        let namespaces: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
         let entry = |namespace: &str| {
             (namespace.to_owned(), Readable::from_grants(grants, read_kind, group, resource, namespace))
         };
-        Self { everywhere, namespaces: own.into_iter().map(entry).collect() }
+        Self { everywhere, namespaces: namespaces.into_iter().map(entry).collect() }
     }
 
     /// Only [`ReadableObjects::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
@@ -83,12 +83,12 @@ impl ReadableObjects {
         group: &str,
         resource: &str,
     ) -> Option<BTreeSet<String>> {
-        let shows = |rule: &PolicyRule| {
+        let is_readable = |rule: &PolicyRule| {
             rule.allows_reading(read_kind.verbs(), group, resource)
                 || !rule.resource_names.is_empty() && rule.allows_reading(GET_OR_LIST, group, resource)
         };
         let mut limit = BTreeSet::new();
-        for grant in grants.iter().filter(|grant| grant.rules.iter().any(shows)) {
+        for grant in grants.iter().filter(|grant| grant.rules.iter().any(is_readable)) {
             match &grant.namespace {
                 // A `get` of a Namespace object is authorized in the namespace of its name, although the object is
                 // cluster-scoped.
@@ -135,8 +135,9 @@ impl ReadableObjects {
 
     /// The only namespaces in which objects may be read; None if there is no such limit.
     pub fn namespace_limit(&self) -> Option<BTreeSet<String>> {
-        let some = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
-        (self.everywhere == Readable::Nothing).then(|| some.map(|(namespace, _)| namespace.clone()).collect())
+        let readable_namespaces = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
+        (self.everywhere == Readable::Nothing)
+            .then(|| readable_namespaces.map(|(namespace, _)| namespace.clone()).collect())
     }
 }
 
@@ -240,11 +241,12 @@ mod tests {
         let view = json!([{"verbs": ["get", "list"], "apiGroups": ["", "apps"], "resources": ["pods", "deployments"]}]);
         role("", "view", view);
         role("", "admin", json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]));
-        let one = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["app"]}]);
-        role("shop", "one", one);
+        let named_config_map =
+            json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["app"]}]);
+        role("shop", "one", named_config_map);
         role("shop", "writer", json!([{"verbs": ["create"], "apiGroups": [""], "resources": ["secrets"]}]));
-        let own = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]}]);
-        role("shop", "own", own);
+        let get_namespace = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]}]);
+        role("shop", "own", get_namespace);
         let blank =
             json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["services"], "resourceNames": ["", "a"]}]);
         role("shop", "blank", blank);

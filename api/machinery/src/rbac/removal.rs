@@ -101,10 +101,10 @@ impl Rbac {
     /// The ClusterRoles whose rules an aggregated one has, in the order of their names.
     fn aggregated_sources<'r>(&'r self, name: &str, aggregated: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
         let roles = self.roles.get("").into_iter().flatten();
-        let is_part = |(other, role): &(&String, &StoredRole)| {
+        let is_source = |(other, role): &(&String, &StoredRole)| {
             *other != name && aggregated.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
         };
-        let mut parts: Vec<_> = roles.filter(is_part).map(|(name, role)| (name.as_str(), role)).collect();
+        let mut parts: Vec<_> = roles.filter(is_source).map(|(name, role)| (name.as_str(), role)).collect();
         parts.sort_unstable_by_key(|(name, _)| *name);
         parts
     }
@@ -115,45 +115,45 @@ impl Rbac {
             return Vec::new();
         };
         let parts = self.aggregated_sources(name, aggregated).into_iter();
-        parts.filter(|(_, part)| part.rules.contains(rule)).map(|(name, _)| name).collect()
+        parts.filter(|(_, source)| source.rules.contains(rule)).map(|(name, _)| name).collect()
     }
 }
 
 impl VisibleRbac<'_> {
     /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from removed ones. Only
     /// roles that the reader may list are changed or read, so that the result does not reveal rules of others.
-    pub fn without(&self, removed: &[ObjectName]) -> Rbac {
-        let mut rest = self.rbac.clone();
+    pub fn without_objects(&self, removed: &[ObjectName]) -> Rbac {
+        let mut remaining = self.rbac.clone();
         let mut changed = BTreeMap::new();
         for object in removed {
             match object.kind {
-                ObjectKind::Role => rest.remove_role(&object.namespace, &object.name),
+                ObjectKind::Role => remaining.remove_role(&object.namespace, &object.name),
                 ObjectKind::ClusterRole => {
                     let part = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
                     changed.insert(object.name.clone(), part);
-                    rest.remove_role("", &object.name);
+                    remaining.remove_role("", &object.name);
                 }
                 ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
-                    rest.remove_binding(&object.namespace, &object.name);
+                    remaining.remove_binding(&object.namespace, &object.name);
                 }
             }
         }
-        self.aggregate(&mut rest, changed);
-        rest
+        self.aggregate(&mut remaining, changed);
+        remaining
     }
 
     /// Removes rules from the roles that aggregate changed ones, until no role changes. Each change removes a rule, so it ends.
-    fn aggregate(&self, rest: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
+    fn aggregate(&self, remaining: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
         while let Some((_, part)) = changed.pop_first() {
-            let cluster_roles = rest.roles.get("").into_iter().flatten();
-            let selecting: Vec<(String, Arc<Aggregation>)> = cluster_roles
+            let cluster_roles = remaining.roles.get("").into_iter().flatten();
+            let aggregating_roles: Vec<(String, Arc<Aggregation>)> = cluster_roles
                 .filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)))
                 .filter(|(name, aggregated)| aggregated.selects(&part) && self.is_cluster_role_visible(name))
                 .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
                 .collect();
-            for (name, aggregated) in selecting {
-                let rules = self.remaining_rules(rest, &name, &aggregated);
-                let role = rest.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
+            for (name, aggregated) in aggregating_roles {
+                let rules = self.remaining_rules(remaining, &name, &aggregated);
+                let role = remaining.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
                 let Some(role) = role.filter(|role| role.rules.len() != rules.len()) else { continue };
                 role.rules = rules.into();
                 changed.insert(name, aggregated);
@@ -162,10 +162,10 @@ impl VisibleRbac<'_> {
     }
 
     /// The rules of an aggregated role that a remaining source has, or that no source had.
-    fn remaining_rules(&self, rest: &Rbac, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
+    fn remaining_rules(&self, remaining: &Rbac, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
         let before = self.visible_sources(self.rbac, name, aggregated);
-        let after = self.visible_sources(rest, name, aggregated);
-        let role = rest.roles.get("").and_then(|roles| roles.get(name));
+        let after = self.visible_sources(remaining, name, aggregated);
+        let role = remaining.roles.get("").and_then(|roles| roles.get(name));
         let rules = role.map(|role| &*role.rules).unwrap_or_default();
         rules.iter().filter(|rule| is_rule_of(rule, &after) || !is_rule_of(rule, &before)).cloned().collect()
     }
@@ -201,7 +201,7 @@ mod tests {
         json!({"apiGroups": [""], "resources": [resource], "verbs": ["get"]})
     }
 
-    fn selecting(label: &str) -> Value {
+    fn aggregation_rule(label: &str) -> Value {
         json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]})
     }
 
@@ -214,9 +214,9 @@ mod tests {
         };
         role("pods", "to-view", json!([rule("pods")]), Value::Null);
         role("more", "to-view", json!([rule("pods"), rule("services")]), Value::Null);
-        role("view", "to-edit", json!([rule("pods"), rule("services")]), selecting("to-view"));
+        role("view", "to-edit", json!([rule("pods"), rule("services")]), aggregation_rule("to-view"));
         role("writers", "to-edit", json!([rule("secrets")]), Value::Null);
-        role("edit", "none", json!([rule("pods"), rule("services"), rule("secrets")]), selecting("to-edit"));
+        role("edit", "none", json!([rule("pods"), rule("services"), rule("secrets")]), aggregation_rule("to-edit"));
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "edit"}, "subjects": [{"kind": "User", "name": "ann"}]});
         rbac.put_binding("", "ann", serde_json::from_value(binding).unwrap());
@@ -261,9 +261,9 @@ mod tests {
         is_visible: &(dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
         removed: &[ObjectName],
     ) -> String {
-        let rest = VisibleRbac { rbac, is_visible }.without(removed);
+        let remaining = VisibleRbac { rbac, is_visible }.without_objects(removed);
         let ann = UserInfo::new("ann", ["staff"]);
-        let may = |resource: &&str| {
+        let is_allowed = |resource: &&str| {
             let action = Action::Resource {
                 verb: "get".into(),
                 group: String::new(),
@@ -272,9 +272,9 @@ mod tests {
                 namespace: String::new(),
                 name: String::new(),
             };
-            matches!(rest.authorize(&ann, &action), crate::rbac::Decision::Allowed { .. })
+            matches!(remaining.authorize(&ann, &action), crate::rbac::Decision::Allowed { .. })
         };
-        let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(may).collect();
+        let allowed: Vec<&str> = ["pods", "services", "secrets"].into_iter().filter(is_allowed).collect();
         allowed.join(" ")
     }
 

@@ -42,8 +42,8 @@ pub enum Action {
 
 const ALL: &str = "*";
 
-fn has_item(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|item| item == ALL || item == wanted)
+fn has_item(list: &[String], value: &str) -> bool {
+    list.iter().any(|item| item == ALL || item == value)
 }
 
 impl PolicyRule {
@@ -80,13 +80,14 @@ impl PolicyRule {
     /// True if the rule covers objects of any resource. Self-reviews do not count, because every cluster allows them to
     /// all users.
     pub(super) fn covers_objects(&self) -> bool {
-        let reviews = |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
-        !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)
+        let is_review_group =
+            |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
+        !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(is_review_group)
     }
 
     /// True if a name is covered; the empty name is that of requests without one.
     pub(super) fn allows_name(&self, name: &str) -> bool {
-        self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)
+        self.resource_names.is_empty() || self.resource_names.iter().any(|resource_name| resource_name == name)
     }
 
     fn has_resource(&self, resource: &str, subresource: &str) -> bool {
@@ -97,7 +98,9 @@ impl PolicyRule {
             match rule.split_once('/') {
                 None => subresource.is_empty() && rule == resource,
                 // `*/scale` names one subresource of all resources.
-                Some((of, sub)) => sub == subresource && (of == resource || of == ALL) && !subresource.is_empty(),
+                Some((parent, child)) => {
+                    child == subresource && (parent == resource || parent == ALL) && !subresource.is_empty()
+                }
             }
         })
     }
@@ -112,7 +115,7 @@ impl PolicyRule {
     /// Splits into rules with one verb, one group and resource or path, and one name each, as escalation checks
     /// compare them (`BreakdownRule` in Kubernetes).
     pub fn break_down(&self) -> Vec<PolicyRule> {
-        let mut atoms = Vec::new();
+        let mut subrules = Vec::new();
         for verb in &self.verbs {
             for group in &self.api_groups {
                 for resource in &self.resources {
@@ -120,7 +123,7 @@ impl PolicyRule {
                         [] => vec![Vec::new()],
                         names => names.iter().map(|n| vec![n.clone()]).collect(),
                     };
-                    atoms.extend(names.into_iter().map(|resource_names| PolicyRule {
+                    subrules.extend(names.into_iter().map(|resource_names| PolicyRule {
                         verbs: vec![verb.clone()],
                         api_groups: vec![group.clone()],
                         resources: vec![resource.clone()],
@@ -129,40 +132,41 @@ impl PolicyRule {
                     }));
                 }
             }
-            atoms.extend(self.non_resource_urls.iter().map(|url| PolicyRule {
+            subrules.extend(self.non_resource_urls.iter().map(|url| PolicyRule {
                 verbs: vec![verb.clone()],
                 non_resource_urls: vec![url.clone()],
                 ..PolicyRule::default()
             }));
         }
-        atoms
+        subrules
     }
 
-    /// True if this rule allows everything that `atom`, a result of [`PolicyRule::break_down`], allows.
-    pub fn covers(&self, atom: &PolicyRule) -> bool {
-        let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| has_item(have, w));
-        if !all(&atom.verbs, &self.verbs) {
+    /// True if this rule allows everything that `subrule`, a result of [`PolicyRule::break_down`], allows.
+    pub fn covers(&self, subrule: &PolicyRule) -> bool {
+        let has_all = |list: &[String], values: &[String]| values.iter().all(|value| has_item(list, value));
+        if !has_all(&self.verbs, &subrule.verbs) {
             return false;
         }
-        if !atom.non_resource_urls.is_empty() {
-            return atom.non_resource_urls.iter().all(|url| {
-                self.non_resource_urls.iter().any(|have| match have.strip_suffix('*') {
+        if !subrule.non_resource_urls.is_empty() {
+            return subrule.non_resource_urls.iter().all(|url| {
+                self.non_resource_urls.iter().any(|pattern| match pattern.strip_suffix('*') {
                     Some(prefix) => url.starts_with(prefix),
-                    None => have == url,
+                    None => pattern == url,
                 })
             });
         }
-        let resources = atom.resources.iter().all(|wanted| {
-            let general = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-            has_item(&self.resources, wanted) || general.is_some_and(|g| self.resources.contains(&g))
+        let has_resources = subrule.resources.iter().all(|resource| {
+            let wildcard = resource.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+            has_item(&self.resources, resource) || wildcard.is_some_and(|wildcard| self.resources.contains(&wildcard))
         });
-        let names = self.resource_names.is_empty()
-            || (!atom.resource_names.is_empty() && atom.resource_names.iter().all(|n| self.resource_names.contains(n)));
-        all(&atom.api_groups, &self.api_groups) && resources && names
+        let has_names = self.resource_names.is_empty()
+            || (!subrule.resource_names.is_empty()
+                && subrule.resource_names.iter().all(|n| self.resource_names.contains(n)));
+        has_all(&self.api_groups, &subrule.api_groups) && has_resources && has_names
     }
 
     /// The short form of the rule in escalation errors (`CompactString` in Kubernetes).
-    pub fn compact(&self) -> String {
+    pub fn compact_string(&self) -> String {
         let mut parts = Vec::new();
         for (title, list) in [
             ("NonResourceURLs", &self.non_resource_urls),
@@ -185,12 +189,12 @@ mod tests {
     use super::*;
 
     fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> PolicyRule {
-        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        let to_strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
         PolicyRule {
-            verbs: own(verbs),
-            api_groups: own(groups),
-            resources: own(resources),
-            resource_names: own(names),
+            verbs: to_strings(verbs),
+            api_groups: to_strings(groups),
+            resources: to_strings(resources),
+            resource_names: to_strings(names),
             non_resource_urls: vec![],
         }
     }
@@ -259,8 +263,8 @@ mod tests {
             ),
             (rule(&["apps"], &["deployments"], &[], &["get"]), rule(&["apps"], &["deployments"], &[], &["*"]), false),
         ];
-        for (have, atom, expected) in cases {
-            assert_eq!(atom.break_down().iter().all(|a| have.covers(a)), expected, "{have:?} {atom:?}");
+        for (rule, subrule, expected) in cases {
+            assert_eq!(subrule.break_down().iter().all(|a| rule.covers(a)), expected, "{rule:?} {subrule:?}");
         }
     }
 }

@@ -143,8 +143,8 @@ mod tests {
     #[case::of_another(Subject::group("system:serviceaccounts:ops"), Subject::service_account("shop", "robot"), false)]
     #[case::no_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
     #[case::groups_are_not_guessed(Subject::group("staff"), Subject::user("ann"), false)]
-    fn subjects_include_others(#[case] one: Subject, #[case] other: Subject, #[case] expected: bool) {
-        assert_eq!(one.includes(&other), expected);
+    fn subjects_include_others(#[case] subject: Subject, #[case] other: Subject, #[case] expected: bool) {
+        assert_eq!(subject.includes(&other), expected);
     }
 
     #[test]

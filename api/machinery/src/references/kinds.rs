@@ -1,4 +1,4 @@
-//! Groups and scopes of well-known kinds, for references that do not state them.
+//! Groups and scopes of well-known kinds, for references that do not contain them.
 
 /// Kubernetes' own kinds: group, kind, and whether the kind is namespaced.
 const BUILTIN: &[(&str, &str, bool)] = &[
@@ -98,19 +98,19 @@ const EXTENSIONS: &[(&str, &str, bool)] = &[
 
 /// True if objects of the kind are namespaced; None for unknown kinds.
 pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
-    let mut known = BUILTIN.iter().chain(EXTENSIONS);
-    known.find(|known| (known.0, known.1) == (group, kind)).map(|known| known.2)
+    let mut kinds = BUILTIN.iter().chain(EXTENSIONS);
+    kinds.find(|entry| (entry.0, entry.1) == (group, kind)).map(|entry| entry.2)
 }
 
-/// Group of a built-in kind, for references that state only a kind.
+/// Group of a built-in kind, for references that contain only a kind.
 pub(super) fn builtin_group(kind: &str) -> Option<&'static str> {
-    BUILTIN.iter().find(|known| known.1 == kind).map(|known| known.0)
+    BUILTIN.iter().find(|entry| entry.1 == kind).map(|entry| entry.0)
 }
 
 /// Spelling of a well-known kind of a group: `ConfigMap` for `configmap`.
 pub fn canonical_kind(group: &str, kind: &str) -> Option<&'static str> {
-    let mut known = BUILTIN.iter().chain(EXTENSIONS);
-    known.find(|known| known.0 == group && known.1.eq_ignore_ascii_case(kind)).map(|known| known.1)
+    let mut kinds = BUILTIN.iter().chain(EXTENSIONS);
+    kinds.find(|entry| entry.0 == group && entry.1.eq_ignore_ascii_case(kind)).map(|entry| entry.1)
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub enum Relation {
     RunsOn,
 }
 
-/// A reference with the field that states it. Ordered by the referenced object.
+/// A reference with the field that contains it. Ordered by the referenced object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub object: ObjectKey,
@@ -52,22 +52,16 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Path of the field that states the reference: `spec.template.spec.volumes[].secret.secretName`.
+    /// Path of the field that contains the reference: `spec.template.spec.volumes[].secret.secretName`.
     pub fn field_path(&self) -> String {
         let dot = if self.prefix.is_empty() || self.field.is_empty() { "" } else { "." };
         [&*self.prefix, dot, self.field].concat()
     }
 }
 
-/// Finds the referenced objects by the rules of these tables, in order and without duplicates; see [`find_references`].
-pub fn find_referenced_objects<'a>(
-    tables: &[&[Rule]],
-    group: &str,
-    kind: &str,
-    source: impl JsonSource<'a>,
-) -> Vec<ObjectKey> {
-    let mut keys: Vec<ObjectKey> =
-        find_references(tables, group, kind, source).into_iter().map(|reference| reference.object).collect();
+/// The referenced objects, in order and without duplicates.
+pub fn referenced_objects(references: BTreeSet<Reference>) -> Vec<ObjectKey> {
+    let mut keys: Vec<ObjectKey> = references.into_iter().map(|reference| reference.object).collect();
     keys.dedup();
     keys
 }
@@ -83,7 +77,7 @@ pub fn find_references<'a>(
     source: impl JsonSource<'a>,
 ) -> BTreeSet<Reference> {
     if (group, kind) == ("", "Pod") {
-        return source.read::<pod::Pod<'a>>().map(|pod| pod.references().found).unwrap_or_default();
+        return source.read::<pod::Pod<'a>>().map(|pod| pod.references().references).unwrap_or_default();
     }
     let mut rules = tables.iter().copied().flatten().filter(|rule| rule.applies_to(group, kind)).peekable();
     if rules.peek().is_none() {
@@ -92,14 +86,14 @@ pub fn find_references<'a>(
     let object = source.tree();
     let mut found = References::in_namespace(unstructured::namespace(&object));
     rules.for_each(|rule| rule.read(&object, &mut found));
-    found.found
+    found.references
 }
 
 /// Finds the references of an object by rules that users add.
 pub fn find_custom_references(rules: &[CustomRule], group: &str, kind: &str, object: &Value) -> BTreeSet<Reference> {
     let mut found = References::in_namespace(unstructured::namespace(object));
     rules.iter().filter(|rule| rule.applies_to(group, kind)).for_each(|rule| rule.read(object, &mut found));
-    found.found
+    found.references
 }
 
 /// Group of an `apiVersion`; empty for the core group.
@@ -122,32 +116,32 @@ struct References<'n> {
     /// Relation and path of the rule that is applied.
     relation: Relation,
     prefix: Cow<'static, str>,
-    found: BTreeSet<Reference>,
+    references: BTreeSet<Reference>,
 }
 
 impl<'n> References<'n> {
     fn in_namespace(namespace: &'n str) -> Self {
-        Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), found: BTreeSet::new() }
+        Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), references: BTreeSet::new() }
     }
 
-    /// Adds a reference that a field below the rule's path states. An empty namespace means that
-    /// the reference does not state one. A reference without kind or name is skipped.
+    /// Adds a reference from a field below the rule's path. An empty namespace means that
+    /// the reference does not name one. A reference without kind or name is skipped.
     fn add(&mut self, (group, kind): (&str, &str), namespace: &str, name: &str, field: &'static str) {
         if kind.is_empty() || name.is_empty() {
             return;
         }
-        let own = self.namespace;
+        let default_namespace = self.namespace;
         let mut add = |namespace: &str| {
             let object = ObjectKey::new(group, kind, namespace, name);
             let is_node_name = field == pod::NODE_NAME;
             let relation = if is_node_name { Relation::RunsOn } else { self.relation };
-            self.found.insert(Reference { object, relation, prefix: self.prefix.clone(), field });
+            self.references.insert(Reference { object, relation, prefix: self.prefix.clone(), field });
         };
         match kinds::is_namespaced(group, kind) {
             Some(false) => add(""),
             _ if !namespace.is_empty() => add(namespace),
-            Some(true) => add(own),
-            None => [own, ""].into_iter().for_each(add),
+            Some(true) => add(default_namespace),
+            None => [default_namespace, ""].into_iter().for_each(add),
         }
     }
 }

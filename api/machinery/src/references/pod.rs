@@ -75,22 +75,22 @@ pub(super) const NODE_NAME: &str = "nodeName";
 
 impl Pod<'_> {
     pub(super) fn references(&self) -> References<'_> {
-        let mut found = References::in_namespace(&self.metadata.namespace);
-        found.prefix = Cow::Borrowed("spec");
-        self.spec.references(&mut found);
-        found.prefix = Cow::Borrowed("status");
+        let mut references = References::in_namespace(&self.metadata.namespace);
+        references.prefix = Cow::Borrowed("spec");
+        self.spec.references(&mut references);
+        references.prefix = Cow::Borrowed("status");
         for claim in &self.status.resource_claim_statuses {
-            found.add(RESOURCE_CLAIM, "", &claim.resource_claim_name, "resourceClaimStatuses[].resourceClaimName");
+            references.add(RESOURCE_CLAIM, "", &claim.resource_claim_name, "resourceClaimStatuses[].resourceClaimName");
         }
-        let extended = &self.status.extended_resource_claim_status.resource_claim_name;
-        found.add(RESOURCE_CLAIM, "", extended, "extendedResourceClaimStatus.resourceClaimName");
-        found
+        let claim_name = &self.status.extended_resource_claim_status.resource_claim_name;
+        references.add(RESOURCE_CLAIM, "", claim_name, "extendedResourceClaimStatus.resourceClaimName");
+        references
     }
 }
 
 impl PodSpec<'_> {
-    pub(super) fn references(&self, found: &mut References<'_>) {
-        let mut add = |kind: GroupKind, name: &str, field: &'static str| found.add(kind, "", name, field);
+    pub(super) fn references(&self, references: &mut References<'_>) {
+        let mut add = |kind: GroupKind, name: &str, field: &'static str| references.add(kind, "", name, field);
         self.volumes.iter().for_each(|volume| volume.references(&mut add));
         self.containers.iter().for_each(|container| container.references(&CONTAINER, &mut add));
         self.init_containers.iter().for_each(|container| container.references(&INIT_CONTAINER, &mut add));

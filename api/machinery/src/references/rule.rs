@@ -22,11 +22,11 @@ pub struct Rule {
 enum Target {
     /// The value is the name of an object of this kind.
     Name(GroupKind),
-    /// The value is an object with the fields of a reference. The group and kind apply if it does not state its own.
+    /// The value is an object with the fields of a reference. This group and kind apply if it contains none.
     Reference(GroupKind),
-    /// The value is a reference that states its kind. Without a group, it is a built-in kind.
+    /// The value is a reference that contains its kind. Without a group, it is a built-in kind.
     TypedReference,
-    /// The value is an object with two fields, given here, for the name and the namespace of an object of this kind.
+    /// The value is an object with these two fields for the name and the namespace of an object of this kind.
     Fields(GroupKind, &'static str, &'static str),
     /// The value is a pod's spec.
     PodSpec,
@@ -38,12 +38,12 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::Name(kind) }
     }
 
-    /// The field contains a reference; `kind` applies if the reference does not state its own group or kind.
+    /// The field contains a reference; `kind` applies if the reference contains no group or kind.
     pub const fn reference(kinds: &'static [GroupKind], path: &'static str, kind: GroupKind) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::Reference(kind) }
     }
 
-    /// The field contains a reference that states its kind.
+    /// The field contains a reference that contains its kind.
     pub const fn typed_reference(kinds: &'static [GroupKind], path: &'static str) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::TypedReference }
     }
@@ -64,7 +64,7 @@ impl Rule {
         Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
     }
 
-    /// Returns this rule with the given relation instead of [`Relation::Uses`].
+    /// Returns this rule with this relation instead of [`Relation::Uses`].
     pub const fn with_relation(mut self, relation: Relation) -> Self {
         self.relation = relation;
         self
@@ -76,10 +76,10 @@ impl Rule {
     }
 
     /// Adds the references of an object that this rule finds.
-    pub(super) fn read(&self, object: &Value, found: &mut References<'_>) {
-        found.relation = self.relation;
-        found.prefix = Cow::Borrowed(self.path);
-        values(object, self.path).into_iter().for_each(|value| self.target.read(value, found));
+    pub(super) fn read(&self, object: &Value, references: &mut References<'_>) {
+        references.relation = self.relation;
+        references.prefix = Cow::Borrowed(self.path);
+        select_values(object, self.path).into_iter().for_each(|value| self.target.read(value, references));
     }
 }
 
@@ -98,7 +98,7 @@ pub struct CustomRule {
     pub relation: CustomRelation,
 }
 
-/// Default group and kind of the referenced objects, for references that do not state their own.
+/// Default group and kind of the referenced objects, for references that contain none.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomTarget {
@@ -123,57 +123,57 @@ impl CustomRule {
         (self.group.as_str(), self.kind.as_str()) == (group, kind)
     }
 
-    pub(super) fn read(&self, object: &Value, found: &mut References<'_>) {
-        found.relation = match self.relation {
+    pub(super) fn read(&self, object: &Value, references: &mut References<'_>) {
+        references.relation = match self.relation {
             CustomRelation::Uses => Relation::Uses,
             CustomRelation::RoutesTo => Relation::RoutesTo,
         };
-        found.prefix = Cow::Owned(self.path.clone());
+        references.prefix = Cow::Owned(self.path.clone());
         let CustomTarget { group, kind } = &self.target;
-        for value in values(object, &self.path) {
+        for value in select_values(object, &self.path) {
             match value.as_str() {
-                Some(name) => found.add((group, kind), "", name, ""),
-                None => add_reference(value, (group, kind), found),
+                Some(name) => references.add((group, kind), "", name, ""),
+                None => add_reference(value, (group, kind), references),
             }
         }
     }
 }
 
 impl Target {
-    fn read(&self, value: &Value, found: &mut References<'_>) {
+    fn read(&self, value: &Value, references: &mut References<'_>) {
         match self {
-            Self::Name(kind) => found.add(*kind, "", value.as_str().unwrap_or_default(), ""),
-            Self::Reference(default) => add_reference(value, *default, found),
+            Self::Name(kind) => references.add(*kind, "", value.as_str().unwrap_or_default(), ""),
+            Self::Reference(default) => add_reference(value, *default, references),
             Self::TypedReference => {
                 let kind = text(value, "kind");
-                let group = stated_group(value).or_else(|| builtin_group(kind)).unwrap_or_default();
-                found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
+                let group = find_group(value).or_else(|| builtin_group(kind)).unwrap_or_default();
+                references.add((group, kind), text(value, "namespace"), text(value, "name"), "");
             }
             Self::Fields(kind, name, namespace) => {
                 // Parameters of a StorageClass may be templates, such as `${pvc.name}`; their values are unknown here.
                 let fields = [text(value, name), text(value, namespace)];
                 if fields.iter().all(|field| !field.contains("${")) {
-                    found.add(*kind, fields[1], fields[0], name);
+                    references.add(*kind, fields[1], fields[0], name);
                 }
             }
             Self::PodSpec => {
                 if let Ok(spec) = pod::PodSpec::deserialize(value) {
-                    spec.references(found);
+                    spec.references(references);
                 }
             }
         }
     }
 }
 
-/// Adds a reference; `group` and `kind` apply if it does not state its own.
-fn add_reference(value: &Value, (group, kind): (&str, &str), found: &mut References<'_>) {
-    let group = stated_group(value).unwrap_or(group);
+/// Adds a reference; `group` and `kind` apply if it contains none.
+fn add_reference(value: &Value, (group, kind): (&str, &str), references: &mut References<'_>) {
+    let group = find_group(value).unwrap_or(group);
     let kind = Some(text(value, "kind")).filter(|kind| !kind.is_empty()).unwrap_or(kind);
-    found.add((group, kind), text(value, "namespace"), text(value, "name"), "");
+    references.add((group, kind), text(value, "namespace"), text(value, "name"), "");
 }
 
-/// The group that a reference states, if any.
-fn stated_group(reference: &Value) -> Option<&str> {
+/// The group in a reference, if any.
+fn find_group(reference: &Value) -> Option<&str> {
     let field_text = |field: &str| reference.get(field).and_then(Value::as_str);
     match field_text("apiVersion") {
         Some(api_version) if !api_version.is_empty() => Some(group_of(api_version)),
@@ -186,7 +186,7 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 }
 
 /// Values at a path of the form of [`Rule::path`].
-fn values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
+fn select_values<'v>(object: &'v Value, path: &str) -> Vec<&'v Value> {
     let mut current = vec![object];
     for segment in path.split('.') {
         let (field, condition) = match segment.split_once('[') {

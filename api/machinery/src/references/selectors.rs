@@ -35,7 +35,7 @@ pub struct PodSelection {
 
 /// The Pods that an object selects by their labels; `None` if it has no valid selector.
 pub fn pod_selection(group: &str, kind: &str, object: &Value) -> Option<PodSelection> {
-    let (_, field, form) = FIELDS.iter().find(|(own, ..)| *own == (group, kind))?;
+    let (_, field, form) = FIELDS.iter().find(|(selecting_kind, ..)| *selecting_kind == (group, kind))?;
     let value = object.pointer(field)?;
     let selector = match form {
         Form::Labels => {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 /// References as `kind.group namespace/name`, in order.
 fn format_referenced_objects(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let group = group_of(api_version);
-    let found = find_referenced_objects(&[KUBERNETES, EXTENSIONS], group, kind, object);
+    let found = referenced_objects(find_references(&[KUBERNETES, EXTENSIONS], group, kind, object));
     let bytes = object.to_string();
     assert_eq!(
-        find_referenced_objects(&[KUBERNETES, EXTENSIONS], group, kind, bytes.as_bytes()),
+        referenced_objects(find_references(&[KUBERNETES, EXTENSIONS], group, kind, bytes.as_bytes())),
         found,
         "bytes read the same"
     );
@@ -243,7 +243,10 @@ fn format_references(api_version: &str, kind: &str, object: &Value) -> Vec<Strin
     let found = find_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
     found
         .iter()
-        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.field_path(), one.object.kind, one.object.name))
+        .map(|reference| {
+            let object = &reference.object;
+            format!("{:?} {} -> {} {}", reference.relation, reference.field_path(), object.kind, object.name)
+        })
         .collect()
 }
 
@@ -305,9 +308,12 @@ fn custom_rules_find_references(#[case] mut object: Value, #[case] path: &str, #
     .unwrap();
     let found = find_custom_references(&[rule], "x.io", "App", &object);
     // The scope of the kind is unknown, so a name may be that of a cluster-scoped object.
-    let found = found.iter().filter(|one| one.object.namespace.is_some());
+    let found = found.iter().filter(|reference| reference.object.namespace.is_some());
     let found: Vec<String> = found
-        .map(|one| format!("{:?} {} -> {} {}", one.relation, one.field_path(), one.object.kind, one.object.name))
+        .map(|reference| {
+            let object = &reference.object;
+            format!("{:?} {} -> {} {}", reference.relation, reference.field_path(), object.kind, object.name)
+        })
         .collect();
     assert_eq!(found, expected);
 }

@@ -58,8 +58,9 @@ pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
         tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     let offered = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
     let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim).filter(|_| requests_upgrade);
-    let known = offered.find(|one| UPGRADE_PROTOCOLS.iter().any(|known| one.eq_ignore_ascii_case(known)))?;
-    HeaderValue::from_str(known).ok()
+    let supported =
+        offered.find(|token| UPGRADE_PROTOCOLS.iter().any(|supported| token.eq_ignore_ascii_case(supported)))?;
+    HeaderValue::from_str(supported).ok()
 }
 
 /// The headers of a received request that may be forwarded. Leaves out connection-specific headers, the length of the
@@ -73,7 +74,7 @@ pub fn upstream_headers(received: &HeaderMap) -> HeaderMap {
             continue;
         }
         if *name == header::SEC_WEBSOCKET_PROTOCOL {
-            if let Some(value) = without_bearer(value) {
+            if let Some(value) = remove_bearer(value) {
                 headers.append(name, value);
             }
             continue;
@@ -88,13 +89,13 @@ pub fn upstream_headers(received: &HeaderMap) -> HeaderMap {
 }
 
 /// WebSocket subprotocols without bearer tokens. A value that is not text is dropped, because it could contain a token.
-fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
+fn remove_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
     let protocols = protocols.to_str().ok()?.split(',').map(str::trim);
-    let is_token = |one: &str| {
-        one.get(..BEARER_SUBPROTOCOL.len()).is_some_and(|start| start.eq_ignore_ascii_case(BEARER_SUBPROTOCOL))
+    let is_token = |protocol: &str| {
+        protocol.get(..BEARER_SUBPROTOCOL.len()).is_some_and(|start| start.eq_ignore_ascii_case(BEARER_SUBPROTOCOL))
     };
-    let left: Vec<&str> = protocols.filter(|one| !one.is_empty() && !is_token(one)).collect();
-    HeaderValue::from_str(&left.join(", ")).ok().filter(|left| !left.is_empty())
+    let remaining: Vec<&str> = protocols.filter(|protocol| !protocol.is_empty() && !is_token(protocol)).collect();
+    HeaderValue::from_str(&remaining.join(", ")).ok().filter(|remaining| !remaining.is_empty())
 }
 
 /// A name, group or other part of an identity as a header value. `None` if a receiver would read a different value: receivers

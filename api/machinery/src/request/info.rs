@@ -84,7 +84,7 @@ impl ResourcePath {
         Self::parse_decoded(&percent_decode_str(raw).decode_utf8_lossy())
     }
 
-    /// Parses a path that has been decoded as a whole, as kube-apiserver does.
+    /// Parses a decoded path, which is split after decoding as kube-apiserver does.
     fn parse_decoded(path: &str) -> Option<Self> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let (group, version) = match parts.next()? {
@@ -108,8 +108,8 @@ impl ResourcePath {
         }
         let part = |at: usize| parts.get(at).copied().unwrap_or_default().to_owned();
         // The prefix `proxy` has no subresources.
-        let tail = if prefix == "proxy" { 2 } else { 3 };
-        let mut rest = parts.get(tail..).map(|rest| rest.join("/")).unwrap_or_default();
+        let rest_index = if prefix == "proxy" { 2 } else { 3 };
+        let mut rest = parts.get(rest_index..).map(|rest| rest.join("/")).unwrap_or_default();
         if path.ends_with('/') && !rest.is_empty() {
             rest.push('/');
         }
@@ -144,12 +144,12 @@ impl RequestInfo {
     /// requests must reject them first ([`super::RequestPath`]).
     pub fn parse(method: &Method, raw_path: &str, query: &Query) -> Self {
         let path = percent_decode_str(raw_path).decode_utf8_lossy().into_owned();
-        let Some(found) = ResourcePath::parse_decoded(&path) else {
+        let Some(resource_path) = ResourcePath::parse_decoded(&path) else {
             return Self { path, verb: method.as_str().to_lowercase(), ..Self::default() };
         };
-        let is_named = !found.name.is_empty();
-        let Operation { verb, unserved } = found.operation(method, query);
-        let ResourcePath { group, version, namespace, resource, name, subresource, rest, prefix } = found;
+        let is_named = !resource_path.name.is_empty();
+        let Operation { verb, unserved } = resource_path.operation(method, query);
+        let ResourcePath { group, version, namespace, resource, name, subresource, rest, prefix } = resource_path;
         let verb = verb.to_owned();
         let mut info = Self {
             is_resource: true,

@@ -3,13 +3,13 @@
 use http::{HeaderMap, Method, Version, header};
 
 /// True if API servers support the method (k8s.io/apiserver, `RequestInfoFactory`). Names are case-sensitive: `get` is
-/// unknown.
+/// not supported.
 ///
-/// Only known methods are forwarded, because other methods have no verb and cannot be authorized.
-pub fn is_known_method(method: &Method) -> bool {
-    const KNOWN: [Method; 7] =
+/// Only supported methods are forwarded, because other methods have no verb and cannot be authorized.
+pub fn is_supported_method(method: &Method) -> bool {
+    const SUPPORTED: [Method; 7] =
         [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
-    KNOWN.contains(method)
+    SUPPORTED.contains(method)
 }
 
 /// True if the number of `Host` headers is valid (RFC 9112 §3.2): exactly one in HTTP/1.1, at most one in other
@@ -35,7 +35,7 @@ mod tests {
     #[case("TRACE", false)]
     #[case("PROPFIND", false)]
     fn methods(#[case] method: &str, #[case] expected: bool) {
-        assert_eq!(is_known_method(&method.parse().unwrap()), expected);
+        assert_eq!(is_supported_method(&method.parse().unwrap()), expected);
     }
 
     #[rstest]

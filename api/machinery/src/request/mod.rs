@@ -15,7 +15,7 @@ pub use headers::{
     requested_upgrade, upstream_headers,
 };
 pub use info::{Operation, RequestInfo, ResourcePath, UnservedReason};
-pub use line::{has_valid_host, is_known_method};
+pub use line::{has_valid_host, is_supported_method};
 pub use path::{PathError, RequestPath, is_path_segment, path_segment};
 pub use query::{Query, percent_encode, query_string};
 

@@ -69,8 +69,8 @@ impl WriteOptions {
             errors.push(FieldError::too_long("fieldManager", 128));
         }
         for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
-            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-            errors.push(FieldError::invalid("fieldManager", manager, why));
+            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+            errors.push(FieldError::invalid("fieldManager", manager, detail));
         }
         errors.extend(check_dry_run(&dry_run));
         let mut field_validation = FieldValidation::Warn;

@@ -93,9 +93,9 @@ impl<'a> RequestPath<'a> {
         Ok(Self { segments })
     }
 
-    /// Checks a request that is sent to another API server: its path must be unambiguous, and must be served if it has the
-    /// deprecated prefix `watch` or `proxy` (see [`UnservedReason`]).
-    pub fn check_forwarded(method: &Method, raw: &'a str) -> Result<Self, PathError> {
+    /// Parses the path of a request that is sent to another API server: it must be unambiguous, and must be served if
+    /// it has the deprecated prefix `watch` or `proxy` (see [`UnservedReason`]).
+    pub fn parse_for_forwarding(method: &Method, raw: &'a str) -> Result<Self, PathError> {
         let path = Self::parse(raw)?;
         // The query does not affect whether a request below a deprecated prefix is served.
         let operation = ResourcePath::parse(raw).map(|path| path.operation(method, &Query::default()));
@@ -220,7 +220,7 @@ mod tests {
     #[case("GET", "/api/v1/proxy/nodes/n", Some(PathError::Unserved(UnservedReason::Path)))]
     #[case("GET", "/api/v1//watch/pods", Some(PathError::EmptySegment))]
     fn forwarded_requests_are_checked(#[case] method: &str, #[case] raw: &str, #[case] expected: Option<PathError>) {
-        assert_eq!(RequestPath::check_forwarded(&method.parse().unwrap(), raw).err(), expected);
+        assert_eq!(RequestPath::parse_for_forwarding(&method.parse().unwrap(), raw).err(), expected);
     }
 
     #[rstest]
@@ -237,15 +237,15 @@ mod tests {
         #[test]
         fn accepted_paths_have_one_meaning(raw in "(/([a-z.%;\\\\]|%2[eEfF5]|%5c|%00|ä|proxy|api|nodes){0,4}){0,8}") {
             if let Ok(path) = RequestPath::parse(&raw) {
-                let whole = percent_decode_str(&raw).decode_utf8().unwrap();
-                let whole = whole.strip_prefix('/').unwrap_or(&whole);
-                let whole = whole.strip_suffix('/').unwrap_or(whole);
+                let decoded = percent_decode_str(&raw).decode_utf8().unwrap();
+                let decoded = decoded.strip_prefix('/').unwrap_or(&decoded);
+                let decoded = decoded.strip_suffix('/').unwrap_or(decoded);
                 let has_proxy = path.segments().iter().any(|segment| segment == "proxy");
                 if !has_proxy {
-                    proptest::prop_assert_eq!(path.segments().join("/"), whole);
+                    proptest::prop_assert_eq!(path.segments().join("/"), decoded);
                     proptest::prop_assert!(path.segments().iter().all(|segment| !segment.contains('/')));
                 }
-                proptest::prop_assert!(!whole.split('/').any(|part| part == ".."));
+                proptest::prop_assert!(!decoded.split('/').any(|part| part == ".."));
             }
         }
     }

@@ -168,7 +168,7 @@ pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]
             Operator::GreaterThan | Operator::LessThan => values.len() == 1,
             _ => !values.is_empty(),
         };
-        let has_value = |value: &str| values.iter().any(|one| one == value);
+        let has_value = |value: &str| values.iter().any(|candidate| candidate == value);
         is_valid && operator.matches(value, has_value, values.first().map(String::as_str))
     })
 }
@@ -258,6 +258,11 @@ impl Selector {
     /// True if the selector matches everything.
     pub fn is_empty(&self) -> bool {
         !self.matches_nothing && self.requirements.is_empty()
+    }
+
+    /// True for [`Selector::nothing`].
+    pub fn matches_nothing(&self) -> bool {
+        self.matches_nothing
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

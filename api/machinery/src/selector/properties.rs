@@ -40,8 +40,8 @@ fn requirement() -> impl Strategy<Value = (String, Requirement)> {
     ]
 }
 
-/// Kubernetes' definition, by the value of the label.
-fn holds(requirement: &Requirement, labels: &BTreeMap<String, String>) -> bool {
+/// True if the labels satisfy a requirement by Kubernetes' definition.
+fn is_satisfied(requirement: &Requirement, labels: &BTreeMap<String, String>) -> bool {
     let number = |key: &String| labels.get(key).and_then(|value| value.parse::<i64>().ok());
     match requirement {
         Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
@@ -58,7 +58,7 @@ proptest! {
     fn selectors_match_like_their_requirements(all in prop::collection::vec(requirement(), 0..4), labels in labels()) {
         let text = all.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(",");
         let selector = Selector::parse(&text).unwrap();
-        let expected = all.iter().all(|(_, requirement)| holds(requirement, &labels));
+        let expected = all.iter().all(|(_, requirement)| is_satisfied(requirement, &labels));
         prop_assert_eq!(selector.matches_json(Some(&json!(labels))), expected, "{}", text);
         let printed = Selector::parse(&selector.to_string()).unwrap();
         prop_assert_eq!(printed.matches_json(Some(&json!(labels))), expected, "{} printed as {}", text, selector);

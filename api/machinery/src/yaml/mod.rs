@@ -8,5 +8,5 @@ mod scalar;
 mod write;
 
 pub use read::{Document, ReadError, parse, parse_document};
-pub use scalar::convert_integral_floats;
+pub use scalar::{convert_integral_floats, format_float};
 pub use write::to_yaml;

@@ -57,7 +57,7 @@ pub fn parse_document(text: &str) -> Result<Document, ReadError> {
     let mut decoder = Decoder {
         tree: &tree,
         decoded: 0,
-        decoded_by_alias: 0,
+        nodes_decoded_by_alias: 0,
         aliases: BTreeSet::new(),
         depth: 0,
         duplicate_keys: Vec::new(),
@@ -72,7 +72,7 @@ type NodeId = usize;
 enum Node {
     Scalar {
         text: String,
-        quoted: bool,
+        is_quoted: bool,
         tag: Option<String>,
     },
     List(Vec<NodeId>),
@@ -90,7 +90,7 @@ struct Tree {
     line: usize,
     root: Option<NodeId>,
     /// Unfinished lists and maps, outermost first.
-    open: Vec<NodeId>,
+    parents: Vec<NodeId>,
     /// Anchored nodes by the parser's anchor ID.
     anchors: BTreeMap<usize, NodeId>,
 }
@@ -108,13 +108,13 @@ impl Tree {
                 Event::DocumentEnd => break,
                 Event::Scalar(text, style, anchor, tag) => {
                     let tag = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
-                    let quoted = style != ScalarStyle::Plain;
-                    tree.add(Node::Scalar { text: text.into_owned(), quoted, tag }, anchor);
+                    let is_quoted = style != ScalarStyle::Plain;
+                    tree.add(Node::Scalar { text: text.into_owned(), is_quoted, tag }, anchor);
                 }
                 Event::SequenceStart(_, anchor, _) => tree.begin(Node::List(Vec::new()), anchor),
                 Event::MappingStart(_, anchor, _) => tree.begin(Node::Map(Vec::new()), anchor),
                 Event::SequenceEnd | Event::MappingEnd => {
-                    tree.open.pop();
+                    tree.parents.pop();
                 }
                 Event::Alias(anchor) => {
                     if let Some(target) = tree.anchors.get(&anchor).copied() {
@@ -134,7 +134,7 @@ impl Tree {
         if anchor > 0 {
             self.anchors.insert(anchor, id);
         }
-        match self.open.last().and_then(|parent| self.nodes.get_mut(*parent)) {
+        match self.parents.last().and_then(|parent| self.nodes.get_mut(*parent)) {
             Some(Node::List(children) | Node::Map(children)) => children.push(id),
             _ => self.root = Some(id),
         }
@@ -143,7 +143,7 @@ impl Tree {
 
     fn begin(&mut self, node: Node, anchor: usize) {
         let id = self.add(node, anchor);
-        self.open.push(id);
+        self.parents.push(id);
     }
 }
 
@@ -152,7 +152,7 @@ struct Decoder<'t> {
     /// Number of decoded nodes.
     decoded: u32,
     /// Number of `decoded` nodes that were decoded through an alias.
-    decoded_by_alias: u32,
+    nodes_decoded_by_alias: u32,
     /// Targets of the aliases being decoded.
     aliases: BTreeSet<NodeId>,
     depth: u32,
@@ -170,8 +170,8 @@ impl<'t> Decoder<'t> {
     fn decode_value(&mut self, id: NodeId) -> Result<Value, ReadError> {
         self.count_node()?;
         match self.node(id) {
-            Node::Scalar { text, quoted, tag } => {
-                let (resolved, text) = resolve_scalar_node(text, *quoted, tag.as_deref())?;
+            Node::Scalar { text, is_quoted, tag } => {
+                let (resolved, text) = resolve_scalar_node(text, *is_quoted, tag.as_deref())?;
                 to_json(resolved, &text)
             }
             Node::List(children) => self
@@ -205,8 +205,8 @@ impl<'t> Decoder<'t> {
 
     fn is_merge(&self, key: NodeId) -> bool {
         match self.node(key) {
-            Node::Scalar { text, quoted, tag } => {
-                text == "<<" && tag.as_deref().map_or(!quoted, |tag| tag == format!("{YAML_ORG}merge"))
+            Node::Scalar { text, is_quoted, tag } => {
+                text == "<<" && tag.as_deref().map_or(!is_quoted, |tag| tag == format!("{YAML_ORG}merge"))
             }
             _ => false,
         }
@@ -229,12 +229,12 @@ impl<'t> Decoder<'t> {
     }
 
     fn decode_key(&mut self, id: NodeId) -> Result<String, ReadError> {
-        let (text, quoted, tag) = match self.node(id) {
-            Node::Scalar { text, quoted, tag } => (text, *quoted, tag.as_deref()),
+        let (text, is_quoted, tag) = match self.node(id) {
+            Node::Scalar { text, is_quoted, tag } => (text, *is_quoted, tag.as_deref()),
             Node::Alias(target) => return self.decode_alias(*target, |this| this.decode_key(*target)),
             Node::List(_) | Node::Map(_) => return Err(ReadError::CollectionAsKey),
         };
-        let (resolved, text) = resolve_scalar_node(text, quoted, tag)?;
+        let (resolved, text) = resolve_scalar_node(text, is_quoted, tag)?;
         match resolved {
             ScalarValue::Null => Err(ReadError::UnsupportedKey("null")),
             ScalarValue::Unsigned(_) => Err(ReadError::UnsupportedKey("uint64")),
@@ -268,10 +268,11 @@ impl<'t> Decoder<'t> {
     /// Counts a node. Rejects documents that consist mainly of aliases, which could expand to gigabytes.
     fn count_node(&mut self) -> Result<(), ReadError> {
         self.decoded += 1;
-        self.decoded_by_alias += u32::from(!self.aliases.is_empty());
-        let share = f64::from(self.decoded_by_alias) / f64::from(self.decoded);
-        let excessive = self.decoded_by_alias > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
-        if excessive { Err(ReadError::Aliasing) } else { Ok(()) }
+        self.nodes_decoded_by_alias += u32::from(!self.aliases.is_empty());
+        let share = f64::from(self.nodes_decoded_by_alias) / f64::from(self.decoded);
+        let is_excessive =
+            self.nodes_decoded_by_alias > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
+        if is_excessive { Err(ReadError::Aliasing) } else { Ok(()) }
     }
 }
 
@@ -279,8 +280,8 @@ impl<'t> Decoder<'t> {
 fn allowed_share(decoded: u32) -> f64 {
     const SMALL: f64 = 400_000.0;
     const LARGE: f64 = 4_000_000.0;
-    let beyond = (f64::from(decoded) - SMALL) / (LARGE - SMALL);
-    0.99 - 0.89 * beyond.clamp(0.0, 1.0)
+    let fraction = (f64::from(decoded) - SMALL) / (LARGE - SMALL);
+    0.99 - 0.89 * fraction.clamp(0.0, 1.0)
 }
 
 const YAML_ORG: &str = "tag:yaml.org,2002:";
@@ -288,12 +289,12 @@ const YAML_ORG: &str = "tag:yaml.org,2002:";
 /// Resolves a scalar by its tag. Without one, a quoted scalar is a string, and a plain one is resolved by its text.
 fn resolve_scalar_node<'t>(
     text: &'t str,
-    quoted: bool,
+    is_quoted: bool,
     tag: Option<&str>,
 ) -> Result<(ScalarValue, Cow<'t, str>), ReadError> {
     let as_text = (ScalarValue::Text, Cow::Borrowed(text));
     let kind = match tag {
-        None if quoted => return Ok(as_text),
+        None if is_quoted => return Ok(as_text),
         None => return Ok((resolve_scalar(text), Cow::Borrowed(text))),
         Some(tag) => match tag.strip_prefix(YAML_ORG) {
             Some(kind) => kind,

@@ -36,8 +36,8 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Resolves a scalar without quotes and tag.
-pub fn resolve_scalar(word: &str) -> ScalarValue {
-    match word {
+pub fn resolve_scalar(scalar: &str) -> ScalarValue {
+    match scalar {
         "" | "~" | "null" | "Null" | "NULL" => return ScalarValue::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
             return ScalarValue::Bool(true);
@@ -50,30 +50,30 @@ pub fn resolve_scalar(word: &str) -> ScalarValue {
         "-.inf" | "-.Inf" | "-.INF" => return ScalarValue::Float(f64::NEG_INFINITY),
         _ => {}
     }
-    match word.as_bytes()[0] {
-        b'.' if SEPARATED_FRACTION.is_match(word) => float(&word.replace('_', "")),
-        b'0'..=b'9' | b'+' | b'-' if is_time(word) => ScalarValue::Time,
-        b'0'..=b'9' | b'+' | b'-' => number(&word.replace('_', "")),
+    match scalar.as_bytes()[0] {
+        b'.' if SEPARATED_FRACTION.is_match(scalar) => parse_float(&scalar.replace('_', "")),
+        b'0'..=b'9' | b'+' | b'-' if is_time(scalar) => ScalarValue::Time,
+        b'0'..=b'9' | b'+' | b'-' => parse_number(&scalar.replace('_', "")),
         _ => ScalarValue::Text,
     }
 }
 
-fn number(word: &str) -> ScalarValue {
-    let (negative, digits) = match word.as_bytes().first() {
-        Some(b'-') => (true, &word[1..]),
-        Some(b'+') => (false, &word[1..]),
-        _ => (false, word),
+fn parse_number(scalar: &str) -> ScalarValue {
+    let (is_negative, digits) = match scalar.as_bytes().first() {
+        Some(b'-') => (true, &scalar[1..]),
+        Some(b'+') => (false, &scalar[1..]),
+        _ => (false, scalar),
     };
     match parse_integer(digits) {
         Some(magnitude) => {
-            let signed = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+            let signed = if is_negative { -i128::from(magnitude) } else { i128::from(magnitude) };
             match i64::try_from(signed) {
                 Ok(integer) => ScalarValue::Integer(integer),
-                Err(_) if digits.len() == word.len() => ScalarValue::Unsigned(magnitude),
-                Err(_) => float(word),
+                Err(_) if digits.len() == scalar.len() => ScalarValue::Unsigned(magnitude),
+                Err(_) => parse_float(scalar),
             }
         }
-        None => float(word),
+        None => parse_float(scalar),
     }
 }
 
@@ -87,25 +87,25 @@ fn parse_integer(digits: &str) -> Option<u64> {
         _ if digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
         _ => (10, digits),
     };
-    let unsigned = !digits.starts_with(['+', '-']);
-    u64::from_str_radix(digits, base).ok().filter(|_| unsigned)
+    let has_no_sign = !digits.starts_with(['+', '-']);
+    u64::from_str_radix(digits, base).ok().filter(|_| has_no_sign)
 }
 
 /// Resolves a float. Other text, and a number out of the range of f64, is a string.
-fn float(word: &str) -> ScalarValue {
-    let value = FLOAT.is_match(word).then(|| word.parse::<f64>().ok()).flatten();
+fn parse_float(scalar: &str) -> ScalarValue {
+    let value = FLOAT.is_match(scalar).then(|| scalar.parse::<f64>().ok()).flatten();
     value.filter(|value| value.is_finite()).map_or(ScalarValue::Text, ScalarValue::Float)
 }
 
-fn is_time(word: &str) -> bool {
-    let Some(parts) = TIME.captures(word) else { return false };
+fn is_time(scalar: &str) -> bool {
+    let Some(parts) = TIME.captures(scalar) else { return false };
     let part = |index: usize| parts.get(index).map_or(0, |part| part.as_str().parse().unwrap_or(u32::MAX));
     let (hour, minute, second) = (part(4).max(part(11)), part(5).max(part(12)), part(6).max(part(13)));
     let (year, month, day) = (part(1), part(2), part(3));
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap_year = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
         4 | 6 | 9 | 11 => 30,
-        2 if leap => 29,
+        2 if is_leap_year => 29,
         2 => 28,
         _ => 31,
     };
@@ -123,11 +123,12 @@ pub fn json_number(value: f64) -> Value {
     /// Go's JSON encoder prints larger numbers with an exponent.
     const EXPONENT_THRESHOLD: f64 = 1e21;
     if value.fract() == 0.0 && value.abs() < EXPONENT_THRESHOLD {
-        let whole = value as i128;
-        if let Ok(integer) = i64::try_from(whole) {
+        // The shortest digits that identify the float, followed by zeros.
+        let digits = value.to_string();
+        if let Ok(integer) = digits.parse::<i64>() {
             return Value::from(integer);
         }
-        if let Ok(unsigned) = u64::try_from(whole) {
+        if let Ok(unsigned) = digits.parse::<u64>() {
             return Value::from(unsigned);
         }
     }
@@ -135,9 +136,10 @@ pub fn json_number(value: f64) -> Value {
 }
 
 /// Replaces floats without a fraction by integers, recursively, because Go's JSON encoder prints float64(1) as `1`.
+/// Integers beyond 64 signed bits are floats in Go.
 pub fn convert_integral_floats(value: &mut Value) {
     match value {
-        Value::Number(number) if number.is_f64() => {
+        Value::Number(number) if !number.is_i64() => {
             if let Some(float) = number.as_f64() {
                 *value = json_number(float);
             }
@@ -148,7 +150,8 @@ pub fn convert_integral_floats(value: &mut Value) {
     }
 }
 
-/// The shortest representation, in scientific notation for decimal exponents below -4 and from 6 on.
+/// The shortest representation, in scientific notation for decimal exponents below -4 and from 6 on. As `%g` in Go,
+/// except for infinities.
 pub fn format_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
@@ -165,6 +168,7 @@ pub fn format_float(value: f64) -> String {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use serde_json::json;
 
     #[rstest]
     #[case::octal("0777", ScalarValue::Integer(511))]
@@ -183,8 +187,19 @@ mod tests {
     #[case::out_of_range("1e999", ScalarValue::Text)]
     #[case::merge_key_is_text("<<", ScalarValue::Text)]
     #[case::minus("-", ScalarValue::Text)]
-    fn plain_scalars_are_resolved(#[case] word: &str, #[case] expected: ScalarValue) {
-        assert_eq!(resolve_scalar(word), expected);
+    fn plain_scalars_are_resolved(#[case] scalar: &str, #[case] expected: ScalarValue) {
+        assert_eq!(resolve_scalar(scalar), expected);
+    }
+
+    #[rstest]
+    #[case(json!([1.0, -0.0, 1.5]), json!([1, 0, 1.5]))]
+    #[case(json!({"a": 12_345_678_901_234_567_890_u64}), json!({"a": 12_345_678_901_234_567_000_u64}))]
+    #[case(json!(1.234_567_890_123_456_8e18), json!(1_234_567_890_123_456_800_i64))]
+    #[case(json!(i64::MAX), json!(i64::MAX))]
+    #[case(json!(1e22), json!(1e22))]
+    fn integral_floats_become_integers(#[case] mut value: Value, #[case] expected: Value) {
+        convert_integral_floats(&mut value);
+        assert_eq!(value, expected);
     }
 
     #[rstest]

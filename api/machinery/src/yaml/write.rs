@@ -15,8 +15,8 @@ const INDENT_WIDTH: usize = 2;
 /// Prints a value as a YAML document.
 pub fn to_yaml(value: &Value) -> String {
     let mut writer = Writer { out: String::new(), column: 0, after_space: true, in_indent: true };
-    writer.value(value, None, false);
-    writer.indent(0);
+    writer.write_value(value, None, false);
+    writer.write_indent(0);
     writer.out
 }
 
@@ -37,78 +37,78 @@ fn child_indent(indent: Indent) -> usize {
 }
 
 impl Writer {
-    fn value(&mut self, value: &Value, indent: Indent, after_key: bool) {
+    fn write_value(&mut self, value: &Value, indent: Indent, after_key: bool) {
         match value {
-            Value::Null => self.plain("null", indent, false),
-            Value::Bool(value) => self.plain(&value.to_string(), indent, false),
-            Value::Number(number) => self.plain(&number_text(number), indent, false),
-            Value::String(text) => self.text(text, indent, false),
-            Value::Array(list) if list.is_empty() => self.empty("[", "]"),
-            Value::Object(fields) if fields.is_empty() => self.empty("{", "}"),
-            Value::Array(list) => self.list(list, indent, after_key),
-            Value::Object(fields) => self.fields(fields, indent),
+            Value::Null => self.write_plain("null", indent, false),
+            Value::Bool(value) => self.write_plain(&value.to_string(), indent, false),
+            Value::Number(number) => self.write_plain(&number_text(number), indent, false),
+            Value::String(text) => self.write_text(text, indent, false),
+            Value::Array(list) if list.is_empty() => self.write_empty_collection("[", "]"),
+            Value::Object(fields) if fields.is_empty() => self.write_empty_collection("{", "}"),
+            Value::Array(list) => self.write_list(list, indent, after_key),
+            Value::Object(fields) => self.write_fields(fields, indent),
         }
     }
 
-    fn empty(&mut self, begin: &str, end: &str) {
+    fn write_empty_collection(&mut self, begin: &str, end: &str) {
         self.write_indicator(begin, true);
         self.after_space = true;
         self.write_indicator(end, false);
     }
 
-    fn list(&mut self, list: &[Value], indent: Indent, after_key: bool) {
+    fn write_list(&mut self, list: &[Value], indent: Indent, after_key: bool) {
         let is_indentless = after_key && !self.in_indent;
         let indent = if is_indentless { indent.unwrap_or_default() } else { child_indent(indent) };
         for item in list {
-            self.indent(indent);
+            self.write_indent(indent);
             self.write_block_indicator("-");
-            self.value(item, Some(indent), false);
+            self.write_value(item, Some(indent), false);
         }
     }
 
-    fn fields(&mut self, fields: &Map<String, Value>, indent: Indent) {
+    fn write_fields(&mut self, fields: &Map<String, Value>, indent: Indent) {
         let indent = child_indent(indent);
         for (key, value) in sort_keys(fields) {
-            self.indent(indent);
+            self.write_indent(indent);
             if is_simple(key) {
-                self.text(key, Some(indent), true);
+                self.write_text(key, Some(indent), true);
                 self.write_indicator(":", false);
             } else {
                 self.write_block_indicator("?");
-                self.text(key, Some(indent), false);
-                self.indent(indent);
+                self.write_text(key, Some(indent), false);
+                self.write_indent(indent);
                 self.write_block_indicator(":");
             }
-            self.value(value, Some(indent), true);
+            self.write_value(value, Some(indent), true);
         }
     }
 
-    fn indent(&mut self, indent: usize) {
+    fn write_indent(&mut self, indent: usize) {
         if !self.in_indent || self.column > indent || (self.column == indent && !self.after_space) {
-            self.line_break();
+            self.write_line_break();
         }
         while self.column < indent {
-            self.put(' ');
+            self.write_character(' ');
         }
         self.after_space = true;
         self.in_indent = true;
     }
 
-    fn line_break(&mut self) {
+    fn write_line_break(&mut self) {
         self.out.push('\n');
         self.column = 0;
     }
 
-    fn put(&mut self, character: char) {
+    fn write_character(&mut self, character: char) {
         self.out.push(character);
         self.column += 1;
     }
 
-    fn write_indicator(&mut self, indicator: &str, spaced: bool) {
-        if spaced && !self.after_space {
-            self.put(' ');
+    fn write_indicator(&mut self, indicator: &str, separate: bool) {
+        if separate && !self.after_space {
+            self.write_character(' ');
         }
-        indicator.chars().for_each(|character| self.put(character));
+        indicator.chars().for_each(|character| self.write_character(character));
         self.after_space = false;
         self.in_indent = false;
     }
@@ -120,12 +120,12 @@ impl Writer {
         self.in_indent = in_indent;
     }
 
-    fn text(&mut self, text: &str, indent: Indent, is_key: bool) {
-        match style(text, is_key) {
-            Style::Plain => self.plain(text, indent, is_key),
-            Style::Single => self.single(text, indent, is_key),
-            Style::Double => self.double(text, indent, is_key),
-            Style::Literal => self.literal(text, indent),
+    fn write_text(&mut self, text: &str, indent: Indent, is_key: bool) {
+        match choose_style(text, is_key) {
+            Style::Plain => self.write_plain(text, indent, is_key),
+            Style::SingleQuoted => self.write_single_quoted(text, indent, is_key),
+            Style::DoubleQuoted => self.write_double_quoted(text, indent, is_key),
+            Style::Literal => self.write_literal(text, indent),
         }
     }
 
@@ -134,40 +134,40 @@ impl Writer {
         indent.map_or(INDENT_WIDTH, |indent| indent + INDENT_WIDTH)
     }
 
-    fn plain(&mut self, text: &str, indent: Indent, is_key: bool) {
+    fn write_plain(&mut self, text: &str, indent: Indent, is_key: bool) {
         if !self.after_space {
-            self.put(' ');
+            self.write_character(' ');
         }
-        self.flow(text, indent, is_key, false);
+        self.write_flow_text(text, indent, is_key, false);
         self.after_space = false;
         self.in_indent = false;
     }
 
-    fn single(&mut self, text: &str, indent: Indent, is_key: bool) {
+    fn write_single_quoted(&mut self, text: &str, indent: Indent, is_key: bool) {
         self.write_indicator("'", true);
-        self.flow(text, indent, is_key, true);
+        self.write_flow_text(text, indent, is_key, true);
         self.write_indicator("'", false);
     }
 
     /// Writes plain or single-quoted text. Long lines are broken at single spaces.
-    fn flow(&mut self, text: &str, indent: Indent, is_key: bool, quoted: bool) {
+    fn write_flow_text(&mut self, text: &str, indent: Indent, is_key: bool, is_quoted: bool) {
         let characters: Vec<char> = text.chars().collect();
         let (mut after_space, mut after_break) = (false, false);
         for (index, character) in characters.iter().copied().enumerate() {
             let next_is_space = characters.get(index + 1) == Some(&' ');
-            let inner = !quoted || (index > 0 && index + 1 < characters.len());
+            let is_inner = !is_quoted || (index > 0 && index + 1 < characters.len());
             match character {
-                ' ' if !is_key && !after_space && self.column > MAX_COLUMN && inner && !next_is_space => {
-                    self.indent(Self::continuation_indent(indent));
+                ' ' if !is_key && !after_space && self.column > MAX_COLUMN && is_inner && !next_is_space => {
+                    self.write_indent(Self::continuation_indent(indent));
                     after_space = true;
                 }
                 ' ' => {
-                    self.put(' ');
+                    self.write_character(' ');
                     after_space = true;
                 }
                 character if is_break(character) => {
                     if !after_break && character == '\n' {
-                        self.line_break();
+                        self.write_line_break();
                     }
                     self.write_break(character);
                     self.in_indent = true;
@@ -175,12 +175,12 @@ impl Writer {
                 }
                 character => {
                     if after_break {
-                        self.indent(Self::continuation_indent(indent));
+                        self.write_indent(Self::continuation_indent(indent));
                     }
-                    if quoted && character == '\'' {
-                        self.put('\'');
+                    if is_quoted && character == '\'' {
+                        self.write_character('\'');
                     }
-                    self.put(character);
+                    self.write_character(character);
                     self.in_indent = false;
                     (after_space, after_break) = (false, false);
                 }
@@ -190,14 +190,14 @@ impl Writer {
 
     fn write_break(&mut self, character: char) {
         if character == '\n' {
-            self.line_break();
+            self.write_line_break();
         } else {
-            self.put(character);
+            self.write_character(character);
             self.column = 0;
         }
     }
 
-    fn double(&mut self, text: &str, indent: Indent, is_key: bool) {
+    fn write_double_quoted(&mut self, text: &str, indent: Indent, is_key: bool) {
         self.write_indicator("\"", true);
         let characters: Vec<char> = text.chars().collect();
         // yaml.v2 checks for a byte order mark at the start of the text for every character.
@@ -205,29 +205,29 @@ impl Writer {
         let mut after_space = false;
         for (index, character) in characters.iter().copied().enumerate() {
             if starts_with_mark || !is_printable(character) || is_break(character) || matches!(character, '"' | '\\') {
-                self.escape(character);
+                self.write_escape(character);
                 after_space = false;
             } else if character == ' ' {
-                let inner = index > 0 && index + 1 < characters.len();
-                if !is_key && !after_space && self.column > MAX_COLUMN && inner {
-                    self.indent(Self::continuation_indent(indent));
+                let is_inner = index > 0 && index + 1 < characters.len();
+                if !is_key && !after_space && self.column > MAX_COLUMN && is_inner {
+                    self.write_indent(Self::continuation_indent(indent));
                     if characters.get(index + 1) == Some(&' ') {
-                        self.put('\\');
+                        self.write_character('\\');
                     }
                 } else {
-                    self.put(' ');
+                    self.write_character(' ');
                 }
                 after_space = true;
             } else {
-                self.put(character);
+                self.write_character(character);
                 after_space = false;
             }
         }
         self.write_indicator("\"", false);
     }
 
-    fn escape(&mut self, character: char) {
-        let short = match character {
+    fn write_escape(&mut self, character: char) {
+        let letter = match character {
             '\0' => '0',
             '\u{7}' => 'a',
             '\u{8}' => 'b',
@@ -250,14 +250,14 @@ impl Writer {
                     0x100..=0xffff => format!("\\u{code:04X}"),
                     _ => format!("\\U{code:08X}"),
                 };
-                return escaped.chars().for_each(|character| self.put(character));
+                return escaped.chars().for_each(|character| self.write_character(character));
             }
         };
-        self.put('\\');
-        self.put(short);
+        self.write_character('\\');
+        self.write_character(letter);
     }
 
-    fn literal(&mut self, text: &str, indent: Indent) {
+    fn write_literal(&mut self, text: &str, indent: Indent) {
         self.write_indicator("|", true);
         if text.starts_with(|first| first == ' ' || is_break(first)) {
             self.write_indicator("2", false);
@@ -269,7 +269,7 @@ impl Writer {
             (true, Some(before)) if is_break(before) => self.write_indicator("+", false),
             _ => {}
         }
-        self.line_break();
+        self.write_line_break();
         self.in_indent = true;
         self.after_space = true;
         let mut after_break = true;
@@ -280,9 +280,9 @@ impl Writer {
                 after_break = true;
             } else {
                 if after_break {
-                    self.indent(Self::continuation_indent(indent));
+                    self.write_indent(Self::continuation_indent(indent));
                 }
-                self.put(character);
+                self.write_character(character);
                 self.in_indent = false;
                 after_break = false;
             }
@@ -302,27 +302,27 @@ fn number_text(number: &Number) -> String {
 
 enum Style {
     Plain,
-    Single,
-    Double,
+    SingleQuoted,
+    DoubleQuoted,
     Literal,
 }
 
-/// The simplest style that is read back as the same text.
-fn style(text: &str, is_key: bool) -> Style {
+/// Chooses the simplest style that is read back as the same text.
+fn choose_style(text: &str, is_key: bool) -> Style {
     let shape = Shape::from_text(text);
     if text.contains('\n') {
-        let block = !is_key && !shape.ends_in_space && !shape.space_before_break && !shape.unprintable;
-        return if block { Style::Literal } else { Style::Double };
+        let can_be_literal = !is_key && !shape.ends_in_space && !shape.space_before_break && !shape.unprintable;
+        return if can_be_literal { Style::Literal } else { Style::DoubleQuoted };
     }
     if !is_plain(text) {
-        return Style::Double;
+        return Style::DoubleQuoted;
     }
-    let plain = !(shape.space_or_break_at_an_end || shape.breaks || shape.unprintable || shape.indicators);
-    let single = !(shape.space_after_break || shape.space_before_break || shape.unprintable);
-    match (plain, single) {
+    let can_be_plain = !(shape.space_or_break_at_an_end || shape.breaks || shape.unprintable || shape.indicators);
+    let can_be_single_quoted = !(shape.space_after_break || shape.space_before_break || shape.unprintable);
+    match (can_be_plain, can_be_single_quoted) {
         (true, _) => Style::Plain,
-        (false, true) => Style::Single,
-        (false, false) => Style::Double,
+        (false, true) => Style::SingleQuoted,
+        (false, false) => Style::DoubleQuoted,
     }
 }
 
@@ -342,12 +342,12 @@ struct Shape {
 impl Shape {
     fn from_text(text: &str) -> Self {
         let mut shape = Shape { indicators: text.starts_with("---") || text.starts_with("..."), ..Shape::default() };
-        let blank = |character: Option<&char>| character.is_none_or(|character| matches!(character, ' ' | '\t'));
+        let is_blank = |character: Option<&char>| character.is_none_or(|character| matches!(character, ' ' | '\t'));
         let characters: Vec<char> = text.chars().collect();
         let mut before: Option<char> = None;
         for (index, character) in characters.iter().copied().enumerate() {
             let last = index + 1 == characters.len();
-            let before_blank = blank(characters.get(index + 1));
+            let before_blank = is_blank(characters.get(index + 1));
             let after_blank = before.is_none_or(|before| matches!(before, ' ' | '\t' | '\0') || is_break(before));
             shape.indicators |= match character {
                 ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => index == 0,
@@ -389,7 +389,7 @@ fn is_simple(key: &str) -> bool {
 fn sort_keys(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
     for entry in fields {
-        let index = ordered.partition_point(|placed| compare_natural(placed.0, entry.0) != Ordering::Greater);
+        let index = ordered.partition_point(|inserted| compare_natural(inserted.0, entry.0) != Ordering::Greater);
         ordered.insert(index, entry);
     }
     ordered
@@ -409,11 +409,11 @@ fn compare_natural(left: &str, right: &str) -> Ordering {
     }
     // A zero at the first difference counts as a digit if other digits than zeros precede it; otherwise it is a leading
     // zero.
-    let significant = (left[at] == '0' || right[at] == '0')
+    let has_significant_digits = (left[at] == '0' || right[at] == '0')
         && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
     let number = |text: &[char]| {
         let digits = text[at..].iter().map_while(|digit| digit.to_digit(10).map(i64::from));
-        digits.fold((i64::from(significant), 0_usize), |(value, length), digit| {
+        digits.fold((i64::from(has_significant_digits), 0_usize), |(value, length), digit| {
             (value.wrapping_mul(10).wrapping_add(digit), length + 1)
         })
     };

@@ -123,9 +123,9 @@ impl ObjectReference {
     /// Fills the fields that the path leaves empty from an object's metadata.
     fn complete(&mut self, object: &Value, with_resource_version: bool) {
         let metadata_field = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let fill = |own: &mut String, field: &str| {
-            if own.is_empty() {
-                *own = metadata_field(field);
+        let fill = |target: &mut String, field: &str| {
+            if target.is_empty() {
+                *target = metadata_field(field);
             }
         };
         fill(&mut self.namespace, "namespace");
@@ -184,12 +184,12 @@ pub(super) struct Event {
     pub(super) stage_timestamp: Timestamp,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<String, String>,
-    /// Permits of the memory limit for logged bodies, held until the event is written.
+    /// Permits of the memory limit for logged bodies, kept until the event is written.
     #[serde(skip)]
     pub(super) body_permits: Vec<Arc<OwnedSemaphorePermit>>,
 }
 
-/// The parts of a request that are known when it is received.
+/// The parts of a request that are available when it is received.
 pub struct Request<'a> {
     pub audit_id: &'a str,
     pub received_at: Timestamp,
@@ -283,7 +283,7 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values
             .flat_map(|value| value.split(','))
-            .filter_map(|one| one.trim().parse().ok())
+            .filter_map(|address| address.trim().parse().ok())
             .take(MAX_SOURCE_IPS)
             .collect()
     };
@@ -340,12 +340,12 @@ mod tests {
     #[case(&[("x-real-ip", "9.9.9.9"), ("x-forwarded-for", "1.2.3.4")], None, &["1.2.3.4"])]
     #[case(&[("x-real-ip", "9.9.9.9")], None, &["9.9.9.9"])]
     fn source_ips_are_forwarded_addresses_and_the_peer(
-        #[case] given: &[(&'static str, &'static str)],
+        #[case] header_pairs: &[(&'static str, &'static str)],
         #[case] peer: Option<&str>,
         #[case] expected: &[&str],
     ) {
         let mut headers = HeaderMap::new();
-        for (name, value) in given {
+        for (name, value) in header_pairs {
             headers.append(*name, value.parse().unwrap());
         }
         assert_eq!(source_ips(&headers, peer.map(|peer| peer.parse().unwrap())), expected);
@@ -393,9 +393,9 @@ mod tests {
     fn managed_fields_are_removed_from_objects_lists_and_tables() {
         let object = || json!({"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}});
         let stripped = json!({"metadata": {"name": "a"}, "spec": {}});
-        let given = json!({"metadata": {"managedFields": 1}, "items": [object()], "rows": [{"object": object()}, {}]});
+        let list = json!({"metadata": {"managedFields": 1}, "items": [object()], "rows": [{"object": object()}, {}]});
         let expected = json!({"metadata": {}, "items": [stripped], "rows": [{"object": stripped}, {}]});
-        assert_eq!(strip_managed_fields(given), expected);
+        assert_eq!(strip_managed_fields(list), expected);
         assert_eq!(strip_managed_fields(json!([1])), json!([1]));
     }
 }

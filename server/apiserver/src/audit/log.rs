@@ -246,8 +246,8 @@ impl RotatedFile {
         }
         fs::rename(&self.files.path, backup)?;
         *self = Self::open(self.files.clone())?;
-        let known = list_backups(&self.files.path)?;
-        for path in select_surplus(known, self.files.max_backups, self.files.max_age_days, now) {
+        let backups = list_backups(&self.files.path)?;
+        for path in select_surplus(backups, self.files.max_backups, self.files.max_age_days, now) {
             fs::remove_file(path)?;
         }
         Ok(())
@@ -285,15 +285,15 @@ fn list_backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
 
 /// Rotated files beyond the count or age limit. Zero means unlimited.
 fn select_surplus(
-    mut known: Vec<(PathBuf, Timestamp)>,
+    mut backups: Vec<(PathBuf, Timestamp)>,
     max_backups: usize,
     max_age_days: u32,
     now: Timestamp,
 ) -> Vec<PathBuf> {
-    known.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    backups.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
     let is_expired =
         |at: Timestamp| max_age_days > 0 && now.duration_since(at).as_hours() >= i64::from(max_age_days) * 24;
-    let surplus = known
+    let surplus = backups
         .into_iter()
         .enumerate()
         .filter(|(nth, (_, at))| (max_backups > 0 && *nth >= max_backups) || is_expired(*at));
@@ -311,13 +311,13 @@ mod tests {
 
     #[test]
     fn surplus_and_expired_files_are_deleted() {
-        let known =
+        let backups =
             || ["2026-01-01", "2026-01-03", "2026-01-02"].map(|day| (day.into(), at(&format!("{day}T00:00:00Z"))));
         let cases =
             [(0, 0, vec![]), (1, 0, vec!["2026-01-02", "2026-01-01"]), (0, 2, vec!["2026-01-01"]), (5, 9, vec![])];
-        for (most, days, expected) in cases {
-            let surplus = select_surplus(known().into(), most, days, at("2026-01-03T12:00:00Z"));
-            assert_eq!(surplus, expected.into_iter().map(PathBuf::from).collect::<Vec<_>>(), "{most} {days}");
+        for (max_backups, days, expected) in cases {
+            let surplus = select_surplus(backups().into(), max_backups, days, at("2026-01-03T12:00:00Z"));
+            assert_eq!(surplus, expected.into_iter().map(PathBuf::from).collect::<Vec<_>>(), "{max_backups} {days}");
         }
     }
 

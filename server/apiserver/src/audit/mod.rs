@@ -147,8 +147,8 @@ impl Drop for ForwardedRecord {
 
 /// The `Audit-ID` of a request, or a new one if it is missing or too long.
 pub fn audit_id(headers: &HeaderMap, generate: impl FnOnce() -> String) -> String {
-    let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
-    given.filter(|id| (1..=MAX_ID_LENGTH).contains(&id.len())).map_or_else(generate, str::to_owned)
+    let header = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
+    header.filter(|id| (1..=MAX_ID_LENGTH).contains(&id.len())).map_or_else(generate, str::to_owned)
 }
 
 #[cfg(test)]
@@ -177,13 +177,13 @@ mod tests {
         format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rest}")
     }
 
-    /// Events that are logged while `during` runs.
-    async fn log_events(policy: &str, during: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
+    /// Events that are logged while `action` runs.
+    async fn log_events(policy: &str, action: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let files = log::LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
         let (log, writer) = AuditLog::start(log::Destination::File(files)).unwrap();
-        during(Auditor::new(Policy::parse(policy).unwrap(), log, ())).await;
+        action(Auditor::new(Policy::parse(policy).unwrap(), log, ())).await;
         writer.stop().await;
         let text = std::fs::read_to_string(&path).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -191,15 +191,15 @@ mod tests {
 
     #[tokio::test]
     async fn each_stage_is_logged_once_unless_omitted() {
-        let all = &policy("rules: [{level: Metadata}]");
-        let none = &policy("rules: [{level: None}]");
-        let end = &policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived, ResponseStarted]");
+        let all_stages = &policy("rules: [{level: Metadata}]");
+        let no_requests = &policy("rules: [{level: None}]");
+        let last_stage = &policy("rules: [{level: Metadata}]\nomitStages: [RequestReceived, ResponseStarted]");
         let cases: [(&str, bool, bool, &[(&str, u64)]); 5] = [
-            (all, false, false, &[("RequestReceived", 0), ("ResponseComplete", 200)]),
-            (all, true, false, &[("RequestReceived", 0), ("ResponseStarted", 200), ("ResponseComplete", 200)]),
-            (all, false, true, &[("RequestReceived", 0), ("Panic", 500)]),
-            (none, true, false, &[]),
-            (end, true, false, &[("ResponseComplete", 200)]),
+            (all_stages, false, false, &[("RequestReceived", 0), ("ResponseComplete", 200)]),
+            (all_stages, true, false, &[("RequestReceived", 0), ("ResponseStarted", 200), ("ResponseComplete", 200)]),
+            (all_stages, false, true, &[("RequestReceived", 0), ("Panic", 500)]),
+            (no_requests, true, false, &[]),
+            (last_stage, true, false, &[("ResponseComplete", 200)]),
         ];
         for (policy, is_long_running, panics, expected) in cases {
             let events = log_events(policy, async |auditor: Auditor| {
@@ -251,15 +251,15 @@ mod tests {
                 let (headers, attributes) = (HeaderMap::new(), sample_attributes());
                 let record = auditor.begin(&request("1", &headers, &attributes), None, false).await.unwrap();
                 record.record_request(&sent);
-                record.record_created(&created);
+                record.record_created_object(&created);
                 record.record_response_body(response.clone());
                 record.record_response_start(StatusCode::CREATED, None).await;
             })
             .await;
             let [event] = events.as_slice() else { panic!("{events:#?}") };
             assert_eq!([&event["requestObject"], &event["responseObject"]], expected, "{rule}");
-            let about = ["name", "uid", "resourceVersion"].map(|field| event["objectRef"][field].as_str().unwrap());
-            assert_eq!(about, ["a-1", "u-1", "7"], "{rule}");
+            let reference = ["name", "uid", "resourceVersion"].map(|field| event["objectRef"][field].as_str().unwrap());
+            assert_eq!(reference, ["a-1", "u-1", "7"], "{rule}");
             let annotation = event["annotations"]["audit.k8s.io/truncated"].as_str();
             assert_eq!(annotation.unwrap_or_default(), truncated, "{rule}");
         }
@@ -300,8 +300,8 @@ mod tests {
             drop(unused);
             assert!(auditor.take_forwarded(&key).is_none());
             // A request without a record is registered as not logged.
-            let none = auditor.register_forwarded(None).unwrap();
-            assert!(auditor.take_forwarded(none.key()).unwrap().is_none());
+            let without_record = auditor.register_forwarded(None).unwrap();
+            assert!(auditor.take_forwarded(without_record.key()).unwrap().is_none());
         })
         .await;
         let [event] = events.as_slice() else { panic!("{events:#?}") };

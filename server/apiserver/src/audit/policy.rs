@@ -139,7 +139,7 @@ impl Policy {
     }
 
     /// Adds groups and resources whose bodies may contain secrets.
-    pub fn with_sensitive(mut self, resources: &[(&str, &str)]) -> Self {
+    pub fn with_sensitive_resources(mut self, resources: &[(&str, &str)]) -> Self {
         self.additional_sensitive_resources
             .extend(resources.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
         self
@@ -150,8 +150,9 @@ impl Policy {
     pub fn decide(&self, user: &UserInfo, attributes: &[&Attributes]) -> Option<Decision> {
         let rule =
             self.rules.iter().find(|rule| rule.matches(user, attributes)).filter(|rule| rule.level != Level::None)?;
-        let is_withheld = |one: &&Attributes| self.is_sensitive(one) && !rule.names_explicitly(one);
-        let level = if attributes.iter().any(is_withheld) { rule.level.min(Level::Metadata) } else { rule.level };
+        let is_body_withheld =
+            |attributes: &&Attributes| self.is_sensitive(attributes) && !rule.names_explicitly(attributes);
+        let level = if attributes.iter().any(is_body_withheld) { rule.level.min(Level::Metadata) } else { rule.level };
         Some(Decision {
             level,
             omitted_stages: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
@@ -181,11 +182,11 @@ impl Rule {
                 ));
             }
         }
-        for one in &self.resources {
-            if one.group.starts_with(|c: char| c.is_ascii_digit()) || one.group.contains('/') {
-                return Err(format!("resources: group {:?} is not an API group", one.group));
+        for selector in &self.resources {
+            if selector.group.starts_with(|c: char| c.is_ascii_digit()) || selector.group.contains('/') {
+                return Err(format!("resources: group {:?} is not an API group", selector.group));
             }
-            if one.resources.is_empty() && !one.resource_names.is_empty() {
+            if selector.resources.is_empty() && !selector.resource_names.is_empty() {
                 return Err("resources: using resourceNames requires at least one resource".into());
             }
         }
@@ -195,12 +196,14 @@ impl Rule {
     /// True if the rule names this resource explicitly instead of by a wildcard.
     fn names_explicitly(&self, attributes: &Attributes) -> bool {
         let slash = if attributes.subresource.is_empty() { "" } else { "/" };
-        let full = format!("{}{slash}{}", attributes.resource, attributes.subresource);
-        self.resources.iter().any(|one| one.group == attributes.group && one.resources.contains(&full))
+        let full_name = format!("{}{slash}{}", attributes.resource, attributes.subresource);
+        self.resources
+            .iter()
+            .any(|selector| selector.group == attributes.group && selector.resources.contains(&full_name))
     }
 
     fn matches(&self, user: &UserInfo, attributes: &[&Attributes]) -> bool {
-        let is_listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
+        let is_listed = |list: &[String], value: &String| list.is_empty() || list.contains(value);
         if !is_listed(&self.users, &user.name) {
             return false;
         }
@@ -213,12 +216,13 @@ impl Rule {
     fn matches_scope(&self, request: &Attributes) -> bool {
         if !self.resources.is_empty() || !self.namespaces.is_empty() {
             let matches_namespace = self.namespaces.is_empty() || self.namespaces.contains(&request.namespace);
-            let matches_resource = self.resources.is_empty() || self.resources.iter().any(|one| one.matches(request));
+            let matches_resource =
+                self.resources.is_empty() || self.resources.iter().any(|selector| selector.matches(request));
             return request.path.is_none() && matches_namespace && matches_resource;
         }
         if !self.non_resource_urls.is_empty() {
             let Some(path) = &request.path else { return false };
-            return self.non_resource_urls.iter().any(|spec| path_matches(spec, path));
+            return self.non_resource_urls.iter().any(|pattern| path_matches(pattern, path));
         }
         true
     }
@@ -237,24 +241,24 @@ impl Resources {
     }
 }
 
-fn resource_matches(spec: &str, request: &Attributes) -> bool {
-    let sub = request.subresource.as_str();
-    match spec.split_once('/') {
-        None => spec == "*" || (sub.is_empty() && spec == request.resource),
-        Some(("*", subresource)) => !sub.is_empty() && subresource == sub,
+fn resource_matches(pattern: &str, request: &Attributes) -> bool {
+    let requested_subresource = request.subresource.as_str();
+    match pattern.split_once('/') {
+        None => pattern == "*" || (requested_subresource.is_empty() && pattern == request.resource),
+        Some(("*", subresource)) => !requested_subresource.is_empty() && subresource == requested_subresource,
         Some((resource, "*")) => resource == request.resource,
-        Some((resource, subresource)) => resource == request.resource && subresource == sub,
+        Some((resource, subresource)) => resource == request.resource && subresource == requested_subresource,
     }
 }
 
 /// Matches a non-resource path. Paths with `.`, `..`, escapes or empty segments, which the next server may normalize
 /// to another path, match only `*` or an exact pattern.
-fn path_matches(spec: &str, path: &str) -> bool {
+fn path_matches(pattern: &str, path: &str) -> bool {
     let is_ambiguous = |part: &str| matches!(part, "." | "..") || part.contains(['%', '\\']);
-    match spec.strip_suffix('*') {
+    match pattern.strip_suffix('*') {
         Some("") => true,
         Some(prefix) => path.starts_with(prefix) && !path.split('/').any(is_ambiguous) && !path.contains("//"),
-        None => spec == path,
+        None => pattern == path,
     }
 }
 
@@ -365,7 +369,7 @@ mod tests {
         #[case] expected: Level,
     ) {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
-        let policy = Policy::parse(&text).unwrap().with_sensitive(&[("example.com", "parcels")]);
+        let policy = Policy::parse(&text).unwrap().with_sensitive_resources(&[("example.com", "parcels")]);
         let decision =
             policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", resource_name, "default")]);
         assert_eq!(decision.unwrap().level, expected);

@@ -56,7 +56,7 @@ impl Record {
             Mutex::new(State { event, last_event_permit: None, has_response_started: false, has_panicked: false });
         let record = Self { log, body_permits, decision, is_long_running, state };
         record.write_now(Stage::RequestReceived).await;
-        // No slot is reserved for long-running requests, which would hold it for hours.
+        // No slot is reserved for long-running requests, which would occupy it for hours.
         if !is_long_running && record.should_write(Stage::ResponseComplete) {
             let permit = record.log.reserve().await;
             record.state.lock().last_event_permit = permit;
@@ -101,8 +101,8 @@ impl Record {
         self.state.lock().event.annotations.insert(key.to_owned(), value.to_owned());
     }
 
-    /// Sets an annotation unless it has another value. Returns false if it has.
-    pub fn annotate_first(&self, key: &str, value: &str) -> bool {
+    /// Sets an annotation unless it is set. Returns false if it already has another value.
+    pub fn annotate_once(&self, key: &str, value: &str) -> bool {
         let mut state = self.state.lock();
         state.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned()) == value
     }
@@ -137,7 +137,7 @@ impl Record {
     }
 
     /// Records the identity of a created object: its generated name and UID.
-    pub fn record_created(&self, object: &Value) {
+    pub fn record_created_object(&self, object: &Value) {
         self.state.lock().event.complete_reference(object, false);
     }
 

@@ -91,7 +91,7 @@ impl BodyCapture {
     }
 }
 
-/// Records the body on drop, because a body of known length may never be polled to its end.
+/// Records the body on drop, because a body with a Content-Length may never be polled to its end.
 impl Drop for BodyCapture {
     fn drop(&mut self) {
         if self.is_too_large {

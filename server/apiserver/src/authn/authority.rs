@@ -178,11 +178,11 @@ impl Authority {
     }
 }
 
-/// Calls `issue` every [`RENEWAL_INTERVAL`] until `stopped`; `what` names the certificate in the log.
-pub async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
+/// Calls `issue` every [`RENEWAL_INTERVAL`] until `stopped`; `certificate` is its name in the log.
+pub async fn renew(certificate: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
     while stopped.run_until_cancelled(tokio::time::sleep(RENEWAL_INTERVAL)).await.is_some() {
         if let Err(error) = issue() {
-            tracing::error!(%error, what, "cannot renew a certificate");
+            tracing::error!(%error, certificate, "cannot renew a certificate");
         }
     }
 }

@@ -82,7 +82,7 @@ fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
 fn is_websocket(headers: &HeaderMap) -> bool {
     let has_token = |name, expected: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(expected))
+        values.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case(expected))
     };
     has_token(CONNECTION, "upgrade") && has_token(UPGRADE, "websocket")
 }
@@ -119,9 +119,9 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn headers(given: &[(&'static str, &[u8])]) -> HeaderMap {
+    fn headers(headers_in: &[(&'static str, &[u8])]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in given {
+        for (name, value) in headers_in {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
         headers
@@ -170,27 +170,27 @@ mod tests {
         #[case] protocols: &[&str],
         #[case] expected: Result<Option<&str>, BearerError>,
     ) {
-        let mut given = headers(&[("connection", b"keep-alive, Upgrade"), ("upgrade", b"WebSocket")]);
+        let mut headers_in = headers(&[("connection", b"keep-alive, Upgrade"), ("upgrade", b"WebSocket")]);
         for protocol in protocols {
-            given.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
+            headers_in.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
         }
-        assert_eq!(bearer_token(&given), expected.map(|token| token.map(str::to_owned)));
-        given.remove(UPGRADE);
-        assert_eq!(bearer_token(&given), Ok(None), "it is no WebSocket");
+        assert_eq!(bearer_token(&headers_in), expected.map(|token| token.map(str::to_owned)));
+        headers_in.remove(UPGRADE);
+        assert_eq!(bearer_token(&headers_in), Ok(None), "it is no WebSocket");
     }
 
     #[test]
     fn bearer_tokens_are_stripped() {
         let both = format!("a.k8s.io, {TOKEN}");
-        let mut given = headers(&[
+        let mut headers_in = headers(&[
             ("authorization", b"Bearer t"),
             ("sec-websocket-protocol", both.as_bytes()),
             ("sec-websocket-protocol", TOKEN.as_bytes()),
             ("sec-websocket-protocol", b"b.k8s.io"),
         ]);
-        strip_bearer(&mut given);
-        assert!(!given.contains_key(AUTHORIZATION));
-        let remaining: Vec<&HeaderValue> = given.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
+        strip_bearer(&mut headers_in);
+        assert!(!headers_in.contains_key(AUTHORIZATION));
+        let remaining: Vec<&HeaderValue> = headers_in.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
         assert_eq!(remaining, ["a.k8s.io", "b.k8s.io"]);
     }
 }

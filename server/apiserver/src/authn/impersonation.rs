@@ -20,7 +20,7 @@ use crowsnest_apimachinery::status::ApiError;
 
 /// Removes the impersonation headers of a request.
 pub fn strip(headers: &mut HeaderMap) {
-    request_header::strip_impersonated(headers);
+    request_header::strip_impersonation_headers(headers);
 }
 
 /// The user that `Impersonate-*` headers request, unchanged; 400 if headers are repeated, cannot be parsed or name no

@@ -1,7 +1,7 @@
 //! Client of a TLS connection: a front proxy that forwards identities, a user with a client certificate, or an
 //! unauthenticated client. Evaluated once per connection.
 //!
-//! As in kube-apiserver, the handshake accepts any certificate and only proves that the client holds its key. The
+//! As in kube-apiserver, the handshake accepts any certificate and only proves that the client has its key. The
 //! certificate is verified afterwards: if no authority has issued it, the request is answered with 401 unless it has
 //! another valid credential.
 
@@ -65,18 +65,18 @@ impl ClientAuthorities {
         allowed_names: Vec<String>,
         users: Option<&str>,
     ) -> Result<Self, AuthorityError> {
-        let mut all = RootCertStore::empty();
-        let mut verifier = |pem: Option<&str>, whose: &'static str| match pem {
+        let mut all_roots = RootCertStore::empty();
+        let mut verifier = |pem: Option<&str>, authority_name: &'static str| match pem {
             None => Ok(None),
             Some(pem) => {
-                let own = parse_roots(pem, whose)?;
-                all.roots.extend(own.roots.iter().cloned());
-                build_verifier(own).map(Some)
+                let roots = parse_roots(pem, authority_name)?;
+                all_roots.roots.extend(roots.roots.iter().cloned());
+                build_verifier(roots).map(Some)
             }
         };
         let front_proxies = verifier(front_proxies, "the front proxy's authority")?;
         let users = verifier(users, "the users' authority")?;
-        let handshake = Arc::new(AnyCertificate(build_verifier(all)?));
+        let handshake = Arc::new(AnyCertificate(build_verifier(all_roots)?));
         Ok(Self { front_proxies, allowed_names, users, handshake })
     }
 
@@ -88,7 +88,7 @@ impl ClientAuthorities {
     /// Verifies the certificate chain that a client has presented.
     pub fn verify_chain(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
         let Some((end, rest)) = chain.split_first() else { return Peer::default() };
-        let verify = |by: &Option<Arc<dyn ClientCertVerifier>>| match by {
+        let verify = |verifier: &Option<Arc<dyn ClientCertVerifier>>| match verifier {
             Some(verifier) => verifier.verify_client_cert(end, rest, now).map(drop).map_err(|e| e.to_string()),
             None => Err("certificates of users are not accepted".to_owned()),
         };
@@ -96,8 +96,8 @@ impl ClientAuthorities {
         let certificate = match verify(&self.users).map(|()| read_user(end)) {
             Ok(Ok(Some(user))) => PeerCertificate::User(user),
             Ok(Ok(None)) => PeerCertificate::Anonymous,
-            Ok(Err(why)) => PeerCertificate::Rejected(why.to_string()),
-            Err(why) => PeerCertificate::Rejected(why),
+            Ok(Err(error)) => PeerCertificate::Rejected(error.to_string()),
+            Err(error) => PeerCertificate::Rejected(error),
         };
         Peer { is_front_proxy, certificate }
     }
@@ -109,13 +109,13 @@ impl ClientAuthorities {
     }
 }
 
-/// Parses the certificates of an authority from PEM; `whose` names it in errors.
-pub fn parse_roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityError> {
+/// Parses the certificates of an authority from PEM; `authority_name` is its name in errors.
+pub fn parse_roots(pem: &str, authority_name: &'static str) -> Result<RootCertStore, AuthorityError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok) {
-        roots.add(certificate).map_err(|error| AuthorityError::Certificate(whose, error))?;
+        roots.add(certificate).map_err(|error| AuthorityError::Certificate(authority_name, error))?;
     }
-    if roots.is_empty() { Err(AuthorityError::Pem(whose)) } else { Ok(roots) }
+    if roots.is_empty() { Err(AuthorityError::Pem(authority_name)) } else { Ok(roots) }
 }
 
 fn build_verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, AuthorityError> {
@@ -124,7 +124,7 @@ fn build_verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, A
     Ok(builder.allow_unauthenticated().build()?)
 }
 
-/// Handshake verifier that accepts any certificate whose key the client holds; announces the subjects of the trusted
+/// Handshake verifier that accepts any certificate if the client has its key; announces the subjects of the trusted
 /// authorities.
 #[derive(Debug)]
 struct AnyCertificate(Arc<dyn ClientCertVerifier>);

@@ -57,7 +57,7 @@ pub fn remote_user(headers: &HeaderMap) -> Result<Option<UserInfo>, IdentityHead
 }
 
 /// Removes the front proxy's headers, after they have been evaluated or if the connection is not trusted.
-pub fn strip_remote(headers: &mut HeaderMap) {
+pub fn strip_remote_headers(headers: &mut HeaderMap) {
     REMOTE.strip(headers);
 }
 
@@ -66,7 +66,7 @@ pub(super) fn impersonated_user(headers: &HeaderMap) -> Result<UserInfo, Identit
     IMPERSONATE.read(headers)
 }
 
-pub(super) fn strip_impersonated(headers: &mut HeaderMap) {
+pub(super) fn strip_impersonation_headers(headers: &mut HeaderMap) {
     IMPERSONATE.strip(headers);
 }
 
@@ -74,8 +74,8 @@ impl HeaderFamily {
     fn read(&self, headers: &HeaderMap) -> Result<UserInfo, IdentityHeaderError> {
         let groups = headers.get_all(self.group).iter().map(|value| text(self.group, value));
         let mut user = UserInfo {
-            name: single(headers, self.user)?,
-            uid: single(headers, self.uid)?,
+            name: single_value(headers, self.user)?,
+            uid: single_value(headers, self.uid)?,
             groups: groups.collect::<Result<_, _>>()?,
             ..UserInfo::default()
         };
@@ -98,7 +98,7 @@ impl HeaderFamily {
 }
 
 /// The value of a header that must occur at most once; empty if it is absent.
-fn single(headers: &HeaderMap, name: &'static str) -> Result<String, IdentityHeaderError> {
+fn single_value(headers: &HeaderMap, name: &'static str) -> Result<String, IdentityHeaderError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(String::new()),
@@ -119,9 +119,9 @@ mod tests {
 
     type Headers<'a> = &'a [(&'static str, &'a [u8])];
 
-    fn headers(given: Headers<'_>, prefix: &str) -> HeaderMap {
+    fn headers(fields: Headers<'_>, prefix: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in given {
+        for (name, value) in fields {
             let name = HeaderName::try_from(format!("{prefix}{name}")).unwrap();
             headers.append(name, HeaderValue::from_bytes(value).unwrap());
         }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn headers_become_a_user() {
-        let given: Headers<'_> = &[
+        let fields: Headers<'_> = &[
             ("user", "zoë".as_bytes()),
             ("uid", b"u-1"),
             ("group", b"dev"),
@@ -142,23 +142,23 @@ mod tests {
         ];
         let mut expected = UserInfo { uid: "u-1".into(), ..UserInfo::new("zoë", ["dev", "équipe"]) };
         expected.extra.insert("example.com/team".into(), vec!["blue".into(), "red".into()]);
-        assert_eq!(remote_user(&headers(given, "x-remote-")), Ok(Some(expected.clone())));
-        assert_eq!(impersonated_user(&headers(given, "impersonate-")), Ok(expected));
+        assert_eq!(remote_user(&headers(fields, "x-remote-")), Ok(Some(expected.clone())));
+        assert_eq!(impersonated_user(&headers(fields, "impersonate-")), Ok(expected));
     }
 
     /// Encodes each character as one byte (Latin-1).
-    fn latin1_headers(given: &[(&'static str, &str)], prefix: &str) -> HeaderMap {
-        let bytes: Vec<Vec<u8>> = given.iter().map(|(_, value)| value.chars().map(|c| c as u8).collect()).collect();
-        let given: Vec<_> = given.iter().zip(&bytes).map(|((name, _), value)| (*name, value.as_slice())).collect();
-        headers(&given, prefix)
+    fn latin1_headers(fields: &[(&'static str, &str)], prefix: &str) -> HeaderMap {
+        let bytes: Vec<Vec<u8>> = fields.iter().map(|(_, value)| value.chars().map(|c| c as u8).collect()).collect();
+        let fields: Vec<_> = fields.iter().zip(&bytes).map(|((name, _), value)| (*name, value.as_slice())).collect();
+        headers(&fields, prefix)
     }
 
     #[rstest]
     #[case::nothing(&[])]
     #[case::empty(&[("user", "")])]
     #[case::group_alone(&[("group", "system:masters")])]
-    fn proxies_without_a_user_name_identify_no_user(#[case] given: &[(&'static str, &str)]) {
-        assert_eq!(remote_user(&latin1_headers(given, "x-remote-")), Ok(None));
+    fn proxies_without_a_user_name_identify_no_user(#[case] fields: &[(&'static str, &str)]) {
+        assert_eq!(remote_user(&latin1_headers(fields, "x-remote-")), Ok(None));
     }
 
     #[rstest]
@@ -171,9 +171,9 @@ mod tests {
     #[case::latin_group(&[("user", "a"), ("group", "dev"), ("group", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra(&[("user", "a"), ("extra-scopes", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra_key(&[("user", "a"), ("extra-%ff", "x")], "not UTF-8")]
-    fn ambiguous_headers_are_refused(#[case] given: &[(&'static str, &str)], #[case] why: &str) {
+    fn ambiguous_headers_are_refused(#[case] fields: &[(&'static str, &str)], #[case] why: &str) {
         for prefix in PREFIXES {
-            let headers = latin1_headers(given, prefix);
+            let headers = latin1_headers(fields, prefix);
             let refused = match prefix {
                 "x-remote-" => remote_user(&headers).map(drop),
                 _ => impersonated_user(&headers).map(drop),
@@ -185,13 +185,13 @@ mod tests {
 
     #[test]
     fn strip_removes_all_headers_of_a_family() {
-        let given: Headers<'_> =
+        let fields: Headers<'_> =
             &[("user", b"a"), ("user", b"b"), ("group", b"g"), ("extra-x", b"y"), ("anything", b"z")];
-        let mut remote = headers(given, "x-remote-");
+        let mut remote = headers(fields, "x-remote-");
         remote.insert("impersonate-user", HeaderValue::from_static("a"));
-        strip_remote(&mut remote);
+        strip_remote_headers(&mut remote);
         assert_eq!(remote.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["impersonate-user"]);
-        strip_impersonated(&mut remote);
+        strip_impersonation_headers(&mut remote);
         assert!(remote.is_empty());
     }
 }

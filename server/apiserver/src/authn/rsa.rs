@@ -21,9 +21,9 @@ const MAX_SMALL_PRIME: u32 = 4000;
 pub(super) fn generate() -> Result<Vec<u8>> {
     let random = SystemRandom::new();
     let exponent = BigUint::from(EXPONENT);
-    let small = small_primes();
+    let small_primes = list_small_primes();
     loop {
-        let (p, q) = (generate_prime(&random, &small)?, generate_prime(&random, &small)?);
+        let (p, q) = (generate_prime(&random, &small_primes)?, generate_prime(&random, &small_primes)?);
         let (p, q) = if p > q { (p, q) } else { (q, p) };
         let one = BigUint::from(1u32);
         let (p1, q1) = (&p - &one, &q - &one);
@@ -57,7 +57,7 @@ fn gcd(a: &BigUint, b: &BigUint) -> BigUint {
     a
 }
 
-fn small_primes() -> Vec<u32> {
+fn list_small_primes() -> Vec<u32> {
     (3..MAX_SMALL_PRIME)
         .step_by(2)
         .filter(|n| (3..).step_by(2).take_while(|d| d * d <= *n).all(|d| n % d != 0))
@@ -68,15 +68,16 @@ fn fill_random(random: &SystemRandom, bytes: &mut [u8]) -> Result<()> {
     random.fill(bytes).map_err(|_| Error::Key("cannot get random bytes".into()))
 }
 
-fn generate_prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
+fn generate_prime(random: &SystemRandom, small_primes: &[u32]) -> Result<BigUint> {
     let mut bytes = [0u8; PRIME_BITS / 8];
     loop {
         fill_random(random, &mut bytes)?;
-        // Both top bits set, so that the product has its full length; odd.
+        // The two top bits are set, so that the product has its full length. The last bit is set, so that the number is
+        // odd.
         bytes[0] |= 0xc0;
         bytes[PRIME_BITS / 8 - 1] |= 1;
         let start = BigUint::from_bytes_be(&bytes);
-        let remainders: Vec<(u32, u32)> = small
+        let remainders: Vec<(u32, u32)> = small_primes
             .iter()
             .map(|prime| (*prime, (&start % *prime).to_u32_digits().first().copied().unwrap_or(0)))
             .collect();
@@ -96,20 +97,20 @@ fn generate_prime(random: &SystemRandom, small: &[u32]) -> Result<BigUint> {
 /// Miller-Rabin primality test.
 fn is_prime(random: &SystemRandom, candidate: &BigUint) -> Result<bool> {
     let one = BigUint::from(1u32);
-    let last = candidate - &one;
-    let twos = last.trailing_zeros().unwrap_or(0);
-    let odd = &last >> twos;
+    let minus_one = candidate - &one;
+    let trailing_zeros = minus_one.trailing_zeros().unwrap_or(0);
+    let odd_part = &minus_one >> trailing_zeros;
     'rounds: for _ in 0..MILLER_RABIN_ROUNDS {
         let mut bytes = [0u8; PRIME_BITS / 8];
         fill_random(random, &mut bytes)?;
         let base = BigUint::from_bytes_be(&bytes) % (candidate - 3u32) + 2u32;
-        let mut x = base.modpow(&odd, candidate);
-        if x == one || x == last {
+        let mut x = base.modpow(&odd_part, candidate);
+        if x == one || x == minus_one {
             continue;
         }
-        for _ in 1..twos {
+        for _ in 1..trailing_zeros {
             x = &x * &x % candidate;
-            if x == last {
+            if x == minus_one {
                 continue 'rounds;
             }
         }

@@ -38,7 +38,8 @@ impl ServingCertificates {
 
     /// Replaces the certificates selected by SNI; the first one with a matching name is used.
     pub fn replace_by_name(&self, credentials: &[Credentials]) -> Result<()> {
-        let keys = credentials.iter().map(|one| parse_certified_key(one).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        let keys =
+            credentials.iter().map(|pair| parse_certified_key(pair).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         self.by_name.store(Arc::new(keys));
         Ok(())
     }
@@ -102,18 +103,18 @@ mod tests {
     fn certificates_are_selected_by_sni() {
         let authority = Authority::generate("ca").unwrap();
         let issue = |name: &str| authority.issue_serving_certificate(&[name.to_owned()]).unwrap();
-        let (own, first, second) = (issue("own"), issue("a.example.com"), issue("b.example.com"));
-        let serving = ServingCertificates::new(&own).unwrap();
+        let (default_credentials, first, second) = (issue("default"), issue("a.example.com"), issue("b.example.com"));
+        let serving = ServingCertificates::new(&default_credentials).unwrap();
         let presented = |name: Option<&str>| serving.select(name).cert[0].clone();
         let der =
             |credentials: &Credentials| CertificateDer::from_pem_slice(credentials.certificate.as_bytes()).unwrap();
-        assert_eq!(presented(Some("a.example.com")), der(&own));
+        assert_eq!(presented(Some("a.example.com")), der(&default_credentials));
         serving.replace_by_name(&[first.clone(), second.clone()]).unwrap();
         let cases = [
             (Some("a.example.com"), &first),
             (Some("b.example.com"), &second),
-            (Some("c.example.com"), &own),
-            (None, &own),
+            (Some("c.example.com"), &default_credentials),
+            (None, &default_credentials),
         ];
         for (name, expected) in cases {
             assert_eq!(presented(name), der(expected), "{name:?}");

@@ -24,7 +24,7 @@ const SHORT_TTL_SECONDS: i64 = 8 * 3600;
 const SUBJECT_INDEX: usize = 5;
 
 impl Authority {
-    /// Signs a certificate request (PEM) for usages given by their Kubernetes names; `now` and `ttl` are in seconds.
+    /// Signs a certificate request (PEM) for usages with their Kubernetes names; `now` and `ttl` are in seconds.
     /// Usages and extensions in the request are ignored; its subject and subject alternative names are kept.
     pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
         let not_after = self.not_after()?;
@@ -207,10 +207,10 @@ mod tests {
             let (rest, certificate) = X509Certificate::from_der(&block.contents).unwrap();
             assert!(rest.is_empty());
             assert_eq!(certificate.subject().to_string(), "C=CH, O=dev, O=ops, CN=ann");
-            let (_, own) = parse_x509_pem(authority.certificate().as_bytes()).unwrap();
-            let own = own.parse_x509().unwrap();
-            assert_eq!(certificate.issuer(), own.subject());
-            certificate.verify_signature(Some(own.public_key())).unwrap();
+            let (_, authority_certificate) = parse_x509_pem(authority.certificate().as_bytes()).unwrap();
+            let authority_certificate = authority_certificate.parse_x509().unwrap();
+            assert_eq!(certificate.issuer(), authority_certificate.subject());
+            certificate.verify_signature(Some(authority_certificate.public_key())).unwrap();
             let validity = certificate.validity();
             assert_eq!(
                 (validity.not_before.timestamp(), validity.not_after.timestamp()),

@@ -79,8 +79,8 @@ impl TokenSigner {
             Ok(der) => Key::Rs256(RsaKeyPair::from_der(der.secret_pkcs1_der()).map_err(key_error)?),
             Err(_) => {
                 let der = CertificateKey::from_pem(pem)?.serialize_der();
-                let signing = &ECDSA_P256_SHA256_FIXED_SIGNING;
-                Key::Es256(EcdsaKeyPair::from_pkcs8(signing, &der, &SystemRandom::new()).map_err(key_error)?)
+                let signing_algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+                Key::Es256(EcdsaKeyPair::from_pkcs8(signing_algorithm, &der, &SystemRandom::new()).map_err(key_error)?)
             }
         };
         let mut signer = Self { key, key_id: String::new(), audiences: vec![ISSUER.to_owned()] };
@@ -148,7 +148,7 @@ impl TokenSigner {
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token signed with our key; `None` for any other token.
+    /// The claims of a token signed with this key; `None` for any other token.
     pub fn verify(&self, token: &str) -> Option<Value> {
         let (message, signature) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn foreign_tokens_are_rejected() {
-        let (ours, theirs) =
+        let (signer, second_signer) =
             (TokenSigner::generate(Algorithm::Es256).unwrap(), TokenSigner::generate(Algorithm::Es256).unwrap());
         let claims = json!({"sub": "ann"});
-        let token = ours.sign(&claims).unwrap();
-        assert_eq!(ours.verify(&token), Some(claims));
-        assert_eq!(theirs.verify(&token), None);
-        assert_eq!(ours.verify("nonsense"), None);
+        let token = signer.sign(&claims).unwrap();
+        assert_eq!(signer.verify(&token), Some(claims));
+        assert_eq!(second_signer.verify(&token), None);
+        assert_eq!(signer.verify("nonsense"), None);
     }
 }

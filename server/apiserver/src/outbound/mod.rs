@@ -272,7 +272,7 @@ impl OutboundClients {
     }
 
     /// The in-process server that a target resolves to, if any.
-    pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
+    pub fn find_in_process_server(&self, target: &Target) -> Option<Arc<dyn InProcessServer>> {
         let ServerAddress::Service(service) = &target.address else { return None };
         match self.resolver.resolve(&service.namespace, &service.name, service.port) {
             Ok(Endpoint::InProcess(service)) => Some(service),

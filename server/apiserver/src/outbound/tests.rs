@@ -79,8 +79,8 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
 }
 
 fn identity(authority: &Authority) -> Identity {
-    let own = authority.issue_client_certificate("front-proxy-client", &[]).unwrap();
-    Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() }
+    let credentials = authority.issue_client_certificate("front-proxy-client", &[]).unwrap();
+    Identity { certificate: credentials.certificate.into_bytes(), key: credentials.key.into_bytes() }
 }
 
 fn presented_certificate(identity: &Identity) -> Vec<u8> {

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 /// Parse error: a message, and the text from the failing position on.
 struct ParseError<'t> {
     message: &'static str,
-    at: Option<&'t str>,
+    rest: Option<&'t str>,
 }
 
 impl<'t> ParseError<'t> {
     fn new(message: &'static str) -> Self {
-        Self { message, at: None }
+        Self { message, rest: None }
     }
 
     fn at(message: &'static str, rest: &'t str) -> Self {
-        Self { message, at: Some(rest) }
+        Self { message, rest: Some(rest) }
     }
 }
 
@@ -68,8 +68,8 @@ pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
         Some(_) => Err(ParseError::new("missing IPv6 address")),
         None => Err(ParseError::new("unable to parse IP")),
     };
-    parsed.map_err(|ParseError { message, at }| {
-        let at = at.map(|rest| format!(" (at {rest:?})")).unwrap_or_default();
+    parsed.map_err(|ParseError { message, rest }| {
+        let at = rest.map(|rest| format!(" (at {rest:?})")).unwrap_or_default();
         format!("ParseAddr({text:?}): {message}{at}")
     })
 }

@@ -29,7 +29,7 @@ const STRING: &str = "@string";
 const DURATION: &str = "@duration";
 const TIMESTAMP: &str = "@timestamp";
 const QUANTITY: &str = "@quantity";
-/// Checks a text or value that may be a network.
+/// Validates a network given as text; other values are returned unchanged.
 const NETWORK_ARGUMENT: &str = "@network";
 
 type Outcome = Result<Cel, ExecutionError>;

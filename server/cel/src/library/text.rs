@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::yaml::format_float;
 use kube::core::cel::cel::{ExecutionError, Value as Cel};
 
 use super::Outcome;
@@ -25,7 +26,7 @@ pub(super) fn to_string(value: Cel) -> Outcome {
     Ok(Cel::String(Arc::new(text)))
 }
 
-/// The shortest representation, in scientific notation from a million on.
+/// The shortest representation, in scientific notation below 0.0001 and from a million on.
 fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -33,15 +34,7 @@ fn format_double(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
     }
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    match exponent.parse::<i32>() {
-        Ok(exponent @ (..-4 | 6..)) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        _ => value.to_string(),
-    }
+    format_float(value)
 }
 
 /// RFC 3339 without trailing zeros in the fraction.

@@ -180,22 +180,16 @@ fn element_of(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> Option<(Typ
 /// Size of a text after replacements.
 fn replaced_size(size: SizeRange, old: SizeRange, new: SizeRange) -> SizeRange {
     let share = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
-    let (mut count, mut kept) = (SizeRange::NONE, SizeRange::NONE);
-    if old.min == 0 {
-        (count.max, kept.max) = (size.max.saturating_add(1), size.max);
-    } else if new.max <= old.min {
-        kept.max = size.max;
-    } else {
-        count.max = share(size.max, old.min);
-    }
-    if old.max == 0 {
-        (count.min, kept.min) = (size.min.saturating_add(1), size.min);
-    } else if old.max <= new.min {
-        kept.min = size.min;
-    } else {
-        count.min = share(size.min, old.max);
-    }
-    count.times(new).plus(kept)
+    // The number of replacements, and the size of the text that is kept.
+    let split = |size: u64, old: u64, keeps_all: bool| match old {
+        0 => (size.saturating_add(1), size),
+        _ if keeps_all => (0, size),
+        _ => (share(size, old), 0),
+    };
+    let (max_count, max_kept) = split(size.max, old.min, new.max <= old.min);
+    let (min_count, min_kept) = split(size.min, old.max, old.max <= new.min);
+    let count = SizeRange { min: min_count, max: max_count };
+    count.times(new).plus(SizeRange { min: min_kept, max: max_kept })
 }
 
 fn join_cost(

@@ -90,7 +90,7 @@ impl Checker<'_> {
         let of = match &node.expr {
             Expr::Literal(literal) => literal_type(literal),
             Expr::Name(name) => self.name(node, name),
-            Expr::Select { of, field, test } => self.select(node, of, field, *test),
+            Expr::Select { operand, field, test } => self.select(node, operand, field, *test),
             Expr::Call { name, target, args } => self.call(node, name, target.as_deref(), args),
             Expr::List { items, optional } => self.list(items, optional),
             Expr::Map(_) => self.map(node),
@@ -291,8 +291,8 @@ impl Checker<'_> {
             Some(inner) => inner.clone(),
             None => {
                 if !of.is_dyn() {
-                    let wanted = Type::optional(of.clone());
-                    self.report(node.at, format!("expected type '{wanted}' but found '{of}'"));
+                    let expected = Type::optional(of.clone());
+                    self.report(node.at, format!("expected type '{expected}' but found '{of}'"));
                 }
                 of
             }
@@ -362,12 +362,12 @@ impl Checker<'_> {
                 self.report(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
                 continue;
             }
-            let wanted = self.field_type(field.at, bare, &field.name);
+            let expected = self.field_type(field.at, bare, &field.name);
             let given = self.type_of(&field.value);
             let given = self.unwrap_element(&field.value, given, field.optional);
-            if !self.substitution.unify(&wanted, &given) {
+            if !self.substitution.unify(&expected, &given) {
                 let name = &field.name;
-                let text = format!("expected type of field '{name}' is '{wanted}' but provided type is '{given}'");
+                let text = format!("expected type of field '{name}' is '{expected}' but provided type is '{given}'");
                 self.report(field.at, text);
             }
         }
@@ -410,10 +410,10 @@ impl Checker<'_> {
         self.substitution.substitute(&self.type_of(&fold.result), false)
     }
 
-    fn check_assignable(&mut self, node: &Node, wanted: &Type) {
+    fn check_assignable(&mut self, node: &Node, expected: &Type) {
         let given = self.type_of(node);
-        if !self.substitution.unify(wanted, &given) {
-            self.report(node.at, format!("expected type '{wanted}' but found '{given}'"));
+        if !self.substitution.unify(expected, &given) {
+            self.report(node.at, format!("expected type '{expected}' but found '{given}'"));
         }
     }
 }
@@ -479,8 +479,8 @@ fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Fact
         let of = if optional { of.in_optional().unwrap_or(of) } else { of };
         match first {
             None => first = Some(of),
-            Some(wanted) if wanted != of => {
-                return Some(Issue { at: node.at, text: format!("expected type '{wanted}' but found '{of}'") });
+            Some(expected) if expected != of => {
+                return Some(Issue { at: node.at, text: format!("expected type '{expected}' but found '{of}'") });
             }
             Some(_) => {}
         }

@@ -21,6 +21,7 @@ pub(super) struct SizeRange {
     pub max: u64,
 }
 
+// Costs of reading a variable and of creating a list, map or object.
 const NAME: SizeRange = SizeRange::fixed(1);
 const LIST: SizeRange = SizeRange::fixed(10);
 const MAP: SizeRange = SizeRange::fixed(30);
@@ -156,7 +157,7 @@ impl<'a> CostEstimator<'a> {
         match &node.expr {
             Expr::Literal(_) => SizeRange::NONE,
             Expr::Name(name) => self.name(node, name),
-            Expr::Select { of, field, test } => self.select(node, of, field, *test),
+            Expr::Select { operand, field, test } => self.select(node, operand, field, *test),
             Expr::Call { name, target, args } => self.call(node, name, target.as_deref(), args),
             Expr::List { items, .. } => {
                 let mut sum = LIST;
@@ -219,20 +220,26 @@ impl<'a> CostEstimator<'a> {
             return cost.plus(SizeRange::fixed(1));
         }
         let costs: Vec<SizeRange> = args.iter().map(|arg| self.cost(arg)).collect();
-        let given: Vec<Argument<'a>> = args.iter().map(|arg| self.argument(arg)).collect();
+        let arguments: Vec<Argument<'a>> = args.iter().map(|arg| self.argument(arg)).collect();
         let overloads = &self.facts.overloads[node.id];
         let target = target.filter(|_| !self.facts.is_namespaced[node.id]);
-        let full = if self.facts.is_namespaced[node.id] { qualified_function(node) } else { name.to_owned() };
+        let qualified_name = if self.facts.is_namespaced[node.id] { qualified_function(node) } else { name.to_owned() };
         let mut sum = SizeRange::NONE;
-        let mut on = None;
+        let mut target_argument = None;
         if let Some(target) = target {
             sum = self.cost(target);
-            on = Some(self.argument(target));
+            target_argument = Some(self.argument(target));
         }
         let mut cost = SizeRange::EMPTY;
         let mut size: Option<SizeRange> = None;
         for overload in overloads {
-            let call = Call { name: &full, overload, target: on.as_ref(), args: &given, costs: &costs };
+            let call = Call {
+                name: &qualified_name,
+                overload,
+                target: target_argument.as_ref(),
+                args: &arguments,
+                costs: &costs,
+            };
             let (one, result) = self.overload(node, &call, args);
             cost = cost.union(one);
             if let Some(result) = result {

@@ -16,7 +16,7 @@ pub(super) fn expand_function(parser: &mut Parser, at: usize, name: String, mut 
     if name == "has" && args.len() == 1 {
         let position = args[0].at;
         return match args.remove(0).expr {
-            Expr::Select { of, field, .. } => Ok(parser.node(at, Expr::Select { of, field, test: true })),
+            Expr::Select { operand, field, .. } => Ok(parser.node(at, Expr::Select { operand, field, test: true })),
             _ => Err(Issue { at: position, text: "invalid argument to has() macro".to_owned() }),
         };
     }

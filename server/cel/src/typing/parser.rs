@@ -71,21 +71,21 @@ impl Parser {
         self.tokens[self.position.min(self.tokens.len() - 1)].at
     }
 
-    fn is_symbol_ahead(&self, ahead: usize, mark: &'static str) -> bool {
-        self.tokens.get(self.position + ahead).is_some_and(|word| word.token == Token::Symbol(mark))
+    fn is_symbol_ahead(&self, ahead: usize, symbol: &'static str) -> bool {
+        self.tokens.get(self.position + ahead).is_some_and(|next| next.token == Token::Symbol(symbol))
     }
 
     /// Consumes a token if it is next, and returns its position.
-    fn take(&mut self, mark: &'static str) -> Option<usize> {
+    fn take(&mut self, symbol: &'static str) -> Option<usize> {
         let at = self.at();
-        self.is_symbol_ahead(0, mark).then(|| {
+        self.is_symbol_ahead(0, symbol).then(|| {
             self.position += 1;
             at
         })
     }
 
-    fn expect(&mut self, mark: &'static str) -> ParseResult<usize> {
-        self.take(mark).ok_or(ParseError::Syntax)
+    fn expect(&mut self, symbol: &'static str) -> ParseResult<usize> {
+        self.take(symbol).ok_or(ParseError::Syntax)
     }
 
     fn name(&mut self) -> ParseResult<String> {
@@ -111,9 +111,14 @@ impl Parser {
         self.chain("&&", "_&&_", |parser| parser.relation())
     }
 
-    fn chain(&mut self, mark: &'static str, name: &str, term: fn(&mut Self) -> ParseResult<Node>) -> ParseResult<Node> {
+    fn chain(
+        &mut self,
+        symbol: &'static str,
+        name: &str,
+        term: fn(&mut Self) -> ParseResult<Node>,
+    ) -> ParseResult<Node> {
         let (mut terms, mut positions) = (vec![Some(term(self)?)], Vec::new());
-        while let Some(at) = self.take(mark) {
+        while let Some(at) = self.take(symbol) {
             positions.push(at);
             terms.push(Some(term(self)?));
         }
@@ -179,13 +184,13 @@ impl Parser {
     }
 
     fn unary(&mut self) -> ParseResult<Node> {
-        for (mark, name) in [("!", "!_"), ("-", "-_")] {
+        for (symbol, name) in [("!", "!_"), ("-", "-_")] {
             // A single minus before a number is part of the literal.
-            if !self.is_symbol_ahead(0, mark) || (mark == "-" && self.is_number_ahead()) {
+            if !self.is_symbol_ahead(0, symbol) || (symbol == "-" && self.is_number_ahead()) {
                 continue;
             }
             let (at, from) = (self.at(), self.position);
-            while self.take(mark).is_some() {}
+            while self.take(symbol).is_some() {}
             let count = self.position - from;
             let member = self.member()?;
             return Ok(if count.is_multiple_of(2) { member } else { self.call(at, name, vec![member]) });
@@ -194,7 +199,7 @@ impl Parser {
     }
 
     fn is_number_ahead(&self) -> bool {
-        matches!(self.tokens.get(self.position + 1).map(|word| &word.token), Some(Token::Int(_) | Token::Double))
+        matches!(self.tokens.get(self.position + 1).map(|next| &next.token), Some(Token::Int(_) | Token::Double))
     }
 
     fn member(&mut self) -> ParseResult<Node> {
@@ -214,7 +219,7 @@ impl Parser {
                         let args = self.arguments()?;
                         of = macros::expand_method(self, open, name, of, args).map_err(ParseError::Issue)?;
                     }
-                    None => of = self.node(at, Expr::Select { of: Box::new(of), field: name, test: false }),
+                    None => of = self.node(at, Expr::Select { operand: Box::new(of), field: name, test: false }),
                 }
             } else if let Some(at) = self.take("[") {
                 let name = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
@@ -320,7 +325,7 @@ impl Parser {
     fn object_name_length(&self) -> Option<usize> {
         let mut length = 1;
         while self.is_symbol_ahead(length, ".")
-            && matches!(self.tokens.get(self.position + length + 1).map(|word| &word.token), Some(Token::Name(_)))
+            && matches!(self.tokens.get(self.position + length + 1).map(|next| &next.token), Some(Token::Name(_)))
         {
             length += 2;
         }

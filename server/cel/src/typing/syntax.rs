@@ -14,7 +14,7 @@ pub(super) struct Node {
 pub(super) enum Expr {
     Literal(Literal),
     Name(String),
-    Select { of: Box<Node>, field: String, test: bool },
+    Select { operand: Box<Node>, field: String, test: bool },
     Call { name: String, target: Option<Box<Node>>, args: Vec<Node> },
     List { items: Vec<Node>, optional: Vec<usize> },
     Map(Vec<Entry>),
@@ -70,7 +70,7 @@ impl Node {
         visit(self, formatted);
         match &self.expr {
             Expr::Literal(_) | Expr::Name(_) => {}
-            Expr::Select { of, .. } => of.walk(formatted, visit),
+            Expr::Select { operand, .. } => operand.walk(formatted, visit),
             Expr::Call { name, target, args } => {
                 let formatted = formatted || name == "format";
                 target.iter().for_each(|target| target.walk(formatted, visit));
@@ -95,11 +95,11 @@ impl Node {
         let deepest = |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(Node::depth).max().unwrap_or_default();
         match &self.expr {
             Expr::Literal(_) | Expr::Name(_) => 0,
-            Expr::Select { of, .. } => of.depth() + 1,
+            Expr::Select { operand, .. } => operand.depth() + 1,
             Expr::Call { name, target, args } => {
-                let level =
+                let adds_level =
                     target.is_some() || (is_operator(name) && !OPERATORS_WITHOUT_DEPTH.contains(&name.as_str()));
-                deepest(&mut target.as_deref().into_iter().chain(args)) + usize::from(level)
+                deepest(&mut target.as_deref().into_iter().chain(args)) + usize::from(adds_level)
             }
             Expr::List { items, .. } => deepest(&mut items.iter()),
             Expr::Map(entries) => deepest(&mut entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
@@ -112,7 +112,7 @@ impl Node {
     pub fn qualified_name(&self) -> Option<String> {
         match &self.expr {
             Expr::Name(name) => Some(name.clone()),
-            Expr::Select { of, field, test: false } => Some(format!("{}.{field}", of.qualified_name()?)),
+            Expr::Select { operand, field, test: false } => Some(format!("{}.{field}", operand.qualified_name()?)),
             _ => None,
         }
     }

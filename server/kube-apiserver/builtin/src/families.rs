@@ -29,7 +29,7 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
     }
     let policy = text(new, POLICY).to_owned();
     if let Some(old) = old {
-        errors.extend(check_released_families(old, new, &policy));
+        errors.extend(release_secondary_families(old, new, &policy));
     }
     let addresses = items(new, "spec.clusterIPs").to_vec();
     let mut families = items(new, "spec.ipFamilies").to_vec();
@@ -88,8 +88,8 @@ fn keeps_dual_stack(old: &Value, new: &Value) -> bool {
     prefers(old) && prefers(new) && same("spec.type") && same("spec.clusterIPs") && same("spec.ipFamilies")
 }
 
-/// Checks that a service which gives up its second address or family sets `SingleStack`.
-fn check_released_families(old: &Value, new: &mut Value, policy: &str) -> Vec<FieldError> {
+/// Drops the second address and family if the policy is `SingleStack`. With another policy, a dropped one is an error.
+fn release_secondary_families(old: &Value, new: &mut Value, policy: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
         let path = format!("spec.{field}");

@@ -128,7 +128,7 @@ fn drop_config_source(node: &mut Value) {
 /// Synchronizes `dataSource` and `dataSourceRef` of a claim; the former supports only claims and snapshots.
 fn synchronize_data_sources(old: &Value, claim: &mut Value) {
     const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
-    let known = is_set(old, "spec.dataSource") || is_set(old, "spec.dataSourceRef");
+    let had_data_source = is_set(old, "spec.dataSource") || is_set(old, "spec.dataSourceRef");
     let Some(spec) = at_mut(claim, "spec") else { return };
     // Data sources in other namespaces are behind a disabled feature gate.
     if !text(spec, "dataSourceRef.namespace").is_empty() && !is_set(old, "spec.dataSourceRef") {
@@ -136,11 +136,11 @@ fn synchronize_data_sources(old: &Value, claim: &mut Value) {
     }
     let (kind, group) = (text(spec, "dataSource.kind"), text(spec, "dataSource.apiGroup"));
     let is_supported = matches!((kind, group), ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS));
-    if !known && !is_set(spec, "dataSourceRef") && !is_supported {
+    if !had_data_source && !is_set(spec, "dataSourceRef") && !is_supported {
         remove_field(spec, "dataSource");
     }
     // Claims created by older versions have only one of the fields.
-    if known && is_set(old, "spec.dataSource") != is_set(old, "spec.dataSourceRef") {
+    if had_data_source && is_set(old, "spec.dataSource") != is_set(old, "spec.dataSourceRef") {
         return;
     }
     let to_reference = |from: &Value| {
@@ -165,9 +165,9 @@ fn keep_secret_names(account: &mut Value) {
 /// Drops the topology of older versions from new endpoints; existing ones keep it.
 fn drop_topology(old: &Value, slice: &mut Value) {
     const FIELD: &str = "deprecatedTopology";
-    let known: Vec<&Value> = items(old, "endpoints").iter().map(|endpoint| at(endpoint, FIELD)).collect();
+    let old_topologies: Vec<&Value> = items(old, "endpoints").iter().map(|endpoint| at(endpoint, FIELD)).collect();
     for_each_item(slice, "endpoints", |endpoint| {
-        if !known.contains(&at(endpoint, FIELD)) {
+        if !old_topologies.contains(&at(endpoint, FIELD)) {
             remove_field(endpoint, FIELD);
         }
     });

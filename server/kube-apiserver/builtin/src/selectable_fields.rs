@@ -64,7 +64,7 @@ fn field_value(kind: &str, name: &str, object: &Value) -> String {
         Value::Null if matches!(name, "spec.hostNetwork" | "spec.unschedulable") => "false".into(),
         Value::Null if matches!(name, "status.replicas" | "status.successful") => "0".into(),
         Value::Null => match (kind, name) {
-            // The reporting component is the default for an absent source, and vice versa.
+            // The reporting component is the default for an absent source.
             ("Event", "source") => at(object, "reportingComponent").as_str().unwrap_or_default().into(),
             _ => String::new(),
         },

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
 use crate::error::Error;
-use crate::object::{Object, format_time};
+use crate::object::{Object, format_time, parse_object_version};
 use crate::resource::ResourceRef;
 use crate::storage::{ObjectKey, Precondition, Write};
 use crate::strategy::RequestContext;
@@ -96,8 +96,10 @@ impl Registry {
             };
         }
         if !object.resource_version().is_empty() {
-            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only.
-            if !has_managed_fields {
+            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only. It ignores text
+            // that is no version, too.
+            let is_version = parse_object_version(&object).is_ok_and(|version| version > 0);
+            if is_version && !has_managed_fields {
                 return Err(error_without_reason("resourceVersion should not be set on objects to be created"));
             }
             object.metadata_mut().remove("resourceVersion");
@@ -140,10 +142,8 @@ impl Registry {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
+        remove_system_metadata(object);
         let metadata = object.metadata_mut();
-        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            metadata.remove(key);
-        }
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), format_time(ctx.now).into());
         resource.strategy.prepare_create(ctx, object);
@@ -172,6 +172,14 @@ impl Registry {
         }
         warnings.extend(strategy.warnings(ctx, None, object));
         Ok(())
+    }
+}
+
+/// Removes metadata that clients cannot set.
+fn remove_system_metadata(object: &mut Value) {
+    let metadata = object.metadata_mut();
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(key);
     }
 }
 
@@ -210,6 +218,10 @@ pub fn prepare_metadata(
 ) -> ApiResult<()> {
     set_namespace(object, &ctx.namespace)?;
     deduplicate_owners(object, has_managed_fields, warnings);
+    if !has_managed_fields {
+        // They have no owner: `WipeObjectMetaSystemFields` comes first.
+        remove_system_metadata(object);
+    }
     let api_version = resource.gvr.api_version();
     if !has_managed_fields {
         let schema = resource.strategy.schema();
@@ -228,17 +240,22 @@ pub fn prepare_metadata(
 
 /// `EnsureObjectNamespaceMatchesRequestNamespace`.
 pub fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
-    let object_namespace = object.namespace().to_owned();
+    check_namespace(object, namespace)?;
     if namespace.is_empty() {
         object.metadata_mut().remove("namespace");
-    } else if object_namespace.is_empty() {
+    } else if object.namespace().is_empty() {
         object.metadata_mut().insert("namespace".into(), namespace.into());
-    } else if object_namespace != namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
     }
     Ok(())
+}
+
+/// Rejects an object of another namespace than that of the request; both may be empty.
+pub(crate) fn check_namespace(object: &Value, namespace: &str) -> ApiResult<()> {
+    let given = object.namespace();
+    if namespace.is_empty() || given.is_empty() || given == namespace {
+        return Ok(());
+    }
+    Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
 /// Removes duplicate owner references with a warning, as apiserver does. `is_after_admission` selects the wording of the

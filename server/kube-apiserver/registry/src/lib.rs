@@ -26,6 +26,7 @@ pub mod strategy;
 mod update;
 pub mod validation;
 mod watch;
+mod watch_group;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -44,6 +45,7 @@ use crate::object::Object;
 use crate::resource::ResourceRef;
 use crate::storage::{EventCache, ObjectKey, Record, ResourceKey, Store};
 use crate::strategy::Allocators;
+use crate::watch_group::WatchGroups;
 use crowsnest_apimachinery::names::Gvr;
 
 pub use delete::DeleteOutcome;
@@ -66,6 +68,7 @@ pub struct Registry {
     pub(crate) create_authorizer: OnceLock<Weak<dyn CreateAuthorizer>>,
     /// Encoded events that watches share.
     pub event_cache: EventCache,
+    watch_groups: Arc<WatchGroups>,
     conversion_log: ConversionLog,
 }
 
@@ -85,6 +88,7 @@ impl Registry {
             connects: RwLock::default(),
             create_authorizer: OnceLock::new(),
             event_cache: EventCache::default(),
+            watch_groups: Arc::default(),
             conversion_log: ConversionLog::default(),
         }
     }
@@ -312,10 +316,10 @@ pub(crate) fn reject_invalid(
     name: &str,
     errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
-    reject_invalid_kind(resource, &resource.kind, name, errors)
+    reject_invalid_kind((&resource.gvr.group, &resource.kind), name, errors)
 }
 
-/// Like [`reject_invalid`], with the kind in the object, which may be wrong in a custom object.
+/// Like [`reject_invalid`], with the group and the kind in the object, which may be wrong in a custom object.
 pub(crate) fn reject_invalid_object(
     resource: &ResourceRef,
     object: &Value,
@@ -323,20 +327,21 @@ pub(crate) fn reject_invalid_object(
 ) -> ApiResult<()> {
     let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    reject_invalid_kind(resource, kind, name, errors)
+    let api_version = object["apiVersion"].as_str().filter(|version| resource.is_custom() && !version.is_empty());
+    let group = api_version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+    reject_invalid_kind((group.unwrap_or(&resource.gvr.group), kind), name, errors)
 }
 
 fn reject_invalid_kind(
-    resource: &ResourceRef,
-    kind: &str,
+    (group, kind): (&str, &str),
     name: &str,
     errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    tracing::debug!(kind = qualified_resource(&resource.gvr.group, kind), name, "invalid object");
+    tracing::debug!(kind = qualified_resource(group, kind), name, "invalid object");
     // kube-apiserver has one internal kind for the events of both groups.
-    let group = if kind == "Event" { "" } else { &resource.gvr.group };
+    let group = if kind == "Event" && group == "events.k8s.io" { "" } else { group };
     Err(ApiError::invalid(group, kind, name, errors))
 }

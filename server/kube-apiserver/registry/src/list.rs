@@ -138,16 +138,16 @@ impl Registry {
             let last = read.records.last().map(|record| record.key.clone());
             let count = read.records.len();
             for (index, record) in self.filter_records(resource, options, read.records).await? {
-                let left = count - index - 1 + remaining;
+                let remaining_count = count - index - 1 + remaining;
                 objects.push(record);
-                if objects.len() == limit && left > 0 {
+                if objects.len() == limit && remaining_count > 0 {
                     let key = objects.last().map_or("", |record| record.key.as_str());
                     let continue_token = encode_token(to_signed(revision), key, namespace);
                     return Ok(Page {
                         objects,
                         revision,
                         continue_token,
-                        remaining: selects_everything.then_some(left),
+                        remaining: selects_everything.then_some(remaining_count),
                     });
                 }
             }
@@ -306,16 +306,16 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
     if fields.is_empty() {
         return Ok(());
     }
-    let known = resource.strategy.selectable_fields(&Value::Null);
+    let selectable = resource.strategy.selectable_fields(&Value::Null);
     for path in fields.requirements().iter().map(|requirement| requirement.field.as_str()) {
-        if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
+        if path == "metadata.name" || path == "metadata.namespace" || selectable.iter().any(|(k, _)| k == path) {
             continue;
         }
         let is_custom = resource.is_custom();
         let is_job = &*resource.gvr.group == "batch" && resource.kind == "Job";
         return Err(ApiError::bad_request(if is_job {
             format!("field label {path:?} not supported for Job")
-        } else if known.is_empty() && !is_custom {
+        } else if selectable.is_empty() && !is_custom {
             format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {path}")

@@ -1,6 +1,9 @@
-//! Access to the metadata of objects held as JSON.
+//! Access to the metadata of objects in JSON form.
 
+use crowsnest_apimachinery::status::ApiResult;
 use serde_json::{Map, Value};
+
+use crate::error_without_reason;
 
 /// Accessors of `metadata` on a JSON object. Missing fields read as empty.
 pub trait Object {
@@ -67,6 +70,19 @@ impl Object for Value {
             _ => unreachable!("made an object above"),
         }
     }
+}
+
+/// The resourceVersion of an object as kube-apiserver parses it; 0 if it is empty.
+pub(crate) fn parse_object_version(object: &Value) -> ApiResult<u64> {
+    let version = object.resource_version();
+    if version.is_empty() {
+        return Ok(0);
+    }
+    // Go accepts no sign.
+    let has_only_digits = version.bytes().all(|byte| byte.is_ascii_digit());
+    let number = version.parse::<u64>().ok().filter(|_| has_only_digits);
+    let why = if has_only_digits { "value out of range" } else { "invalid syntax" };
+    number.ok_or_else(|| error_without_reason(format!("strconv.ParseUint: parsing {version:?}: {why}")))
 }
 
 /// Formats a `metav1.Time`: UTC, whole seconds.

@@ -61,13 +61,13 @@ impl Patch {
             Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict_findings),
             Patch::Strategic(patch) => match &schema {
                 Some(schema) => {
-                    let mut left = patch.value.clone();
-                    let mut patched = strategic_merge(schema, base, &mut left)?;
+                    let mut remaining_patch = patch.value.clone();
+                    let mut patched = strategic_merge(schema, base, &mut remaining_patch)?;
                     if schema.name.is_some() {
-                        crowsnest_schema::patch::convert_strategic(schema, &mut patched, &left)?;
-                        let shown = crowsnest_schema::patch::go_value(&left);
+                        crowsnest_schema::patch::convert_strategic(schema, &mut patched, &remaining_patch)?;
+                        let displayed = crowsnest_schema::patch::go_value(&remaining_patch);
                         let decoding = PatchDecoding {
-                            displayed_object: Some(&shown),
+                            displayed_object: Some(&displayed),
                             is_strict,
                             patch_findings: &patch.strict_findings,
                         };
@@ -116,7 +116,11 @@ impl Patch {
             };
             crowsnest_schema::patch::check_patched_kind(&patched, &expected)?;
         } else {
-            check_type(resource, &patched, base.name())?;
+            crowsnest_schema::patch::check_custom_type(&patched)?;
+            // The kind and the version of a custom resource are validated with the object.
+            if !resource.is_custom() {
+                check_type(resource, &patched, base.name())?;
+            }
         }
         check_patched(resource, schema.as_deref(), patched, decoding, options, warnings)
     }
@@ -139,9 +143,9 @@ impl Patch {
             Patch::Json(patch) => (json_patch(scale, &patch.value)?, patch),
             Patch::Merge(patch) => (merge_patch(scale, &patch.value)?, patch),
             Patch::Strategic(patch) => {
-                let mut left = patch.value.clone();
-                let mut patched = strategic_merge(schema, scale, &mut left)?;
-                crowsnest_schema::patch::convert_strategic(schema, &mut patched, &left)?;
+                let mut remaining_patch = patch.value.clone();
+                let mut patched = strategic_merge(schema, scale, &mut remaining_patch)?;
+                crowsnest_schema::patch::convert_strategic(schema, &mut patched, &remaining_patch)?;
                 (patched, patch)
             }
             Patch::Apply(config) => {
@@ -169,15 +173,15 @@ pub(crate) async fn run_with_conversions<T>(
     let mut versions = Versions::new(&**strategy);
     loop {
         let conversion = match attempt(&versions) {
-            Ok(decided) => return Ok(decided),
+            Ok(result) => return Ok(result),
             Err(ApplyError::Failed(error)) => return Err(error),
             Err(ApplyError::ConversionRequired(conversion)) => conversion,
         };
         let converted = strategy.convert_partial(vec![conversion.object.clone()], &conversion.to).await;
-        let one = converted.and_then(|converted| {
+        let object = converted.and_then(|converted| {
             converted.into_iter().next().ok_or_else(|| ApiError::internal("conversion returned no object"))
         });
-        versions.add_conversion(conversion, one);
+        versions.add_conversion(conversion, object);
     }
 }
 
@@ -198,7 +202,7 @@ fn decode_typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
     ))
 }
 
-/// Rejects patches that change the kind or version of a custom resource.
+/// Rejects patches that change the kind or version of an object without a schema.
 fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<()> {
     let expected = resource.gvr.api_version();
     let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
@@ -226,18 +230,22 @@ fn check_duplicate_keys(config: &PatchBody, options: &WriteOptions) -> ApiResult
     Ok(())
 }
 
-/// Requires the expected kind and version in an applied configuration.
+/// Requires the expected kind and version in an applied configuration, and then that it has no managers.
 fn check_config_type(expected_api_version: &str, expected_kind: &str, config: &Value) -> ApiResult<()> {
-    let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
-    if managed.is_some_and(Value::is_array) {
-        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
-    }
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if api_version == expected_api_version && kind == expected_kind {
+        let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
+        if managed.is_some_and(Value::is_array) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
         return Ok(());
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if version.contains('/') {
+        // Go's parser of a version with two slashes returns an empty kind.
+        return Err(ApiError::bad_request("invalid object type: /, Kind="));
+    }
     Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
 }
 
@@ -250,7 +258,12 @@ fn check_patched(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    if let Some(schema) = schema {
+    let is_foreign = resource.is_custom() && !resource.has_kind_of(&patched);
+    if !is_foreign && let Some(why) = resource.strategy.decode_error(&patched) {
+        return Err(crowsnest_schema::patch::invalid_custom_patch(&patched, why));
+    }
+    let metadata_schema = is_foreign.then(Schema::for_any_custom_resource);
+    if let Some(schema) = metadata_schema.as_deref().or(schema) {
         let (object, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         patched = object;
         if options.field_validation == FieldValidation::Warn {
@@ -260,8 +273,10 @@ fn check_patched(
     if !patched.is_object() {
         return Err(ApiError::bad_request("the patched object is not an object"));
     }
-    if patched["kind"] != resource.kind.as_str() || patched["apiVersion"] != resource.gvr.api_version().as_str() {
+    if !resource.is_custom() || !patched["kind"].is_string() {
         patched["kind"] = resource.kind.clone().into();
+    }
+    if !resource.is_custom() || !patched["apiVersion"].is_string() {
         patched["apiVersion"] = resource.gvr.api_version().into();
     }
     // With a schema, the object has been pruned by decoding, or is pruned when its defaults are applied.

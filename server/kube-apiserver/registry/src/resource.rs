@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_schema::table::Printer;
+use serde_json::Value;
 
 use crate::strategy::StrategyRef;
 
@@ -62,6 +63,15 @@ impl ResourceInfo {
     /// True for resources of a CRD.
     pub fn is_custom(&self) -> bool {
         self.strategy.is_custom()
+    }
+
+    /// True if an object states the group and the kind of this resource, in any version. Others are not decoded by its
+    /// schema.
+    pub fn has_kind_of(&self, object: &Value) -> bool {
+        let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = object.get("kind").and_then(Value::as_str);
+        kind == Some(self.kind.as_str()) && *group == *self.gvr.group
     }
 
     /// True for kinds of Kubernetes; false for resources of a CRD, and for those without a schema.

@@ -11,7 +11,7 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Record;
 use crowsnest_schema::apply::VersionSchemas;
-use crowsnest_schema::compressed::CompressedJson;
+use crowsnest_schema::compressed::CompressedSchema;
 use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -42,11 +42,11 @@ pub trait Allocators: Send + Sync {
 }
 
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
-/// request.
+/// request. By default, objects are not changed, as for a kind that another server defaults.
 pub trait Strategy: VersionSchemas {
     /// Sets defaults (idempotent). Runs on request bodies, patch results, and stored objects that are not served
     /// unchanged.
-    fn default(&self, object: &mut Value);
+    fn default(&self, _object: &mut Value) {}
 
     /// Sets defaults again after admission has changed an object. Fields that decoding would drop silently are kept
     /// for validation.
@@ -62,11 +62,11 @@ pub trait Strategy: VersionSchemas {
 
     /// Normalizes an object before a create: drops the status if there is a status subresource, sets the generation,
     /// and so on.
-    fn prepare_create(&self, ctx: &RequestContext, object: &mut Value);
+    fn prepare_create(&self, _ctx: &RequestContext, _object: &mut Value) {}
 
     /// Normalizes an object before an update through `ctx.subresource`: restores fields that it must not change,
     /// increments the generation.
-    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value);
+    fn prepare_update(&self, _ctx: &RequestContext, _old: &Value, _new: &mut Value) {}
 
     /// Validates a new object, except its generic metadata.
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError>;
@@ -115,7 +115,7 @@ pub trait Strategy: VersionSchemas {
     }
 
     /// The published schema, if it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
-    fn published_schema(&self) -> Option<&CompressedJson> {
+    fn published_schema(&self) -> Option<&CompressedSchema> {
         None
     }
 

@@ -8,16 +8,16 @@ use crowsnest_schema::apply::{self, Apply};
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
-use crate::create::{Creation, deduplicate_owners, field_manager, set_namespace};
+use crate::create::{Creation, check_namespace, deduplicate_owners, field_manager, set_namespace};
 use crate::error::Error;
-use crate::object::Object;
+use crate::object::{Object, parse_object_version};
 use crate::patch::{Patch, run_with_conversions};
 use crate::resource::ResourceRef;
 use crate::storage::{Precondition, Record, Write};
 use crate::strategy::RequestContext;
 use crate::{
-    MODIFIED_MESSAGE, Registry, error_without_reason, reject_invalid, scale, storage_error, table, validation,
-    write_error,
+    MODIFIED_MESSAGE, Registry, error_without_reason, reject_invalid, reject_invalid_object, scale, storage_error,
+    table, validation, write_error,
 };
 use crowsnest_apimachinery::request::options::WriteOptions;
 
@@ -151,6 +151,7 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<(Value, bool)> {
         let update = Update { resource, ctx, name, change, options };
+        check_identity(update, change)?;
         for _ in 0..MAX_ATTEMPTS {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
@@ -200,11 +201,11 @@ impl Registry {
         }
         let object = match change {
             Change::Replace(object) if resource.strategy.allow_create_on_update() => {
-                let object = object.clone();
+                let mut object = object.clone();
                 check_name(&object, name)?;
-                if !object.resource_version().is_empty() && object.resource_version() != "0" {
-                    return Err(write_error(resource, name, Error::Conflict { current: 0 }));
-                }
+                // As in kube-apiserver, the version of a missing object is not compared.
+                parse_object_version(&object)?;
+                object.metadata_mut().remove("resourceVersion");
                 object
             }
             Change::Patch(patch) if patch.creates_missing() => {
@@ -217,6 +218,7 @@ impl Registry {
                     return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
                 }
                 check_name(&object, name)?;
+                parse_object_version(&object)?;
                 object
             }
             _ => return Ok(None),
@@ -233,7 +235,7 @@ impl Registry {
         let (mut new, has_managed_fields) = change.apply_to(resource, ctx, &live, options, warnings).await?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_name(&new, name)?;
-        check_uid(resource, name, change, &live, &new)?;
+        check_uid(update, &live, &new)?;
         deduplicate_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
         if !has_managed_fields {
             let schema = resource.strategy.schema();
@@ -243,10 +245,18 @@ impl Registry {
                 apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
             });
             // If the fields of some managers cannot be computed, the managedFields of all are dropped.
-            let managed_fields = managed_fields.await.unwrap_or_else(|error| {
-                tracing::warn!(%error, kind = %resource.kind, name, "dropping managedFields");
+            let mut managed_fields = managed_fields.await.unwrap_or_else(|error| {
+                // Invalid requests cause this.
+                tracing::debug!(%error, kind = %resource.kind, name, "dropping managedFields");
                 apply::PendingManagedFields::default()
             });
+            if let (Change::Scale(_), Some(paths)) = (change, &resource.scale)
+                && scale::has_zero_replicas(paths, &new)
+            {
+                // kube-apiserver's Scale omits a zero, so that it has no owner.
+                let path: Vec<&str> = paths.spec_replicas.trim_start_matches('.').split('.').collect();
+                managed_fields.disown(&manager, &path);
+            }
             managed_fields.write(&mut new);
         }
         let scaled = match change {
@@ -327,23 +337,26 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         let strategy = &resource.strategy;
-        restore_immutable_metadata(live, new);
+        restore_immutable_metadata(ctx, live, new);
         strategy.prepare_update(ctx, live, new);
         let name = live.name();
         if let Some(allocators) = self.allocators(resource) {
             allocators.allocate(ctx, Some(live), new).or_else(|errors| reject_invalid(resource, name, errors))?;
         }
         let mut errors = Vec::new();
+        // The own validation of a custom resource skips the metadata of an object of another kind or version.
+        let is_own_type = !resource.is_custom()
+            || (new["kind"] == resource.kind.as_str() && new["apiVersion"] == resource.gvr.api_version().as_str());
         if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
             errors.extend(validation::validate_common_object_meta(new, resource.namespaced));
             // kube-apiserver checks metadata changes once for all kinds and again in the kind's own validation.
             errors.extend(validation::validate_object_meta_update(new, old));
-            if strategy.validates_metadata() {
+            if strategy.validates_metadata() && is_own_type {
                 errors.extend(validation::validate_object_meta_update(new, old));
             }
         }
         errors.extend(strategy.validate_update(ctx, live, new));
-        if let Err(error) = reject_invalid(resource, name, errors) {
+        if let Err(error) = reject_invalid_object(resource, new, errors) {
             if let Some(allocators) = self.allocators(resource) {
                 allocators.release_replaced(new, live);
             }
@@ -384,6 +397,18 @@ fn requires_version(change: &Change) -> bool {
     }
 }
 
+/// Checks namespace and name of a replacement, before the object is looked up.
+fn check_identity(update: Update<'_>, change: &Change) -> ApiResult<()> {
+    match change {
+        Change::Replace(object) => {
+            check_namespace(object, if update.resource.namespaced { &update.ctx.namespace } else { "" })?;
+            check_name(object, update.name)
+        }
+        Change::Scale(change) => check_identity(update, change),
+        Change::Patch(_) | Change::Edit(_) => Ok(()),
+    }
+}
+
 fn check_name(object: &Value, name: &str) -> ApiResult<()> {
     let object_name = object.name();
     if object_name.is_empty() {
@@ -400,13 +425,16 @@ fn check_name(object: &Value, name: &str) -> ApiResult<()> {
 }
 
 /// Checks the UID of a PUT as a precondition.
-fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+fn check_uid(update: Update<'_>, live: &Value, new: &Value) -> ApiResult<()> {
+    let Update { resource, ctx, name, change, .. } = update;
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
         let registry = if group.is_empty() { plural.to_string() } else { format!("{group}/{plural}") };
         let key = crate::storage::ObjectKey::new(live.namespace(), name);
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: {}/{registry}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            // A dry run does not reach etcd, whose client adds the prefix.
+            if ctx.dry_run { "" } else { "/registry" },
             new.uid(),
             live.uid()
         );
@@ -424,8 +452,8 @@ fn check_resource_version(
     new: &Value,
 ) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
-    let version = new.resource_version();
-    if version.is_empty() || version == "0" {
+    let version = parse_object_version(new)?;
+    if version == 0 {
         if matches!(change, Change::Replace(_)) && !resource.strategy.allow_unconditional_update() {
             let error = FieldError::new(
                 FieldErrorKind::Invalid,
@@ -437,25 +465,29 @@ fn check_resource_version(
         }
         return Ok(());
     }
-    if version.parse::<u64>().is_err() {
-        return Err(error_without_reason(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
-    }
-    if version != live.resource_version() {
+    if version.to_string() != live.resource_version() {
         return Err(ApiError::conflict(group, plural, name, MODIFIED_MESSAGE));
     }
     Ok(())
 }
 
-/// Restores metadata that updates cannot change from the live object.
-fn restore_immutable_metadata(live: &Value, new: &mut Value) {
+/// Restores metadata that updates cannot change from the live object. A time of deletion or grace period that is not in
+/// the live object is left as it is, for validation to reject it unless the kind's strategy restores it.
+fn restore_immutable_metadata(ctx: &RequestContext, live: &Value, new: &mut Value) {
     let Some(old) = live.metadata() else { return };
     let metadata = new.metadata_mut();
-    metadata.remove("selfLink");
+    // kube-apiserver removes it when it encodes the object for etcd, which a dry run does not reach.
+    if !ctx.dry_run {
+        metadata.remove("selfLink");
+    }
     for key in ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let is_given = metadata.get(key).is_some_and(|value| !value.is_null());
         match old.get(key) {
-            Some(value) => metadata.insert(key.into(), value.clone()),
-            None => metadata.remove(key),
-        };
+            Some(_) if is_given && key == "deletionGracePeriodSeconds" => {}
+            Some(value) => drop(metadata.insert(key.into(), value.clone())),
+            None if is_given && key.starts_with("deletion") => {}
+            None => drop(metadata.remove(key)),
+        }
     }
     for key in ["uid", "generateName"] {
         let absent = metadata.get(key).is_none_or(|v| v.is_null() || v.as_str() == Some(""));

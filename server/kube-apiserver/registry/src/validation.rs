@@ -38,12 +38,12 @@ pub fn validate_annotations(annotations: Option<&Value>, field: &str) -> Vec<Fie
 fn validate_finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     const FIELD: &str = "metadata.finalizers";
     let names: Vec<&str> = strings(metadata.get("finalizers"));
-    let wrong = |name: &&str| {
+    let name_errors = |name: &&str| {
         let name = json!(name);
         let why = qualified_name(name.as_str().unwrap_or_default());
         why.into_iter().map(move |why| FieldError::invalid(FIELD, &name, why))
     };
-    let mut errors: Vec<FieldError> = names.iter().flat_map(wrong).collect();
+    let mut errors: Vec<FieldError> = names.iter().flat_map(name_errors).collect();
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
         let text = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(FIELD, &json!(names), text));
@@ -126,15 +126,15 @@ pub fn validate_object_meta(
     let mut errors = Vec::new();
     let generate = text("generateName");
     if !generate.is_empty() {
-        let wrong = check_name(generate, true);
-        errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(generate), e)));
+        let messages = check_name(generate, true);
+        errors.extend(messages.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(generate), e)));
     }
     let name = text("name");
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
     } else {
-        let wrong = check_name(name, false);
-        errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.name", &json!(name), e)));
+        let messages = check_name(name, false);
+        errors.extend(messages.into_iter().map(|e| FieldError::invalid("metadata.name", &json!(name), e)));
     }
     errors.extend(validate_common_object_meta(metadata, namespaced));
     errors
@@ -148,8 +148,9 @@ pub fn validate_common_object_meta(metadata: &Map<String, Value>, namespaced: bo
         if namespace.is_empty() {
             errors.push(FieldError::required("metadata.namespace", ""));
         } else {
-            let wrong = dns1123_label(namespace);
-            errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.namespace", &json!(namespace), e)));
+            let messages = dns1123_label(namespace);
+            errors
+                .extend(messages.into_iter().map(|e| FieldError::invalid("metadata.namespace", &json!(namespace), e)));
         }
     } else if !namespace.is_empty() {
         errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"));
@@ -190,7 +191,7 @@ pub fn validate_object_meta_update(new: &Map<String, Value>, old: &Map<String, V
         errors.push(FieldError::invalid("metadata.generation", &json!(number(new)), detail));
     }
     for key in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (a, b) = (present(new.get(key)), present(old.get(key)));
+        let (a, b) = (non_empty(new.get(key)), non_empty(old.get(key)));
         if a != b {
             let value = a.cloned().unwrap_or(if key.starts_with("deletion") { Value::Null } else { json!("") });
             errors.push(FieldError::invalid(format!("metadata.{key}"), &value, "field is immutable"));
@@ -202,6 +203,6 @@ pub fn validate_object_meta_update(new: &Map<String, Value>, old: &Map<String, V
     errors
 }
 
-fn present(value: Option<&Value>) -> Option<&Value> {
+fn non_empty(value: Option<&Value>) -> Option<&Value> {
     value.filter(|v| !v.is_null() && v.as_str() != Some(""))
 }

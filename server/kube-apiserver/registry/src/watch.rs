@@ -1,7 +1,8 @@
 //! Watch requests: the initial state if requested, then changes, with selectors applied to the states before and
 //! after each change.
 //!
-//! A change is encoded once per representation, regardless of the number of watches.
+//! A change is encoded once per representation, regardless of the number of watches, and the changes that equal watches
+//! send at once are selected and concatenated once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use crate::list::{check_fields, is_decided_by_key, key_field, may_match, parse_r
 use crate::object::Object as _;
 use crate::resource::ResourceRef;
 use crate::storage::{
-    Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, SelectableStates, Watcher,
+    BatchKey, Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, SelectableStates, Watcher,
 };
+use crate::watch_group::{GroupMember, WatchScope};
 use crate::{Registry, storage_error, table};
 use crowsnest_apimachinery::request::options::ListOptions;
 
@@ -28,6 +30,10 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const CHUNK_SIZE: usize = 500;
 /// Estimated size in bytes of the selector data of a change.
 const SELECTABLE_BYTES: usize = 512;
+/// Number of changes above which watches do not share batches: those that are far behind are at different positions.
+const MAX_SHARED_CHANGES: usize = 128;
+/// Estimated size in bytes of a cached batch in addition to its lines.
+const BATCH_BYTES: usize = 128;
 
 /// Encodes the events of a watch in one representation.
 pub trait EventEncoder: Send + Sync {
@@ -57,6 +63,9 @@ pub struct Watch {
     /// Name and version of the representation, as part of cache keys.
     representation: Arc<str>,
     version: Arc<str>,
+    /// Version in which the data for the selectors is read; empty if they need only labels and the key.
+    selector_version: Arc<str>,
+    group: GroupMember,
     first: bool,
     initial: std::vec::IntoIter<Record>,
     initial_end: Option<Revision>,
@@ -110,6 +119,15 @@ impl Registry {
             Err(error) => return Err(storage_error(error)),
         };
         let version: Arc<str> = resource.gvr.api_version().into();
+        let representation: Arc<str> = format!("{version} {}", encoder.name()).into();
+        let selector_version = if is_decided_by_key(&options.fields) { Arc::from("") } else { version.clone() };
+        let scope = WatchScope {
+            table: table(resource),
+            representation: representation.clone(),
+            namespace: namespace.to_owned(),
+            labels: options.labels.clone(),
+            fields: options.fields.clone(),
+        };
         let mut catalog_changes = self.catalog.subscribe();
         // The resource may have been removed since the request was dispatched.
         catalog_changes.mark_changed();
@@ -117,9 +135,11 @@ impl Registry {
             registry: self.clone(),
             resource: resource.clone(),
             namespace: namespace.to_owned(),
-            representation: format!("{version} {}", encoder.name()).into(),
+            representation,
             encoder,
             version,
+            selector_version,
+            group: self.watch_groups.join(scope),
             first: true,
             initial: records.into_iter(),
             initial_end,
@@ -136,7 +156,7 @@ impl Registry {
 
 impl Watch {
     /// The lines of the next events, possibly empty; `None` after an error ended the watch.
-    pub async fn next(&mut self) -> Option<Vec<Bytes>> {
+    pub async fn next(&mut self) -> Option<Bytes> {
         if self.has_ended {
             return None;
         }
@@ -158,7 +178,7 @@ impl Watch {
         };
         Some(batch.unwrap_or_else(|error| {
             self.has_ended = true;
-            vec![self.write("ERROR", error.to_status())]
+            self.write("ERROR", error.to_status())
         }))
     }
 
@@ -172,7 +192,7 @@ impl Watch {
         })
     }
 
-    async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
+    async fn step(&mut self) -> Result<Bytes, Error> {
         let records: Vec<Record> = self.initial.by_ref().take(CHUNK_SIZE).collect();
         if !records.is_empty() {
             self.is_encoding = true;
@@ -181,7 +201,7 @@ impl Watch {
             return events;
         }
         if let Some(revision) = self.initial_end.take() {
-            return Ok(vec![self.bookmark(revision, true)]);
+            return Ok(self.bookmark(revision, true));
         }
         let changes = loop {
             tokio::select! {
@@ -196,7 +216,7 @@ impl Watch {
                 () = &mut self.next_bookmark, if self.options.allows_bookmarks => {
                     self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARK_INTERVAL);
                     let position = self.watcher.position();
-                    return Ok(vec![self.bookmark(position, false)]);
+                    return Ok(self.bookmark(position, false));
                 }
             }
         };
@@ -215,39 +235,70 @@ impl Watch {
         self.encoder.can_send_stored() && body.api_version() == &*self.version
     }
 
-    async fn initial_events(&mut self, records: Vec<Record>) -> Result<Vec<Bytes>, Error> {
+    async fn initial_events(&mut self, records: Vec<Record>) -> Result<Bytes, Error> {
         let matching = self.registry.filter_records(&self.resource, &self.options, records).await?;
         let records: Vec<Record> = matching.into_iter().map(|(_, record)| record).collect();
         if records.is_empty() {
             // Yields to other tasks when no record in the chunk matches.
             tokio::task::yield_now().await;
-            return Ok(Vec::new());
+            return Ok(Bytes::new());
         }
         if records.iter().all(|record| self.sends_stored(&record.body)) {
             self.first = false;
-            return records.iter().map(|record| stored_line("ADDED", &record.body, record.revision)).collect();
+            let lines = records.iter().map(|record| stored_line("ADDED", &record.body, record.revision));
+            return Ok(concatenate(lines.collect::<Result<_, Error>>()?));
         }
         let objects = self.registry.decode_all(&self.resource, records).await?;
-        Ok(objects.into_iter().map(|object| self.write("ADDED", object)).collect())
+        Ok(concatenate(objects.into_iter().map(|object| self.write("ADDED", object)).collect()))
     }
 
-    async fn events(&mut self, changes: Vec<Arc<Change>>) -> Result<Vec<Bytes>, Error> {
-        let mut out = Vec::with_capacity(changes.len());
+    /// The lines of consecutive changes; watches of a group share them.
+    async fn events(&mut self, changes: Vec<Arc<Change>>) -> Result<Bytes, Error> {
+        let shares_batch = changes.len() <= MAX_SHARED_CHANGES && self.shares_batches();
+        let ends = changes.first().zip(changes.last()).filter(|_| shares_batch);
+        let batch = match ends {
+            Some((first, last)) => {
+                let key = BatchKey { first: first.revision, group: self.group.group() };
+                last.cache.batch(key).get_or_try_init(|| self.shared_batch(&changes, last)).await?.clone()
+            }
+            None => concatenate(self.lines(&changes).await?),
+        };
+        self.first &= batch.is_empty();
+        Ok(batch)
+    }
+
+    /// True if this watch sends the same lines as the others of its group. Lines that contain a time expire earlier than
+    /// batches.
+    fn shares_batches(&self) -> bool {
+        let has_own_line = self.first && self.encoder.has_distinct_first_line();
+        self.group.has_peers() && !has_own_line && self.encoder.max_line_age().is_none()
+    }
+
+    async fn shared_batch(&self, changes: &[Arc<Change>], last: &Arc<Change>) -> Result<Bytes, Error> {
+        let lines = self.lines(changes).await?;
+        // A single line is not copied.
+        let copied: usize = if lines.len() > 1 { lines.iter().map(Bytes::len).sum() } else { 0 };
+        self.registry.event_cache.retain(last, copied + BATCH_BYTES);
+        Ok(concatenate(lines))
+    }
+
+    async fn lines(&self, changes: &[Arc<Change>]) -> Result<Vec<Bytes>, Error> {
+        let mut lines = Vec::with_capacity(changes.len());
         for change in changes {
             if !self.namespace.is_empty() && change.key.namespace() != self.namespace {
                 continue;
             }
-            if let Some(event) = self.event_type(&change).await? {
-                out.push(self.line(&change, event).await?);
-                self.first = false;
+            if let Some(event) = self.event_type(change).await? {
+                lines.push(self.line(change, event, self.first && lines.is_empty()).await?);
             }
         }
-        Ok(out)
+        Ok(lines)
     }
 
-    /// The encoded line of a change, shared by all watches with the same representation.
-    async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
-        let first = self.first && self.encoder.has_distinct_first_line();
+    /// The encoded line of a change, shared by all watches with the same representation. `is_first` is true for the first
+    /// line of the watch.
+    async fn line(&self, change: &Arc<Change>, event: &'static str, is_first: bool) -> Result<Bytes, Error> {
+        let first = is_first && self.encoder.has_distinct_first_line();
         let key = LineKey { event, representation: self.representation.clone(), first };
         let cell = change.cache.line(key, self.encoder.max_line_age());
         let line = cell.get_or_try_init(|| self.encode(change, event, first)).await?;
@@ -286,10 +337,8 @@ impl Watch {
         if !may_match(&self.options.fields, &change.key) {
             return Ok(None);
         }
-        let needs_fields = !is_decided_by_key(&self.options.fields);
-        let version = if needs_fields { self.version.clone() } else { Arc::from("") };
-        let cell = change.cache.states(&version);
-        let states = cell.get_or_try_init(|| self.read_states(change, needs_fields)).await?;
+        let cell = change.cache.states(&self.selector_version);
+        let states = cell.get_or_try_init(|| self.read_states(change)).await?;
         let selects = |state: &Selectable| {
             self.options.labels.matches_json(state.labels.as_ref())
                 && self.options.fields.matches_with(|path| match key_field(&change.key, path) {
@@ -307,10 +356,10 @@ impl Watch {
     }
 
     /// Labels and fields of a change for selectors; labels alone are read without conversion.
-    async fn read_states(&self, change: &Arc<Change>, needs_fields: bool) -> Result<SelectableStates, Error> {
-        let read_state = async |body: &Body| match needs_fields {
-            false => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
-            true => {
+    async fn read_states(&self, change: &Arc<Change>) -> Result<SelectableStates, Error> {
+        let read_state = async |body: &Body| match self.selector_version.is_empty() {
+            true => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
+            false => {
                 let object = self.decode(change, body).await?;
                 let labels = object.labels().cloned();
                 Ok::<_, Error>(Selectable { labels, fields: self.resource.strategy.selectable_fields(&object) })
@@ -334,6 +383,14 @@ impl Watch {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         self.write("BOOKMARK", object)
+    }
+}
+
+/// Concatenates event lines. A single line is not copied.
+fn concatenate(lines: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(lines) {
+        Ok([line]) => line,
+        Err(lines) => lines.concat().into(),
     }
 }
 

@@ -43,12 +43,14 @@ impl Environment for RegistryEnvironment {
 
     fn equivalents(&self, a: &Attributes<'_>) -> Vec<Gvr> {
         let Some(registry) = self.0.upgrade() else { return Vec::new() };
-        let (own, served) = (&a.resource.gvr, registry.catalog.snapshot());
+        let (gvr, served) = (&a.resource.gvr, registry.catalog.snapshot());
         // The storage group is compared, because Events are served in two groups.
-        let is_equivalent = |other: &&ResourceRef| {
-            *other.gvr.resource == *own.resource && other.storage_group == a.resource.storage_group && other.gvr != *own
+        let is_equivalent = |candidate: &&ResourceRef| {
+            *candidate.gvr.resource == *gvr.resource
+                && candidate.storage_group == a.resource.storage_group
+                && candidate.gvr != *gvr
         };
-        served.iter().filter(is_equivalent).map(|other| other.gvr.clone()).collect()
+        served.iter().filter(is_equivalent).map(|candidate| candidate.gvr.clone()).collect()
     }
 
     fn schema(&self, gvr: &Gvr) -> Option<SchemaRef> {

@@ -124,7 +124,8 @@ impl Admission for Priority {
             return Ok(());
         }
         let classes = self.classes();
-        match default_class(&classes).filter(|other| a.operation == Operation::Create || other.name != class.name()) {
+        match default_class(&classes).filter(|default| a.operation == Operation::Create || default.name != class.name())
+        {
             Some(PriorityClass { name, .. }) => {
                 let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
                 Err(ApiError::forbidden(GROUP, PLURAL, a.name, why))
@@ -157,13 +158,17 @@ fn apply_class(pod: &mut Value, classes: &[PriorityClass]) -> Result<(), String>
     };
     const COMPUTED: &str = "must not be provided in pod spec; priority admission controller computed";
     const FROM: &str = "from the given PriorityClass name";
-    if let Some(given) = spec["priority"].as_i64().filter(|given| *given != value) {
-        return Err(format!("the integer value of priority ({given}) {COMPUTED} {value} {FROM}"));
+    if let Some(priority) = spec["priority"].as_i64().filter(|priority| *priority != value) {
+        return Err(format!("the integer value of priority ({priority}) {COMPUTED} {value} {FROM}"));
     }
     spec["priority"] = value.into();
     if let Some(policy) = preemption_policy {
-        if let Some(given) = spec["preemptionPolicy"].as_str().filter(|given| *given != policy) {
-            return Err(format!("the string value of PreemptionPolicy ({given}) {COMPUTED} {policy} {FROM}"));
+        if let Some(requested_policy) =
+            spec["preemptionPolicy"].as_str().filter(|requested_policy| *requested_policy != policy)
+        {
+            return Err(format!(
+                "the string value of PreemptionPolicy ({requested_policy}) {COMPUTED} {policy} {FROM}"
+            ));
         }
         spec["preemptionPolicy"] = policy.into();
     }

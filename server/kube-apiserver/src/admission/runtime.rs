@@ -58,9 +58,9 @@ fn apply_class(pod: &mut Value, class: &Value) -> Result<(), String> {
     }
     if class["scheduling"].is_object() {
         merge_node_selector(spec, class["scheduling"]["nodeSelector"].as_object())?;
-        let own = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-        let of_class = class["scheduling"]["tolerations"].as_array().cloned().unwrap_or_default();
-        let merged = merge_tolerations(&[own, of_class].concat());
+        let pod_tolerations = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+        let class_tolerations = class["scheduling"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let merged = merge_tolerations(&[pod_tolerations, class_tolerations].concat());
         if !merged.is_empty() {
             spec.insert("tolerations".into(), merged.into());
         }
@@ -73,19 +73,19 @@ fn merge_node_selector(
     class_selector: Option<&Map<String, Value>>,
 ) -> Result<(), String> {
     let Some(class_selector) = class_selector.filter(|selector| !selector.is_empty()) else { return Ok(()) };
-    let own = spec.entry("nodeSelector").or_insert_with(|| json!({}));
-    if own.is_null() {
-        *own = json!({});
+    let pod_selector = spec.entry("nodeSelector").or_insert_with(|| json!({}));
+    if pod_selector.is_null() {
+        *pod_selector = json!({});
     }
-    let Some(own) = own.as_object_mut() else { return Ok(()) };
+    let Some(pod_selector) = pod_selector.as_object_mut() else { return Ok(()) };
     for (key, value) in class_selector {
-        if let Some(other) = own.get(key).filter(|other| *other != value) {
-            let [value, other] = [value, other].map(|value| value.as_str().unwrap_or_default());
+        if let Some(pod_value) = pod_selector.get(key).filter(|pod_value| *pod_value != value) {
+            let [value, pod_value] = [value, pod_value].map(|value| value.as_str().unwrap_or_default());
             return Err(format!(
-                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {other}"
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {pod_value}"
             ));
         }
-        own.insert(key.clone(), value.clone());
+        pod_selector.insert(key.clone(), value.clone());
     }
     Ok(())
 }
@@ -105,14 +105,14 @@ fn check_overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
 }
 
 /// Compares quantities by value.
-fn are_equal_amounts(one: &Value, other: &Value) -> bool {
+fn are_equal_amounts(left: &Value, right: &Value) -> bool {
     let parse = |amounts: &Value| -> Vec<(String, Option<Quantity>)> {
         let amounts = amounts.as_object().into_iter().flatten();
         amounts
             .map(|(name, amount)| (name.clone(), amount.as_str().and_then(|text| Quantity::parse(text).ok())))
             .collect()
     };
-    parse(one) == parse(other)
+    parse(left) == parse(right)
 }
 
 /// Merges tolerations, dropping those that another one includes.

@@ -30,7 +30,7 @@ pub(super) struct CheckResult {
     pub openapi: Option<PublishedDocument>,
 }
 
-fn unavailable(reason: &'static str, message: String) -> CheckResult {
+fn unavailable_result(reason: &'static str, message: String) -> CheckResult {
     CheckResult { condition: Condition::new("Available", "False", reason, message), discovery: None, openapi: None }
 }
 
@@ -38,8 +38,9 @@ fn unavailable(reason: &'static str, message: String) -> CheckResult {
 pub(super) async fn check(outbound: &OutboundClients, remote: &RemoteService) -> CheckResult {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
-    let discovery_failure =
-        |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
+    let discovery_failure = |why: String| {
+        unavailable_result("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"))
+    };
     match tokio::time::timeout(REQUEST_TIMEOUT, get(outbound, remote, &path)).await {
         Err(_) => discovery_failure(format!("Get {url:?}: context deadline exceeded")),
         Ok(Err(OutboundError::Resolve { why, .. })) => resolve_failure(remote, &why),
@@ -100,22 +101,27 @@ async fn fetch_openapi(outbound: &OutboundClients, remote: &RemoteService) -> Op
 
 fn resolve_failure(remote: &RemoteService, why: &ResolveError) -> CheckResult {
     let ServerAddress::Service(service) = &remote.target.address else {
-        return unavailable("ServiceNotFound", why.to_string());
+        return unavailable_result("ServiceNotFound", why.to_string());
     };
     let (name, namespace) = (&service.name, &service.namespace);
     match why {
         ResolveError::NotFound(_) => {
-            unavailable("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"))
+            unavailable_result("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"))
         }
-        ResolveError::NoPort { port, .. } => {
-            unavailable("ServicePortError", format!("service/{name} in {namespace:?} is not listening on port {port}"))
-        }
-        ResolveError::NoSlices(_) => {
-            unavailable("EndpointsNotFound", format!("cannot find endpointslices for service/{name} in {namespace:?}"))
-        }
+        ResolveError::NoPort { port, .. } => unavailable_result(
+            "ServicePortError",
+            format!("service/{name} in {namespace:?} is not listening on port {port}"),
+        ),
+        ResolveError::NoSlices(_) => unavailable_result(
+            "EndpointsNotFound",
+            format!("cannot find endpointslices for service/{name} in {namespace:?}"),
+        ),
         ResolveError::NoEndpoints { port_name, .. } => {
             let lacking = format!("have no addresses with port name {port_name:?}");
-            unavailable("MissingEndpoints", format!("endpointslices for service/{name} in {namespace:?} {lacking}"))
+            unavailable_result(
+                "MissingEndpoints",
+                format!("endpointslices for service/{name} in {namespace:?} {lacking}"),
+            )
         }
     }
 }

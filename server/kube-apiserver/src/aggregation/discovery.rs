@@ -34,7 +34,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
         let name = text(resource, "name");
         let Some((parent, sub)) = name.split_once('/') else { continue };
         // As in kube-apiserver: custom metrics are subresources of resources in other groups.
-        if !resources.iter().any(|known| known["resource"] == parent) {
+        if !resources.iter().any(|existing| existing["resource"] == parent) {
             let scope = if resource["namespaced"] == true { "Namespaced" } else { "Cluster" };
             resources.push(
                 json!({"resource": parent, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": scope,

@@ -339,7 +339,7 @@ impl Delegate for Aggregator {
             Some(service) if service.is_available => {
                 proxy::serve(&self.outbound, &self.tunnels, &self.stop, &service.remote, user, request).await
             }
-            _ => proxy::unavailable("service unavailable"),
+            _ => proxy::unavailable_response("service unavailable"),
         }
     }
 

@@ -25,7 +25,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const TUNNEL_BUFFER_BYTES: usize = 32 * 1024;
 
 /// A 503 response in plain text, as kube-apiserver's aggregation layer returns it.
-pub(super) fn unavailable(message: &str) -> http::Response<Body> {
+pub(super) fn unavailable_response(message: &str) -> http::Response<Body> {
     plain_text_error(http::StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
@@ -42,9 +42,10 @@ fn plain_text_error(status: http::StatusCode, message: &str) -> http::Response<B
 
 /// Sets the identity of this server on a request.
 pub(super) fn with_aggregator_identity(mut request: http::Request<Body>) -> http::Request<Body> {
-    let own = UserInfo { name: AGGREGATOR_USER.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
+    let aggregator =
+        UserInfo { name: AGGREGATOR_USER.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
     // These constants are valid header values, so the default is never used.
-    *request.headers_mut() = forwarded_headers(&own, request.headers()).unwrap_or_default();
+    *request.headers_mut() = forwarded_headers(&aggregator, request.headers()).unwrap_or_default();
     request
 }
 
@@ -97,7 +98,7 @@ pub(super) async fn serve(
     *upstream_request.method_mut() = parts.method;
     match path.parse() {
         Ok(uri) => *upstream_request.uri_mut() = uri,
-        Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
+        Err(error) => return unavailable_response(&format!("error trying to reach service: {error}")),
     }
     let Some(headers) = forwarded_headers(user, &parts.headers) else {
         let text = "the user's name or groups are empty, or have control characters or white space around them";
@@ -117,7 +118,7 @@ pub(super) async fn serve(
     {
         upstream_request.headers_mut().insert(FORWARDED_RECORD, key);
     }
-    if let Some(service) = outbound.in_process(&remote.target) {
+    if let Some(service) = outbound.find_in_process_server(&remote.target) {
         // An in-process server takes over the client's connection, so no bytes are copied.
         if let Some(client_side) = client_side {
             upstream_request.extensions_mut().insert(client_side);
@@ -126,7 +127,7 @@ pub(super) async fn serve(
     }
     let mut response = match outbound.send(&remote.target, upstream_request, true).await {
         Ok(response) => response,
-        Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
+        Err(error) => return unavailable_response(&format!("error trying to reach service: {error}")),
     };
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         let Some(client_side) = client_side else {

@@ -84,11 +84,11 @@ impl Strategy for ApiServiceStrategy {
     }
 
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
-        let (kept_field, source) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
-        match source.get(kept_field) {
-            Some(kept) => new[kept_field] = kept.clone(),
+        let (retained_field, source) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
+        match source.get(retained_field) {
+            Some(retained) => new[retained_field] = retained.clone(),
             None => {
-                new.as_object_mut().map(|o| o.remove(kept_field));
+                new.as_object_mut().map(|o| o.remove(retained_field));
             }
         }
     }
@@ -157,8 +157,12 @@ fn validate(object: &Value) -> Vec<FieldError> {
         None => {
             if !bundle.is_empty() {
                 let size = base64::engine::general_purpose::STANDARD.decode(bundle).map_or(0, |b| b.len());
-                let shown = Value::from(format!("{size} bytes"));
-                errors.push(FieldError::invalid("spec.caBundle", &shown, "local APIServices may not have a caBundle"));
+                let displayed = Value::from(format!("{size} bytes"));
+                errors.push(FieldError::invalid(
+                    "spec.caBundle",
+                    &displayed,
+                    "local APIServices may not have a caBundle",
+                ));
             }
             if insecure {
                 let detail = "local APIServices may not have insecureSkipTLSVerify";

@@ -62,8 +62,8 @@ fn verify(
 
 fn verify_client(usages: &[&str]) -> Result<(), String> {
     let allowed = ["digital signature", "key encipherment", "client auth"];
-    if let Some(other) = usages.iter().find(|usage| !allowed.contains(usage)) {
-        return Err(format!("invalid usage for client certificate: {other}"));
+    if let Some(forbidden_usage) = usages.iter().find(|usage| !allowed.contains(usage)) {
+        return Err(format!("invalid usage for client certificate: {forbidden_usage}"));
     }
     if !usages.contains(&"client auth") {
         return Err("missing required usage for client certificate: client auth".to_owned());
@@ -96,11 +96,11 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
         return fail("URI subjectAltNames are not allowed");
     }
     let required = BTreeSet::from(["digital signature", "key encipherment", auth]);
-    let mut given: BTreeSet<&str> = usages.iter().copied().collect();
+    let mut requested: BTreeSet<&str> = usages.iter().copied().collect();
     // Keys other than RSA do not support key encipherment.
-    given.insert("key encipherment");
+    requested.insert("key encipherment");
     let required_list: Vec<&str> = required.iter().copied().collect();
-    let usages_result = match given == required {
+    let usages_result = match requested == required {
         true => Ok(()),
         false => Err(format!("usages did not match [{}]", required_list.join(" "))),
     };
@@ -320,7 +320,7 @@ mod tests {
 
     fn request(common_name: &str, organizations: &str, names: &str) -> SigningRequest {
         let groups: Vec<String> = organizations.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect();
-        let known = [
+        let names_by_kind = [
             ("dns", AlternativeName::Dns("x".into())),
             ("email", AlternativeName::Email("x".into())),
             ("ip", AlternativeName::Address([127, 0, 0, 1].into())),
@@ -330,7 +330,8 @@ mod tests {
             "" => CertificateSubject::default(),
             name => CertificateSubject::from_user(name, &groups).unwrap(),
         };
-        let alternative_names = known.into_iter().filter(|(kind, _)| names.contains(kind)).map(|(_, name)| name);
+        let alternative_names =
+            names_by_kind.into_iter().filter(|(kind, _)| names.contains(kind)).map(|(_, name)| name);
         SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }
     }
 

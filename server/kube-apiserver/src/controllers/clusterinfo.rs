@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::request::options::ListOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::authentication::bootstrap::sign_cluster_info;
+use crowsnest_registry::authentication::bootstrap::{TOKEN_NAME_PREFIX, TOKEN_NAMESPACE, sign_cluster_info};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::storage::{ObjectKey, ResourceKey};
@@ -22,10 +22,6 @@ use crate::ApiServer;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
-/// Namespace of the Secrets with tokens.
-const TOKEN_NAMESPACE: &str = "kube-system";
-/// Prefix of the names of the Secrets with tokens.
-const TOKEN_PREFIX: &str = "bootstrap-token-";
 /// Key of the signed text in the ConfigMap.
 const KUBECONFIG_KEY: &str = "kubeconfig";
 /// Prefix of the keys of signatures in the ConfigMap; the ID of the token follows.
@@ -45,7 +41,7 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), since)?;
     let mut maps = store.watch(&ResourceKey::new("", "configmaps"), since)?;
     let map = ObjectKey::new(NAMESPACE, NAME);
-    let token_prefix = ObjectKey::new(TOKEN_NAMESPACE, TOKEN_PREFIX);
+    let token_prefix = ObjectKey::new(TOKEN_NAMESPACE, TOKEN_NAME_PREFIX);
     loop {
         if let Err(error) = sign_all(&server).await {
             tracing::warn!(%error, "cannot sign cluster-info");

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
+use crowsnest_registry::authentication::bootstrap::{TOKEN_NAME_PREFIX, TOKEN_NAMESPACE, TOKEN_TYPE};
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
@@ -18,9 +19,6 @@ use tokio::time::Instant;
 use super::{core_resource, run_with_restart};
 use crate::ApiServer;
 
-const NAMESPACE: &str = "kube-system";
-const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
-const TOKEN_PREFIX: &str = "bootstrap-token-";
 /// Longest interval between checks, in case the system clock is changed.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -33,7 +31,7 @@ pub async fn run(server: ApiServer) {
 async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
-    let token_prefix = ObjectKey::new(NAMESPACE, TOKEN_PREFIX);
+    let token_prefix = ObjectKey::new(TOKEN_NAMESPACE, TOKEN_NAME_PREFIX);
     loop {
         let wait = match delete_expired(&server, Timestamp::now()).await {
             Ok(wait) => wait.unwrap_or(MAX_CHECK_INTERVAL).min(MAX_CHECK_INTERVAL),
@@ -60,7 +58,7 @@ async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<
     let registry = server.registry();
     let secrets = core_resource(registry, "secrets")?;
     let mut next = None;
-    for secret in registry.list(&secrets, NAMESPACE, &ListOptions::default()).await?.objects {
+    for secret in registry.list(&secrets, TOKEN_NAMESPACE, &ListOptions::default()).await?.objects {
         let Some(expires_at) = expiration(&secret) else { continue };
         if expires_at > now {
             let wait = Duration::try_from(expires_at.duration_since(now)).unwrap_or(MAX_CHECK_INTERVAL);
@@ -68,7 +66,7 @@ async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<
             continue;
         }
         let options = DeleteOptions { uid: Some(secret.uid().to_owned()), raw: json!({}), ..DeleteOptions::default() };
-        match registry.delete(&secrets, &loopback(NAMESPACE), secret.name(), &options, &mut Vec::new()).await {
+        match registry.delete(&secrets, &loopback(TOKEN_NAMESPACE), secret.name(), &options, &mut Vec::new()).await {
             Ok(_) => tracing::info!(token = secret.name(), "deleted an expired bootstrap token"),
             Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => {}
             Err(error) => return Err(error),

@@ -69,7 +69,7 @@ fn expiration(job: &Value) -> Option<Timestamp> {
     finished_at.checked_add(SignedDuration::from_secs(ttl)).ok()
 }
 
-/// Deletes the Jobs that have expired at `now`; returns the time until the next check. `expirations` holds when each
+/// Deletes the Jobs that have expired at `now`; returns the time until the next check. `expirations` contains when each
 /// Job has to be checked.
 async fn delete_expired(
     registry: &Registry,

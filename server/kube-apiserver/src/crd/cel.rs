@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json, go_value};
 use crowsnest_cel::json::to_cel;
 use crowsnest_cel::{Budget, Failure, Program, ValueKind, with_base_scope};
+use crowsnest_schema::patch::go_type;
 use kube::core::cel::cel::objects::OptionalValue;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
@@ -33,7 +34,7 @@ struct Rule {
 /// The rules of a schema in the structure of its properties and items. Parts without rules are omitted.
 #[derive(Debug, Default)]
 pub struct Rules {
-    own: Vec<Rule>,
+    own_rules: Vec<Rule>,
     properties: BTreeMap<String, Rules>,
     items: Option<Box<Rules>>,
     additional: Option<Box<Rules>>,
@@ -53,7 +54,7 @@ impl Rules {
     /// Compiles all rules in `schema`; `None` if there are none. Rules that do not compile are skipped: validation
     /// of the CRD has rejected them.
     pub fn compile(schema: &Value) -> Option<Self> {
-        let own: Vec<Rule> = schema
+        let own_rules: Vec<Rule> = schema
             .get("x-kubernetes-validations")
             .and_then(Value::as_array)
             .filter(|rules| !rules.is_empty())
@@ -73,8 +74,8 @@ impl Rules {
         let compile_nested =
             |key: &str| schema.get(key).filter(|s| s.is_object()).and_then(Self::compile).map(Box::new);
         let (items, additional) = (compile_nested("items"), compile_nested("additionalProperties"));
-        let is_empty = own.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
-        (!is_empty).then_some(Self { own, properties, items, additional })
+        let is_empty = own_rules.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
+        (!is_empty).then_some(Self { own_rules, properties, items, additional })
     }
 
     /// Evaluates the rules on `new`, whose path is `name`, and returns errors and warnings. `old` is set for an update:
@@ -111,13 +112,13 @@ impl Rules {
         }
         let old = old.filter(|old| !old.is_null());
         let is_unchanged = is_unchanged || old.is_some_and(|old| values::is_unchanged(schema, old, new));
-        if !self.own.is_empty() {
+        if !self.own_rules.is_empty() {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(schema, new));
             if let Some(old) = old {
                 scope.add_variable_from_value("oldSelf", to_cel(schema, old));
             }
-            for rule in &self.own {
+            for rule in &self.own_rules {
                 rule.check(&scope, schema, (new, old), name, is_unchanged, evaluation);
                 if evaluation.is_budget_exhausted {
                     return;
@@ -209,6 +210,11 @@ impl Rule {
         let kind = go_json(schema.get("type").and_then(Value::as_str).unwrap_or(""));
         let invalid =
             |path: &str, detail: String| FieldError::new(FieldErrorKind::Invalid, path, Some(kind.clone()), detail);
+        if let Some(why) = conversion_error(schema, value) {
+            let detail = format!("{why} evaluating rule: {}", self.displayed_rule());
+            evaluation.errors.push(invalid(&format_path(name), detail));
+            return;
+        }
         match self.program.execute(with_old, &mut evaluation.budget) {
             Ok(Cel::Bool(true)) => {}
             Ok(_) => match self.violation_message(scope, &mut evaluation.budget) {
@@ -233,9 +239,14 @@ impl Rule {
         }
     }
 
+    /// The rule as errors of its evaluation name it.
+    fn displayed_rule(&self) -> &str {
+        if self.message.is_empty() { self.source.trim() } else { &self.message }
+    }
+
     /// Message for a rule that could not be evaluated.
     fn failure_message(&self, failure: &Failure) -> String {
-        let rule = if self.message.is_empty() { self.source.trim() } else { &self.message };
+        let rule = self.displayed_rule();
         match failure {
             Failure::Evaluation(text) if text.starts_with("no such overload") => format!(
                 "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
@@ -282,7 +293,7 @@ impl Rule {
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
         let field = self.error_path(name);
         // Objects and lists are not repeated in the message.
-        let printed_value = (!value.is_object() && !value.is_array()).then(|| go_json(value));
+        let printed_value = (!value.is_object() && !value.is_array()).then(|| go_value(value));
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
             "FieldValueRequired" => FieldError::required(field, detail),
@@ -290,6 +301,18 @@ impl Rule {
             _ => FieldError::new(FieldErrorKind::Invalid, field, printed_value, detail),
         }
     }
+}
+
+/// The error of kube-apiserver's conversion of a value that is no scalar of its schema's type, which each of its rules
+/// returns.
+fn conversion_error(schema: &Value, value: &Value) -> Option<String> {
+    let expected = match schema.get("type").and_then(Value::as_str)? {
+        "string" if !value.is_string() => "string",
+        "integer" if !value.is_number() => "int",
+        "boolean" if !value.is_boolean() => "bool",
+        _ => return None,
+    };
+    Some(format!("invalid data, expected {expected}, got {}", go_type(value)))
 }
 
 /// A path as errors print it.

@@ -278,7 +278,7 @@ impl CrdController {
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => {
                     tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD in deletion");
-                    if errors.last().is_none_or(|(known, _)| *known != namespace) {
+                    if errors.last().is_none_or(|(last, _)| *last != namespace) {
                         errors.push((namespace, error.to_string()));
                     }
                 }

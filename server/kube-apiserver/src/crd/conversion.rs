@@ -133,9 +133,9 @@ impl ConversionStrategy {
         if objects.iter().all(|o| o["apiVersion"] == to) {
             return Ok(objects);
         }
-        let webhook_error = |what: String| {
+        let webhook_error = |problem: String| {
             let (from, kind) = (text(&objects[0], "/apiVersion"), text(&objects[0], "/kind"));
-            error_without_reason(format!("conversion webhook for {from}, Kind={kind} {what}"))
+            error_without_reason(format!("conversion webhook for {from}, Kind={kind} {problem}"))
         };
         tracing::debug!(%resource, to, count = objects.len(), "calling a conversion webhook");
         let uid = uuid::Uuid::new_v4().to_string();
@@ -148,7 +148,8 @@ impl ConversionStrategy {
         let mut converted = check_review_version(&response, review_version)
             .and_then(|()| converted_objects(&response, review_version, &uid))
             .map_err(|why| webhook_error(format!("failed: {why}")))?;
-        restore_metadata(&mut converted, &objects, to).map_err(|what| webhook_error(format!("returned {what}")))?;
+        restore_metadata(&mut converted, &objects, to)
+            .map_err(|problem| webhook_error(format!("returned {problem}")))?;
         converted.iter_mut().for_each(convert_integral_floats);
         Ok(converted)
     }
@@ -159,17 +160,17 @@ fn check_review_version(review: &Value, version: &str) -> Result<(), String> {
     const GROUP: &str = "apiextensions.k8s.io";
     const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
     let (api_version, kind) = (text(review, "/apiVersion"), text(review, "/kind"));
-    let (group, given) = api_version.split_once('/').unwrap_or(("", api_version));
-    match (group, given, kind) {
-        (GROUP, given, "ConversionReview") if given == version => Ok(()),
+    let (group, review_version) = api_version.split_once('/').unwrap_or(("", api_version));
+    match (group, review_version, kind) {
+        (GROUP, review_version, "ConversionReview") if review_version == version => Ok(()),
         // Only v1 requires types; missing ones default to those of the request.
         ("", "", "" | "ConversionReview") | (GROUP, "v1beta1", "") if version == "v1beta1" => Ok(()),
-        (GROUP, "v1" | "v1beta1", "ConversionReview") => {
-            Err(format!("converting ({given}.ConversionReview) to ({version}.ConversionReview): unknown conversion"))
-        }
+        (GROUP, "v1" | "v1beta1", "ConversionReview") => Err(format!(
+            "converting ({review_version}.ConversionReview) to ({version}.ConversionReview): unknown conversion"
+        )),
         (_, "", _) | (_, _, "") => {
-            let got = format!("{group}/{given}, Kind={kind}");
-            Err(format!("expected webhook response of {GROUP}/{version}, Kind=ConversionReview, got {got}"))
+            let received = format!("{group}/{review_version}, Kind={kind}");
+            Err(format!("expected webhook response of {GROUP}/{version}, Kind=ConversionReview, got {received}"))
         }
         _ => Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")),
     }
@@ -221,8 +222,8 @@ fn restore_metadata(converted: &mut [Value], originals: &[Value], to: &str) -> R
         }
         let mut metadata = original["metadata"].clone();
         for key in ["labels", "annotations"] {
-            match object["metadata"].get(key).filter(|given| !given.is_null()) {
-                Some(given) => metadata[key] = given.clone(),
+            match object["metadata"].get(key).filter(|converted| !converted.is_null()) {
+                Some(converted) => metadata[key] = converted.clone(),
                 None => {
                     metadata.as_object_mut().map(|m| m.remove(key));
                 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use crowsnest_schema::compressed::{CompressedJson, ContentHash, content_hash};
+use crowsnest_schema::compressed::{CompressedSchema, ContentHash, content_hash};
 use crowsnest_schema::{Schema, SchemaRef};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::cel::Rules;
 use super::embedded;
+use crate::openapi::publishes_unchanged;
 
 /// Maximum estimated memory of all compiled schemas in the process, in bytes. One schema is cached even if it alone
 /// exceeds the limit, because it would otherwise be compiled for each object.
@@ -47,7 +48,7 @@ pub fn drop_idle() {
 /// The `openAPIV3Schema` of a version of a CRD.
 #[derive(Debug)]
 pub struct CustomSchema {
-    source: CompressedJson,
+    source: CompressedSchema,
 }
 
 /// A schema in the forms in which objects are decoded and validated.
@@ -66,19 +67,18 @@ pub struct CompiledSchema {
 impl CustomSchema {
     /// The shared schema with this content.
     pub fn intern(schema: &Value) -> Arc<Self> {
-        let text = schema.to_string();
-        let hash = content_hash(&text);
-        if let Some(known) = SCHEMAS.lock().get(&hash).and_then(Weak::upgrade) {
-            return known;
+        let hash = content_hash(&schema.to_string());
+        if let Some(existing) = SCHEMAS.lock().get(&hash).and_then(Weak::upgrade) {
+            return existing;
         }
         // Not under the lock, because compression takes time. Another caller may have created the schema meanwhile.
-        let new = Arc::new(Self { source: CompressedJson::from_text(&text) });
+        let new = Arc::new(Self { source: CompressedSchema::new(schema, hash, publishes_unchanged) });
         let mut schemas = SCHEMAS.lock();
         match schemas.get(&hash).and_then(Weak::upgrade) {
-            Some(known) => {
+            Some(existing) => {
                 // The new schema takes the lock when it is dropped.
                 drop(schemas);
-                known
+                existing
             }
             None => {
                 schemas.insert(hash, Arc::downgrade(&new));
@@ -88,7 +88,7 @@ impl CustomSchema {
     }
 
     /// The schema as written in the CRD.
-    pub fn source(&self) -> &CompressedJson {
+    pub fn source(&self) -> &CompressedSchema {
         &self.source
     }
 
@@ -102,7 +102,7 @@ impl Drop for CustomSchema {
     fn drop(&mut self) {
         let hash = self.source.hash();
         let mut schemas = SCHEMAS.lock();
-        if schemas.get(hash).is_some_and(|known| known.strong_count() == 0) {
+        if schemas.get(hash).is_some_and(|existing| existing.strong_count() == 0) {
             schemas.remove(hash);
             COMPILED.invalidate(hash);
         }
@@ -110,6 +110,13 @@ impl Drop for CustomSchema {
 }
 
 impl CompiledSchema {
+    /// Normalizes the metadata of embedded resources.
+    pub fn normalize_embedded_resources(&self, object: &mut Value) {
+        if self.has_embedded_resources {
+            embedded::normalize(&self.structural, object);
+        }
+    }
+
     fn new(mut schema: Value) -> Self {
         remove_descriptions(&mut schema);
         let weight = count_objects(&schema).saturating_mul(BYTES_PER_OBJECT);
@@ -165,13 +172,13 @@ mod tests {
     fn equal_schemas_are_shared_until_the_last_is_dropped() {
         let source = schema("sharedUntilDropped");
         let hash = content_hash(&source.to_string());
-        let (one, other) = (CustomSchema::intern(&source), CustomSchema::intern(&source.clone()));
-        assert!(Arc::ptr_eq(&one, &other));
-        assert!(Arc::ptr_eq(&one.compile(), &other.compile()));
-        assert!(!Arc::ptr_eq(&one, &CustomSchema::intern(&schema("another"))));
-        drop(one);
+        let (first, second) = (CustomSchema::intern(&source), CustomSchema::intern(&source.clone()));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&first.compile(), &second.compile()));
+        assert!(!Arc::ptr_eq(&first, &CustomSchema::intern(&schema("another"))));
+        drop(first);
         assert!(SCHEMAS.lock().contains_key(&hash) && COMPILED.contains_key(&hash));
-        drop(other);
+        drop(second);
         assert!(!SCHEMAS.lock().contains_key(&hash) && !COMPILED.contains_key(&hash));
     }
 

@@ -39,12 +39,12 @@ impl Names {
     /// Parses `spec.names` or `status.acceptedNames`.
     pub fn from_json(names: Option<&Value>) -> Self {
         let names = names.unwrap_or(&Value::Null);
-        let own = |pointer: &str| text(names, pointer).to_owned();
+        let text_at = |pointer: &str| text(names, pointer).to_owned();
         Self {
-            plural: own("/plural"),
-            singular: own("/singular"),
-            kind: own("/kind"),
-            list_kind: own("/listKind"),
+            plural: text_at("/plural"),
+            singular: text_at("/singular"),
+            kind: text_at("/kind"),
+            list_kind: text_at("/listKind"),
             short_names: texts(names, "/shortNames"),
             categories: texts(names, "/categories"),
         }
@@ -162,9 +162,9 @@ impl<'a> Version<'a> {
         if !flag(self.0, "/deprecated") {
             return None;
         }
-        let own = text(self.0, "/deprecationWarning");
-        if !own.is_empty() {
-            return Some(own.to_owned());
+        let custom_warning = text(self.0, "/deprecationWarning");
+        if !custom_warning.is_empty() {
+            return Some(custom_warning.to_owned());
         }
         let api_version = format!("{}/{}", definition.group(), self.name());
         let kind = text(definition.0, "/spec/names/kind");

@@ -48,7 +48,7 @@ impl DefinitionCache {
 
     /// All CRDs of a group except one.
     pub fn others_in_group(&self, group: &str, name: &str) -> Vec<&Value> {
-        let definitions = self.0.iter().filter(|(other, _)| group_of(other) == group && *other != name);
+        let definitions = self.0.iter().filter(|(key, _)| group_of(key) == group && *key != name);
         definitions.map(|(_, (_, definition))| definition).collect()
     }
 

@@ -6,7 +6,7 @@
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_registry::validation;
-use crowsnest_schema::decode::metadata_error;
+use crowsnest_schema::decode::{metadata_error, normalize_metadata};
 use serde_json::Value;
 
 /// Maximum depth of validated values; the decoder rejects deeper objects.
@@ -39,6 +39,37 @@ pub(super) fn find_decode_error(schema: &Value, value: &Value) -> Option<FieldEr
         found = found.take().or_else(|| decode_error(value, path));
     });
     found
+}
+
+/// Normalizes the metadata of the embedded resources in `value` like Go, which decodes it and encodes it again.
+pub(super) fn normalize(schema: &Value, value: &mut Value) {
+    if schema["x-kubernetes-embedded-resource"] == true
+        && let Some(metadata) = value.get_mut("metadata")
+    {
+        if metadata.is_null() {
+            *metadata = Value::Object(serde_json::Map::new());
+        }
+        if metadata_error(value).is_none() {
+            normalize_metadata(value);
+        }
+    }
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members.iter_mut() {
+                match schema["properties"].get(key) {
+                    Some(schema) => normalize(schema, member),
+                    None if schema["additionalProperties"].is_object() => {
+                        normalize(&schema["additionalProperties"], member);
+                    }
+                    None => {}
+                }
+            }
+        }
+        Value::Array(items) if schema["items"].is_object() => {
+            items.iter_mut().for_each(|item| normalize(&schema["items"], item));
+        }
+        _ => {}
+    }
 }
 
 /// Calls `visit` with each embedded resource and its path.
@@ -97,9 +128,9 @@ fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
             }
             Some(text) => {
-                let wrong = format::dns1035_label(&text.to_lowercase());
-                (!wrong.is_empty())
-                    .then(|| format!("may have mixed case, but should otherwise match: {}", wrong.join(",")))
+                let messages = format::dns1035_label(&text.to_lowercase());
+                (!messages.is_empty())
+                    .then(|| format!("may have mixed case, but should otherwise match: {}", messages.join(",")))
             }
         };
         errors.extend(why.map(|why| FieldError::invalid(child_path(path, key), value, why)));
@@ -123,6 +154,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn metadata_is_normalized_like_in_go() {
+        let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+        let schema = json!({"type": "object", "properties": {
+            "one": embedded, "many": {"type": "array", "items": embedded}, "map": {"type": "object", "additionalProperties": embedded},
+            "plain": {"type": "object"},
+        }});
+        for (metadata, expected) in [
+            (json!({"name": "a", "labels": {}}), json!({"name": "a"})),
+            (json!({"name": "a", "annotations": null}), json!({"name": "a"})),
+            (Value::Null, json!({})),
+            (json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b"}})),
+            (json!({"labels": 5}), json!({"labels": 5})),
+        ] {
+            let object = |metadata: &Value| {
+                let pod = json!({"kind": "Pod", "metadata": metadata});
+                json!({"one": pod, "many": [pod], "map": {"a": pod}, "plain": {"metadata": {"labels": {}}}})
+            };
+            let mut value = object(&metadata);
+            normalize(&schema, &mut value);
+            assert_eq!(value, object(&expected));
+        }
+    }
 
     #[test]
     fn embedded_resources_are_validated() {

@@ -48,7 +48,7 @@ pub fn is_recognized(schema: &Value) -> bool {
 /// Adds the unrecognized formats of a schema and its children, each once.
 pub fn collect_unrecognized(schema: &Value, found: &mut Vec<String>) {
     let format = string(schema, "format");
-    if !format.is_empty() && !is_recognized(schema) && !found.iter().any(|other| other == format) {
+    if !format.is_empty() && !is_recognized(schema) && !found.iter().any(|existing| existing == format) {
         found.push(format.to_owned());
     }
     for (_, child, _) in children(schema, "") {

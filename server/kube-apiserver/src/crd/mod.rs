@@ -17,6 +17,7 @@ mod field_paths;
 mod formats;
 mod internal_types;
 mod keywords;
+mod numbers;
 mod replicas;
 pub mod resources;
 mod rule_costs;
@@ -31,6 +32,8 @@ pub mod versions;
 
 #[cfg(test)]
 mod number_tests;
+#[cfg(test)]
+mod request_tests;
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]

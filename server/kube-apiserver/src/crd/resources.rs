@@ -47,9 +47,11 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
     versions
         .map(|version| {
             let (group, name) = (view.group(), version.name());
-            let schema = converter.schema(&format!("{group}/{name}")).cloned();
+            let api_version = format!("{group}/{name}");
+            let schema = converter.schema(&api_version).cloned();
             let schema = schema.unwrap_or_else(|| CustomSchema::intern(&json!({"type": "object"})));
-            let mut strategy = CustomStrategy::new(spec_names.kind.clone(), schema, converter.clone());
+            let identity = (api_version, spec_names.kind.clone());
+            let mut strategy = CustomStrategy::new(identity, schema, converter.clone());
             strategy.has_status = version.has_status();
             strategy.scale = version.scale().map(scale_paths);
             strategy.selectable_fields = version.selectable_fields();
@@ -139,8 +141,8 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
-        let known = old.map(unrecognized_formats).unwrap_or_default();
-        let new = unrecognized_formats(new).into_iter().filter(|format| !known.contains(format));
+        let old_formats = old.map(unrecognized_formats).unwrap_or_default();
+        let new = unrecognized_formats(new).into_iter().filter(|format| !old_formats.contains(format));
         new.map(|format| format!("unrecognized format {format:?}")).collect()
     }
 
@@ -165,7 +167,7 @@ impl Strategy for DefinitionStrategy {
                     continue;
                 }
                 match old.pointer(&format!("/metadata/{key}")) {
-                    Some(kept) => new["metadata"][key] = kept.clone(),
+                    Some(value) => new["metadata"][key] = value.clone(),
                     None => {
                         new["metadata"].as_object_mut().map(|m| m.remove(key));
                     }

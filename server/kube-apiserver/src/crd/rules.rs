@@ -39,7 +39,8 @@ pub(super) fn check_fields(schema: &Value, path: &str, errors: &mut Vec<FieldErr
             let detail = "messageExpression must be non-empty if specified";
             errors.push(FieldError::required(at("messageExpression"), detail));
         }
-        if let Some(reason) = get(rule, "reason").filter(|reason| !REASONS.iter().any(|known| reason == known)) {
+        if let Some(reason) = get(rule, "reason").filter(|reason| !REASONS.iter().any(|supported| reason == supported))
+        {
             errors.push(FieldError::not_supported_sorted(at("reason"), reason, REASONS));
         }
         let field = string(rule, "fieldPath");
@@ -140,9 +141,9 @@ fn check_rule(
             let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
         }
-    } else if let Some(given) = get(rule, "optionalOldSelf") {
+    } else if let Some(value) = get(rule, "optionalOldSelf") {
         let detail = "may not be set if oldSelf is not used in rule";
-        errors.push(FieldError::invalid(format!("{at}.optionalOldSelf"), given, detail));
+        errors.push(FieldError::invalid(format!("{at}.optionalOldSelf"), value, detail));
     }
 }
 

@@ -55,7 +55,7 @@ async fn errors_of_patched_scales_contain_the_managers_of_the_replicas() {
     assert_eq!(code, 201, "{car}");
     let metadata = &car["metadata"];
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let shown = format!(
+    let displayed = format!(
         r#"{{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{{"name":"c","namespace":"default","uid":"{}","resourceVersion":"{}","creationTimestamp":"{}","managedFields":[{{"manager":"m","operation":"Update","apiVersion":"autoscaling/v1","time":"{}","fieldsType":"FieldsV1","fieldsV1":{{"f:spec":{{"f:replicas":{{}}}}}}}}]}},"spec":{{"replicas":"many"}},"status":{{"replicas":0}}}}"#,
         text(&metadata["uid"]),
         text(&metadata["resourceVersion"]),
@@ -64,13 +64,36 @@ async fn errors_of_patched_scales_contain_the_managers_of_the_replicas() {
     );
     let expected = format!(
         " \"\" is invalid: patch: Invalid value: {}: json: cannot unmarshal string into Go struct field ScaleSpec.spec.replicas of type int32",
-        Value::String(shown)
+        Value::String(displayed)
     );
     let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": "many"}]);
     let merge = json!({"spec": {"replicas": "many"}});
     for (media, body) in [("application/json-patch+json", patch), ("application/merge-patch+json", merge)] {
         let (code, status) = send(&client, &format!("PATCH {CARS}/c/scale"), media, body).await;
         assert_eq!((code, status["message"].as_str()), (422, Some(expected.as_str())), "{media}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// kube-apiserver's Scale omits a zero.
+#[tokio::test]
+async fn zero_replicas_of_a_scale_have_no_owner() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    serve_scalable_cars(&server).await;
+    let car = json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": "c"}, "spec": {"wheels": 4}});
+    let (code, car) = send(&client, &format!("POST {CARS}?fieldManager=m"), JSON, car).await;
+    assert_eq!(code, 201, "{car}");
+    for (replicas, expected) in [(3, vec!["m", "scaler"]), (0, vec!["m"]), (2, vec!["m", "scaler"])] {
+        let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "c"},
+            "spec": {"replicas": replicas}});
+        let (code, scaled) = send(&client, &format!("PUT {CARS}/c/scale?fieldManager=scaler"), JSON, scale).await;
+        assert_eq!(code, 200, "{scaled}");
+        let (_, car) = send(&client, &format!("GET {CARS}/c"), JSON, Value::Null).await;
+        let entries = car["metadata"]["managedFields"].as_array().unwrap();
+        let mut managers: Vec<&str> = entries.iter().filter_map(|entry| entry["manager"].as_str()).collect();
+        managers.sort_unstable();
+        assert_eq!(managers, expected, "{car}");
     }
     server.stop().await.unwrap();
 }

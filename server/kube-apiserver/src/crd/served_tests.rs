@@ -402,8 +402,9 @@ async fn values_of_custom_resources_are_validated() {
     assert!(error.contains("spec.tokens[2]: Duplicate value: {\"name\":\"a\"}"), "{error}");
     let text = Patch::Merge(json!({"status": {"replicas": "x"}}));
     let error = cars.patch_status("list", &parameters, &text).await.unwrap_err().to_string();
-    let wrong = "status.replicas: Invalid value: \"string\": replicas in body must be of type integer: \"string\"";
-    assert!(error.contains(wrong), "{error}");
+    let type_message =
+        "status.replicas: Invalid value: \"string\": replicas in body must be of type integer: \"string\"";
+    assert!(error.contains(type_message), "{error}");
     let negative = Patch::Merge(json!({"status": {"replicas": -1}}));
     let error = cars.patch_status("list", &parameters, &negative).await.unwrap_err().to_string();
     assert!(error.contains(".status.replicas: Invalid value: -1: should be a non-negative integer"), "{error}");

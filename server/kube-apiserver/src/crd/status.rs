@@ -66,8 +66,8 @@ pub struct Decision {
 pub fn decide(definition: Definition<'_>, others: &[&Value]) -> Decision {
     let mut used_names: BTreeSet<String> = BTreeSet::new();
     let mut used_kinds: BTreeSet<String> = BTreeSet::new();
-    for other in others {
-        let used = Definition(other).accepted_names();
+    for definition_json in others {
+        let used = Definition(definition_json).accepted_names();
         used_names.extend([used.plural, used.singular].into_iter().chain(used.short_names));
         used_kinds.extend([used.kind, used.list_kind]);
     }
@@ -131,14 +131,14 @@ fn approval_condition(definition: Definition<'_>) -> Option<Condition> {
         return None;
     }
     const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
-    let given = text(definition.0, "/metadata/annotations/api-approved.kubernetes.io");
-    Some(if given.starts_with("unapproved") {
-        Condition::new(KIND, "False", "UnapprovedAnnotation", format!("not approved: {given:?}"))
-    } else if given.is_empty() {
+    let approval = text(definition.0, "/metadata/annotations/api-approved.kubernetes.io");
+    Some(if approval.starts_with("unapproved") {
+        Condition::new(KIND, "False", "UnapprovedAnnotation", format!("not approved: {approval:?}"))
+    } else if approval.is_empty() {
         let message = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
         Condition::new(KIND, "False", "MissingAnnotation", message)
     } else {
-        Condition::new(KIND, "True", "ApprovedAnnotation", format!("approved in {given}"))
+        Condition::new(KIND, "True", "ApprovedAnnotation", format!("approved in {approval}"))
     })
 }
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::resource::ScalePaths;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
-use crowsnest_schema::compressed::CompressedJson;
+use crowsnest_schema::compressed::CompressedSchema;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{SchemaRef, prune};
 use futures::future::BoxFuture;
@@ -19,11 +18,13 @@ use serde_json::Value;
 
 use super::conversion::Converter;
 use super::custom_schema::CustomSchema;
-use super::{embedded, replicas, values};
+use super::{embedded, numbers, replicas, values};
 
 /// Strategy of one version of a custom resource, created from its CRD.
 #[derive(Debug)]
 pub struct CustomStrategy {
+    /// Group and version, such as `example.com/v1`.
+    pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) schema: Arc<CustomSchema>,
     pub(super) has_status: bool,
@@ -40,8 +41,13 @@ pub struct CustomStrategy {
 }
 
 impl CustomStrategy {
-    pub(super) fn new(kind: String, schema: Arc<CustomSchema>, converter: Arc<Converter>) -> Self {
+    pub(super) fn new(
+        (api_version, kind): (String, String),
+        schema: Arc<CustomSchema>,
+        converter: Arc<Converter>,
+    ) -> Self {
         Self {
+            api_version,
             kind,
             schema,
             has_status: false,
@@ -54,23 +60,31 @@ impl CustomStrategy {
         }
     }
 
-    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
-    /// subresource is validated by the schema of the status alone.
-    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    /// Errors of kind and version (`ValidateTypeMeta`).
+    fn type_errors(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        let kind = new.get("kind").and_then(Value::as_str).unwrap_or("");
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or("");
         if kind != self.kind {
-            errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
-            return errors;
+            errors.push(FieldError::invalid("kind", kind, format!("must be {}", self.kind)));
         }
+        let api_version = object.get("apiVersion").and_then(Value::as_str);
+        if let Some(given) = api_version.filter(|given| *given != self.api_version) {
+            errors.push(FieldError::invalid("apiVersion", given, format!("must be {}", self.api_version)));
+        }
+        errors
+    }
+
+    /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
+    /// subresource is validated by the schema of the status alone, and an object of another kind or version by none.
+    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        let mut errors = self.type_errors(new);
         let compiled = self.schema.compile();
         let schema = &compiled.structural;
         let is_status = subresource == "status";
-        errors.extend(match is_status {
-            true => status_errors(schema, old, new),
-            false => values::validate_update(schema, old, new),
-        });
-        errors.extend(self.scale.iter().flat_map(|paths| replicas::validate_scale(paths, subresource, new)));
+        if errors.is_empty() {
+            errors.extend(schema_errors(subresource, schema, old, new));
+            errors.extend(self.scale.iter().flat_map(|paths| replicas::validate_scale(paths, subresource, new)));
+        }
         // Embedded resources are validated completely, even if they are unchanged, but not in a write of the status.
         if compiled.has_embedded_resources && !is_status {
             errors.extend(embedded::validate(schema, new));
@@ -110,9 +124,12 @@ fn status_errors(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<FieldE
     errors
 }
 
-/// True if the changes of an update have no schema errors that prevent the evaluation of rules.
-fn allows_rules(schema: &Value, old: &Value, new: &Value) -> bool {
-    !values::validate_update(schema, Some(old), new).iter().any(blocks_rules)
+/// Schema errors of a write to this subresource.
+fn schema_errors(subresource: &str, schema: &Value, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    match subresource {
+        "status" => status_errors(schema, old, new),
+        _ => values::validate_update(schema, old, new),
+    }
 }
 
 /// Rules assume valid types, so these errors prevent their evaluation.
@@ -140,9 +157,9 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let known = old.map(finalizers).unwrap_or_default();
+    let old_finalizers = old.map(finalizers).unwrap_or_default();
     let mut warnings = Vec::new();
-    for name in finalizers(new).difference(&known) {
+    for name in finalizers(new).difference(&old_finalizers) {
         let mut warn = |why: &str| warnings.push(format!("metadata.finalizers: {name:?}: {why}"));
         qualified_name(name).iter().for_each(|why| warn(why));
         if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
@@ -172,10 +189,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn default(&self, object: &mut Value) {
-        convert_integral_floats(object);
         let compiled = self.schema.compile();
+        numbers::convert(&compiled.structural, object);
         prune(&compiled.typed, object);
         defaulting::drop_nulls(&compiled.structural, object);
+        compiled.normalize_embedded_resources(object);
         defaulting::apply_defaults(&compiled.structural, object);
     }
 
@@ -186,7 +204,8 @@ impl Strategy for CustomStrategy {
     fn default_admitted(&self, object: &mut Value) {
         let compiled = self.schema.compile();
         prune(&compiled.typed, object);
-        convert_integral_floats(object);
+        compiled.normalize_embedded_resources(object);
+        numbers::convert(&compiled.structural, object);
         defaulting::apply_defaults(&compiled.structural, object);
     }
 
@@ -206,8 +225,12 @@ impl Strategy for CustomStrategy {
                 (after.remove("status"), after.get("metadata").and_then(|m| m.get("managedFields")).cloned());
             let version = after.get("metadata").and_then(|m| m.get("resourceVersion")).cloned();
             *after = before.clone();
+            // An update without a status removes it.
+            after.remove("status");
             after.extend(status.map(|status| ("status".to_owned(), status)));
             if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+                // Dropped managers stay dropped.
+                metadata.remove("managedFields");
                 metadata.extend(managed.map(|m| ("managedFields".to_owned(), m)));
                 metadata.extend(version.map(|v| ("resourceVersion".to_owned(), v)));
             }
@@ -234,12 +257,12 @@ impl Strategy for CustomStrategy {
     }
 
     /// Adds warnings for rules that unchanged stored values violate.
-    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+    fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         let mut warnings = finalizer_warnings(old, new);
         let Some(old) = old else { return warnings };
         let compiled = self.schema.compile();
         if let Some(rules) = &compiled.rules
-            && allows_rules(&compiled.structural, old, new)
+            && !schema_errors(&ctx.subresource, &compiled.structural, Some(old), new).iter().any(blocks_rules)
         {
             warnings.extend(rules.check(&compiled.structural, new, Some(old), "").1.iter().map(ToString::to_string));
         }
@@ -265,7 +288,7 @@ impl Strategy for CustomStrategy {
         true
     }
 
-    fn published_schema(&self) -> Option<&CompressedJson> {
+    fn published_schema(&self) -> Option<&CompressedSchema> {
         Some(self.schema.source())
     }
 
@@ -276,13 +299,7 @@ impl Strategy for CustomStrategy {
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
         match subresource {
             "" if self.has_status => &[&["status"]],
-            "status" => &[
-                &["spec"],
-                &["metadata", "labels"],
-                &["metadata", "annotations"],
-                &["metadata", "finalizers"],
-                &["metadata", "ownerReferences"],
-            ],
+            "status" => &[&["metadata"], &["spec"]],
             _ => &[],
         }
     }
@@ -296,7 +313,10 @@ impl Strategy for CustomStrategy {
         if !compiled.has_embedded_resources {
             return None;
         }
-        embedded::find_decode_error(&compiled.structural, object).map(|error| error.to_string())
+        // Nulls are dropped first.
+        let mut object = object.clone();
+        defaulting::drop_nulls(&compiled.structural, &mut object);
+        embedded::find_decode_error(&compiled.structural, &object).map(|error| error.to_string())
     }
 
     fn prune(&self, object: &mut Value) {

@@ -113,6 +113,38 @@ fn object_errors_match_kubernetes() {
     "v: Invalid value: \"float64\": v in body must be of type int32: \"float64\"",
     "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in v",
 ])]
+#[case::long_integer(json!({"type": "integer"}), json!(9_223_372_036_854_775_808_u64), &[
+    "v: Invalid value: \"number\": v in body must be of type integer: \"number\"",
+    "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in v",
+])]
+#[case::long_integer_in_a_format(json!({"type": "integer", "format": "int32"}), json!(9_223_372_036_854_775_808_u64), &[
+    "v: Invalid value: \"float64\": v in body must be of type int32: \"float64\"",
+    "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in v",
+])]
+#[case::list_in_a_format(json!({"type": "string", "format": "uri"}), json!([]), &[])]
+#[case::list_in_an_unknown_format(json!({"type": "string", "format": "odd"}), json!([]), &[
+    "v: Invalid value: \"array\": v in body must be of type string: \"array\"",
+])]
+#[case::integer_beside_a_fraction(json!({"type": "number", "minimum": 0.1, "maximum": 0.9}), json!(1), &[
+    "v: Invalid value: 1: v in body should be less than or equal to 0",
+])]
+#[case::integer_above_the_integral_part(json!({"type": "number", "minimum": 0.1}), json!(0), &[])]
+#[case::multiple_of_a_fraction(json!({"type": "number", "multipleOf": 0.1}), json!(3), &[
+    "v: Invalid value: 0: factor MultipleOf declared for v must be positive: 0",
+])]
+#[case::integer_without_type(json!({"x-kubernetes-int-or-string": true, "maximum": 10.5}), json!(11), &[
+    "v: Invalid value: 11: v in body should be less than or equal to 10",
+])]
+#[case::fractional_limit_of_an_integer(json!({"type": "integer", "maximum": 0.5}), json!(1), &[
+    "v: Invalid value: 1: v in body should be less than or equal to 0.5",
+    "<nil>: Invalid value: \"\": Maximum boundary value must be of type integer (default format) in v",
+])]
+#[case::limit_beyond_the_format(json!({"type": "integer", "format": "int32", "minimum": -3_000_000_000_i64}), json!(1), &[
+    "<nil>: Invalid value: \"\": Minimum boundary value must be of type integer with format int32 in v",
+])]
+#[case::unprintable(json!({"type": "string", "maxLength": 9, "pattern": "^x$"}), json!("a\u{0}\u{7f}\u{2028}\u{e4}\n<"), &[
+    "v: Invalid value: \"a\\x00\\x7f\\u2028\u{e4}\\n<\": v in body should match '^x$'",
+])]
 #[case::fraction_without_format(json!({"type": "integer"}), json!(1.5), &[
     "v: Invalid value: \"number\": v in body must be of type integer: \"number\"",
     "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in v",
@@ -236,16 +268,31 @@ fn rules_are_evaluated(#[case] spec: Value, #[case] old: Option<Value>, #[case] 
     assert_eq!(lines.join("\n"), expected);
 }
 
+/// Objects of another kind are not validated by the schema, but their rules are evaluated.
+#[rstest]
+#[case::text(json!({"type": "string"}), json!({"a": 1}), "spec: Invalid value: \"string\": invalid data, expected string, got map[string]interface {} evaluating rule: self == self")]
+#[case::integer(json!({"type": "integer"}), json!("-"), "spec: Invalid value: \"integer\": invalid data, expected int, got string evaluating rule: self == self")]
+#[case::fitting(json!({"type": "integer"}), json!(1), "")]
+fn rules_over_other_types_fail(#[case] schema: Value, #[case] value: Value, #[case] expected: &str) {
+    let mut schema = schema;
+    schema["x-kubernetes-validations"] = json!([{"rule": "self == self"}]);
+    let (errors, _) = Rules::compile(&schema).unwrap().check(&schema, &value, None, "spec");
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(lines.join("\n"), expected);
+}
+
 #[test]
 fn conflicting_names_are_not_accepted() {
-    let one = crd(json!({"type": "object"}));
-    let first = status::apply(&one, &status::decide(Definition(&one), &[]), jiff::Timestamp::UNIX_EPOCH).unwrap();
+    let definition_a = crd(json!({"type": "object"}));
+    let first =
+        status::apply(&definition_a, &status::decide(Definition(&definition_a), &[]), jiff::Timestamp::UNIX_EPOCH)
+            .unwrap();
     assert!(Definition(&first).is_condition_true("Established"));
     assert!(status::apply(&first, &status::decide(Definition(&first), &[]), jiff::Timestamp::UNIX_EPOCH).is_none());
-    let mut other = crd(json!({"type": "object"}));
-    other["metadata"]["name"] = "others.example.com".into();
-    other["spec"]["names"]["plural"] = "others".into();
-    let decision = status::decide(Definition(&other), &[&first]);
+    let mut definition_b = crd(json!({"type": "object"}));
+    definition_b["metadata"]["name"] = "others.example.com".into();
+    definition_b["spec"]["names"]["plural"] = "others".into();
+    let decision = status::decide(Definition(&definition_b), &[&first]);
     insta::assert_debug_snapshot!(decision);
 }
 

@@ -18,8 +18,9 @@ const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull
 /// Validates a new CRD after `prepare_create`.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let view = Definition(definition);
-    let wrong = dns1123_subdomain(view.name()).into_iter();
-    let mut errors: Vec<FieldError> = wrong.map(|why| FieldError::invalid("metadata.name", view.name(), why)).collect();
+    let messages = dns1123_subdomain(view.name()).into_iter();
+    let mut errors: Vec<FieldError> =
+        messages.map(|why| FieldError::invalid("metadata.name", view.name(), why)).collect();
     if view.name() != format!("{}.{}", view.plural(), view.group()) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &Value::from(view.name()), detail));
@@ -281,8 +282,8 @@ fn validate_review_versions(versions: &[String], field: &str, allows_unknown: bo
             errors.push(FieldError::invalid(at, version.as_str(), "duplicate version"));
             continue;
         }
-        let wrong = dns1035_label(version).into_iter();
-        errors.extend(wrong.map(|why| FieldError::invalid(at.as_str(), version.as_str(), why)));
+        let messages = dns1035_label(version).into_iter();
+        errors.extend(messages.map(|why| FieldError::invalid(at.as_str(), version.as_str(), why)));
     }
     if !allows_unknown && !versions.iter().any(|version| is_known_review_version(version)) {
         let detail = "must include at least one of v1, v1beta1";
@@ -332,21 +333,21 @@ fn validate_approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Optio
             .unwrap_or("")
             .to_owned()
     };
-    let given = annotation(view);
-    if old.is_some_and(|old| annotation(old) == given) {
+    let view_annotation = annotation(view);
+    if old.is_some_and(|old| annotation(old) == view_annotation) {
         return None;
     }
     let field = format!("metadata.annotations[{APPROVAL_ANNOTATION}]");
-    if given.is_empty() {
+    if view_annotation.is_empty() {
         let detail = format!("protected groups must have approval annotation {APPROVAL_ANNOTATION:?}, {APPROVAL_HELP}");
         return Some(FieldError::required(field, detail));
     }
-    let is_url = given.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some() && u.host().is_some());
-    if is_url || given.starts_with("unapproved") {
+    let is_url = view_annotation.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some() && u.host().is_some());
+    if is_url || view_annotation.starts_with("unapproved") {
         return None;
     }
     let detail = format!(
         "protected groups must have approval annotation {APPROVAL_ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {APPROVAL_HELP}"
     );
-    Some(FieldError::invalid(field, &Value::from(given), detail))
+    Some(FieldError::invalid(field, &Value::from(view_annotation), detail))
 }

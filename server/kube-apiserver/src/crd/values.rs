@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
-use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_value};
 use crowsnest_schema::formats as string_formats;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -129,7 +129,8 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() && !n.as_f64().is_some_and(is_integral) => "number",
+        // Go decodes an integer beyond 64 bits with a sign as a float.
+        Value::Number(n) if !n.is_i64() && !n.as_f64().is_some_and(is_integral) => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -138,7 +139,7 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 fn type_error(name: &str, expected: &str, value: &Value) -> FieldError {
-    let actual = format!("{:?}", type_name(value));
+    let actual = format!("{:?}", if value.is_f64() { "number" } else { type_name(value) });
     FieldError::new(
         FieldErrorKind::TypeInvalid,
         name,
@@ -148,7 +149,7 @@ fn type_error(name: &str, expected: &str, value: &Value) -> FieldError {
 }
 
 fn invalid_error(name: &str, value: &Value, detail: String) -> FieldError {
-    FieldError::new(FieldErrorKind::Invalid, name, Some(go_json(value)), format!("{name} in body {detail}"))
+    FieldError::new(FieldErrorKind::Invalid, name, Some(go_value(value)), format!("{name} in body {detail}"))
 }
 
 fn walk(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
@@ -191,13 +192,16 @@ fn check_value(schema: &Value, correlated: Correlated<'_>, name: &str, depth: us
 
 fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     if is_true(schema, "x-kubernetes-int-or-string") {
-        let fits = matches!(type_name(value), "integer" | "string");
+        let fits = !value.is_f64() && matches!(type_name(value), "integer" | "string");
         found.check(fits, || type_error(name, "integer,string", value));
         return;
     }
     let Some(expected) = keyword(schema, "type").and_then(Value::as_str).filter(|t| !t.is_empty()) else { return };
     let actual = type_name(value);
-    let fits = actual == expected || (expected == "number" && actual == "integer");
+    // Go's validator leaves lists, like strings, to the format if there is one.
+    let has_format = || formats::is_recognized(schema) && keyword(schema, "format").is_some_and(|f| f != "");
+    let is_left_to_format = value.is_array() && !matches!(expected, "integer" | "number") && has_format();
+    let fits = actual == expected || (expected == "number" && actual == "integer") || is_left_to_format;
     found.check(fits, || match formats_to_compare(schema, value) {
         Some((expected, actual)) => format_error(name, expected, actual),
         None => type_error(name, expected, value),
@@ -209,7 +213,7 @@ fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
 fn formats_to_compare<'a>(schema: &'a Value, value: &Value) -> Option<(&'a str, &'static str)> {
     let format = keyword(schema, "format").and_then(Value::as_str).filter(|_| formats::is_recognized(schema))?;
     match value {
-        Value::Number(number) if number.is_f64() => Some((format, "float64")),
+        Value::Number(number) if !number.is_i64() => Some((format, "float64")),
         Value::Number(_) => Some((format, "int64")),
         Value::Bool(_) | Value::Object(_) => Some((format, "")),
         Value::String(_) | Value::Array(_) | Value::Null => None,
@@ -226,8 +230,9 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
     check_length_and_pattern(schema, value, text, name, found);
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
         found.check(string_formats::matches_format(format, text), || {
-            let detail = format!("{name} in body must be of type {format}: {text:?}");
-            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(go_json(value)), detail)
+            let shown = go_value(value);
+            let detail = format!("{name} in body must be of type {format}: {shown}");
+            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(shown), detail)
         });
     }
 }
@@ -257,49 +262,70 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
     let integral = integral.map(|float| Value::from(float as i64));
     let value = integral.as_ref().unwrap_or(value);
     let number = value.as_f64().unwrap_or(f64::NAN);
-    let bound = |key: &str| keyword(schema, key).and_then(Value::as_f64).zip(keyword(schema, key));
-    if let Some((factor, shown)) = bound("multipleOf") {
-        let quotient = number / factor;
-        found.check((quotient - quotient.round()).abs() < 1e-9, || {
-            invalid_error(name, value, format!("should be a multiple of {shown}"))
-        });
+    // Go's validator compares integers with the integral part of limits, except in a field of the type `integer`.
+    let is_truncated = integral.is_none() && value.is_i64() && keyword(schema, "type").is_none_or(|t| t != "integer");
+    let bound = |key: &str| {
+        let displayed = keyword(schema, key)?;
+        let limit = displayed.as_f64()?;
+        Some(if is_truncated { (limit.trunc(), Value::from(limit as i64)) } else { (limit, displayed.clone()) })
+    };
+    match bound("multipleOf") {
+        Some((factor, displayed)) if is_truncated && factor <= 0.0 => {
+            let detail = format!("factor MultipleOf declared for {name} must be positive: {displayed}");
+            found.errors.push(FieldError::new(FieldErrorKind::Invalid, name, Some(displayed.to_string()), detail));
+        }
+        Some((factor, displayed)) => {
+            let quotient = number / factor;
+            found.check((quotient - quotient.round()).abs() < 1e-9, || {
+                invalid_error(name, value, format!("should be a multiple of {displayed}"))
+            });
+        }
+        None => {}
     }
-    if let Some((max, shown)) = bound("maximum") {
+    if let Some((max, displayed)) = bound("maximum") {
         let exclusive = is_true(schema, "exclusiveMaximum");
         let fits = if exclusive { number < max } else { number <= max };
         let or_equal = if exclusive { "" } else { " or equal to" };
         found.check(fits, || {
-            invalid_error(name, value, format!("should be less than{or_equal} {}", format_limit(shown)))
+            invalid_error(name, value, format!("should be less than{or_equal} {}", format_limit(&displayed)))
         });
     }
-    if let Some((min, shown)) = bound("minimum") {
+    if let Some((min, displayed)) = bound("minimum") {
         let exclusive = is_true(schema, "exclusiveMinimum");
         let fits = if exclusive { number > min } else { number >= min };
         let or_equal = if exclusive { "" } else { " or equal to" };
         found.check(fits, || {
-            invalid_error(name, value, format!("should be greater than{or_equal} {}", format_limit(shown)))
+            invalid_error(name, value, format!("should be greater than{or_equal} {}", format_limit(&displayed)))
         });
     }
     check_integer(schema, value, name, found);
 }
 
-/// Checks that an integer is integral and within the range of its format.
+/// Checks that an integer and its limits are integral and within the range of the format.
 fn check_integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
     if keyword(schema, "type").and_then(Value::as_str) != Some("integer") {
         return;
     }
     let format = keyword(schema, "format").and_then(Value::as_str).unwrap_or("");
-    let is_in_64_bits = value.as_i64().is_some() || value.as_f64().is_some_and(is_integral);
-    let fits = match format {
-        "int32" => value.as_i64().map_or(is_in_64_bits, |number| i32::try_from(number).is_ok()),
-        "int64" | "" => is_in_64_bits,
+    let is_in_64_bits = |value: &Value| value.as_i64().is_some() || value.as_f64().is_some_and(is_integral);
+    let fits = |value: &Value| match format {
+        "int32" => value.as_i64().map_or_else(|| is_in_64_bits(value), |number| i32::try_from(number).is_ok()),
+        "int64" | "" => is_in_64_bits(value),
         _ => true,
     };
-    let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
-    found.check(fits, || {
-        let detail = format!("Checked value must be of type integer {format} in {name}");
+    let displayed = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+    let error = |checked: &str| {
+        let detail = format!("{checked} value must be of type integer {displayed} in {name}");
         FieldError::new(FieldErrorKind::Invalid, NO_FIELD, Some("\"\"".into()), detail)
-    });
+    };
+    found.check(fits(value), || error("Checked"));
+    for (key, checked) in
+        [("multipleOf", "MultipleOf"), ("maximum", "Maximum boundary"), ("minimum", "Minimum boundary")]
+    {
+        if keyword(schema, key).is_some_and(|limit| !fits(limit)) {
+            found.errors.push(error(checked));
+        }
+    }
 }
 
 /// True if a float is integral and fits into 64 bits.

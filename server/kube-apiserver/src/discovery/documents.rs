@@ -75,10 +75,10 @@ fn group_priority(group: &str) -> i64 {
 /// `APIGroupDiscovery` of all groups except core, including those of other servers, ordered by priority and name.
 pub(super) fn groups(served: &CatalogSnapshot, delegated: Vec<RankedGroup>) -> Vec<Value> {
     let names: BTreeSet<&str> = served.iter().map(|r| &*r.gvr.group).filter(|g| !g.is_empty()).collect();
-    let own = names
+    let served_groups = names
         .into_iter()
         .map(|name| RankedGroup { priority: group_priority(name), group: group_discovery(served, name) });
-    let mut all: Vec<RankedGroup> = own.chain(delegated).collect();
+    let mut all: Vec<RankedGroup> = served_groups.chain(delegated).collect();
     let name = |ranked: &RankedGroup| ranked.group["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     all.sort_by_cached_key(|ranked| (Reverse(ranked.priority), name(ranked)));
     all.into_iter().map(|ranked| ranked.group).collect()

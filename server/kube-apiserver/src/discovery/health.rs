@@ -139,7 +139,7 @@ fn report(endpoint: &str, checks: &[(String, Result<(), String>)], excluded: &[S
         });
     }
     let mut unknown: Vec<String> =
-        excluded.iter().filter(|name| checks.iter().all(|(known, _)| known != *name)).cloned().collect();
+        excluded.iter().filter(|name| checks.iter().all(|(check, _)| check != *name)).cloned().collect();
     unknown.sort();
     unknown.dedup();
     if !unknown.is_empty() {

@@ -59,8 +59,8 @@ impl Discovery {
                 return respond::error(&ApiError::method_not_allowed());
             }
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
-                let known = ["", "api", "apis", "version", "openid", ".well-known", "metrics"];
-                let is_known = parts.first().is_none_or(|root| known.contains(root));
+                let roots = ["", "api", "apis", "version", "openid", ".well-known", "metrics"];
+                let is_known = parts.first().is_none_or(|root| roots.contains(root));
                 return if is_known { respond::error(&ApiError::method_not_allowed()) } else { not_found() };
             }
             _ => {}

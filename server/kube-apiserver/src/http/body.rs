@@ -1,7 +1,7 @@
 //! Request bodies: size limit, JSON or YAML, decoding of objects.
 
 use bytes::Bytes;
-use crowsnest_apimachinery::content_negotiation::Encoding;
+use crowsnest_apimachinery::content_negotiation::{self, Encoding};
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -14,23 +14,37 @@ use serde_json::Value;
 
 use crate::http::protobuf;
 
-/// Reads a complete body; 413 above the limit.
+/// Reads a complete request body; 413 above the limit.
 pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
-    Ok(body::collect(body, MAX_REQUEST_BODY_BYTES).await?)
+    Ok(body::collect_request(body, MAX_REQUEST_BODY_BYTES).await?)
+}
+
+/// A complete body and its encoding.
+pub struct EncodedBody {
+    pub bytes: Bytes,
+    pub encoding: Encoding,
+}
+
+impl EncodedBody {
+    /// Reads a body; 415 for an unsupported content type, 413 above the size limit.
+    pub async fn read(content_type: Option<&str>, body: axum::body::Body) -> ApiResult<Self> {
+        let encoding = content_negotiation::body_encoding(content_type)?;
+        Ok(Self { bytes: read(body).await?, encoding })
+    }
 }
 
 /// Decodes an object of a served kind. Strict findings become warnings or an error, depending on the field
 /// validation.
 pub fn decode_object(
     resource: &ResourceRef,
-    bytes: &[u8],
-    encoding: Encoding,
+    body: &EncodedBody,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     if resource.is_custom() {
-        return super::custom::decode_object(resource, bytes, encoding, options, warnings);
+        return super::custom::decode_object(resource, body, options, warnings);
     }
+    let EncodedBody { bytes, encoding } = body;
     let schema = resource.strategy.schema();
     let expected = ExpectedKind {
         group: &resource.gvr.group,
@@ -86,9 +100,17 @@ pub(super) fn yaml_error(why: String) -> ApiError {
     ApiError::bad_request(format!("error converting YAML to JSON: {why}"))
 }
 
+/// True for characters that Go's YAML reader rejects.
+fn is_control(c: char) -> bool {
+    !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
+}
+
 /// Parses YAML. For duplicate keys, the last value is used, and each repetition is a strict finding.
 fn parse_yaml_document(bytes: &[u8]) -> Result<PatchBody, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
+    if text.contains(is_control) {
+        return Err("yaml: control characters are not allowed".to_owned());
+    }
     match yaml::parse_document(text) {
         Ok(Document { value, duplicate_keys }) => Ok(PatchBody { value, strict_findings: duplicate_keys }),
         Err(ReadError::Syntax { line, problem }) if problem.contains("tabs disallowed") => {
@@ -114,17 +136,17 @@ pub(super) fn parse_yaml_object(
 /// Message of Go's parser for an unclosed bracket in flow style, the most frequent syntax error. `None` if all brackets
 /// are closed.
 fn unclosed_bracket_error(text: &str) -> Option<String> {
-    let mut open = Vec::new();
+    let mut open_brackets = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for c in line.chars() {
             match c {
-                '[' | '{' => open.push((c, index + 1)),
-                ']' | '}' => drop(open.pop()),
+                '[' | '{' => open_brackets.push((c, index + 1)),
+                ']' | '}' => drop(open_brackets.pop()),
                 _ => {}
             }
         }
     }
-    let (bracket, line) = open.pop()?;
+    let (bracket, line) = open_brackets.pop()?;
     let closing = if bracket == '[' { ']' } else { '}' };
     Some(format!("yaml: line {line}: did not find expected ',' or '{closing}'"))
 }
@@ -142,8 +164,7 @@ pub fn parse(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
 /// by [`decode_object`], except that duplicate keys in YAML are accepted.
 pub fn decode_kind(
     expected: &ExpectedKind<'_>,
-    bytes: &[u8],
-    encoding: Encoding,
+    EncodedBody { bytes, encoding }: &EncodedBody,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {

@@ -151,7 +151,7 @@ mod tests {
         let second = acquire(&greedy).await.unwrap();
         assert!(acquire(&greedy).now_or_never().is_none(), "waits although two permits are free");
         let mut waiting = [Box::pin(acquire(&greedy)), Box::pin(acquire(&greedy))];
-        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+        assert!(waiting.iter_mut().all(|request| request.now_or_never().is_none()));
         assert!(matches!(acquire(&greedy).now_or_never(), Some(None)), "the queue is full");
         assert!(permits.acquire(&greedy, Duration::ZERO).await.is_none());
         drop(waiting);

@@ -4,35 +4,29 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_registry::resource::Subresource;
 use serde_json::{Map, Value};
 
-/// Type of a query parameter.
-enum ParameterType {
-    Bool,
-    String,
-    StringList,
-    IntegerList,
+/// Query parameters of a connect request, by type.
+#[derive(Default)]
+struct Parameters {
+    flags: &'static [&'static str],
+    strings: &'static [&'static str],
+    string_lists: &'static [&'static str],
+    integer_lists: &'static [&'static str],
+}
+
+impl Parameters {
+    fn of(subresource: &str) -> Self {
+        let streams = Self { flags: &["stdin", "stdout", "stderr", "tty"], strings: &["container"], ..Self::default() };
+        match subresource {
+            "exec" => Self { string_lists: &["command"], ..streams },
+            "attach" => streams,
+            "portforward" => Self { integer_lists: &["ports"], ..Self::default() },
+            _ => Self::default(),
+        }
+    }
 }
 
 /// Parses the options from the query and, for a proxy, from `rest`, the path below the subresource.
 pub(super) fn parse_connect_options(subresource: &Subresource, query: &Query, rest: &str) -> Value {
-    let parameters: &[(&str, ParameterType)] = match subresource.name {
-        "exec" => &[
-            ("stdin", ParameterType::Bool),
-            ("stdout", ParameterType::Bool),
-            ("stderr", ParameterType::Bool),
-            ("tty", ParameterType::Bool),
-            ("container", ParameterType::String),
-            ("command", ParameterType::StringList),
-        ],
-        "attach" => &[
-            ("stdin", ParameterType::Bool),
-            ("stdout", ParameterType::Bool),
-            ("stderr", ParameterType::Bool),
-            ("tty", ParameterType::Bool),
-            ("container", ParameterType::String),
-        ],
-        "portforward" => &[("ports", ParameterType::IntegerList)],
-        _ => &[],
-    };
     let mut options = Map::new();
     let api_version = match subresource.group.as_str() {
         "" => subresource.version.clone(),
@@ -40,19 +34,27 @@ pub(super) fn parse_connect_options(subresource: &Subresource, query: &Query, re
     };
     options.insert("kind".into(), subresource.kind.clone().into());
     options.insert("apiVersion".into(), api_version.into());
-    for (name, parameter_type) in parameters {
+    let parameters = Parameters::of(subresource.name);
+    for name in parameters.flags.iter().filter(|name| query.flag(name)) {
+        options.insert((*name).into(), true.into());
+    }
+    for name in parameters.strings {
+        if let Some(value) = query.first(name) {
+            options.insert((*name).into(), value.into());
+        }
+    }
+    for name in parameters.string_lists {
         let values: Vec<&str> = query.all(name).collect();
-        let value = match (parameter_type, values.first()) {
-            (_, None) => continue,
-            (ParameterType::Bool, Some(_)) if !query.flag(name) => continue,
-            (ParameterType::Bool, Some(_)) => true.into(),
-            (ParameterType::String, Some(first)) => (*first).into(),
-            (ParameterType::StringList, Some(_)) => values.into(),
-            (ParameterType::IntegerList, Some(_)) => {
-                values.iter().flat_map(|list| list.split(',')).filter_map(|n| n.parse::<i32>().ok()).collect()
-            }
-        };
-        options.insert((*name).into(), value);
+        if !values.is_empty() {
+            options.insert((*name).into(), values.into());
+        }
+    }
+    for name in parameters.integer_lists {
+        let values: Vec<&str> = query.all(name).collect();
+        if !values.is_empty() {
+            let numbers = values.iter().flat_map(|list| list.split(',')).filter_map(|n| n.parse::<i32>().ok());
+            options.insert((*name).into(), numbers.collect());
+        }
     }
     if subresource.name == "proxy" && !rest.is_empty() {
         options.insert("path".into(), format!("/{rest}").into());

@@ -2,13 +2,13 @@
 //! CRD's schema, and wrong types are left to validation.
 
 use crowsnest_apimachinery::content_negotiation::Encoding;
-use crowsnest_apimachinery::request::options::WriteOptions;
+use crowsnest_apimachinery::request::options::{FieldValidation, WriteOptions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_schema::find_decoding_errors;
+use crowsnest_schema::{Schema, find_decoding_errors};
 use serde_json::Value;
 
-use crate::http::body;
+use crate::http::body::{self, EncodedBody};
 
 /// Maximum number of characters of the body in an error.
 const MAX_EXCERPT_CHARS: usize = 30;
@@ -16,8 +16,7 @@ const MAX_EXCERPT_CHARS: usize = 30;
 /// Decodes an object of a custom kind.
 pub(super) fn decode_object(
     resource: &ResourceRef,
-    bytes: &[u8],
-    encoding: Encoding,
+    EncodedBody { bytes, encoding }: &EncodedBody,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
@@ -38,33 +37,45 @@ pub(super) fn decode_object(
                 body::parse_yaml_object(bytes, options.field_validation).map_err(body::yaml_error)?;
             (value, duplicate_keys.into_iter().collect())
         }
-        Encoding::Protobuf => (body::parse(bytes, encoding)?, Vec::new()),
+        Encoding::Protobuf => (body::parse(bytes, *encoding)?, Vec::new()),
     };
     if !object.is_object() {
         return Err(unrecognized(
             "couldn't get version/kind; json parse error: cannot unmarshal into an object".into(),
         ));
     }
-    for (key, name_in_error) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if object[key].as_str().unwrap_or("").is_empty() {
-            let text = String::from_utf8_lossy(bytes);
-            return Err(unrecognized(format!("Object '{name_in_error}' is missing in '{text}'")));
-        }
-    }
-    check_version(resource, &object)?;
     let (kind, version) = (&resource.kind, &resource.gvr.version);
-    let unusable = |why: String| {
-        ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    let unusable = |(given_kind, given_version): (&str, &str), why: String| {
+        let message = format!("{given_kind} in version {given_version:?} cannot be handled as a {kind}: {why}");
+        ApiError::bad_request(message)
     };
-    let error = crowsnest_schema::decode::metadata_error(&object);
-    if let Some(error) = error.or_else(|| resource.strategy.decode_error(&object)) {
-        return Err(unusable(error));
+    let given_version = object["apiVersion"].as_str().unwrap_or("");
+    if given_version.matches('/').count() > 1 {
+        return Err(unrecognized(format!("unexpected GroupVersion string: {given_version}")));
     }
-    if let Some(schema) = resource.strategy.schema() {
+    if object["kind"].as_str().unwrap_or("").is_empty() {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
+        // Decoding without strict checks fails later.
+        let is_lenient = options.field_validation == FieldValidation::Ignore;
+        return Err(if is_lenient { unusable((kind, version), why) } else { unrecognized(why) });
+    }
+    let is_own_kind = resource.has_kind_of(&object);
+    let given_kind = object["kind"].as_str().unwrap_or("").to_owned();
+    let given_version = given_version.rsplit('/').next().unwrap_or("").to_owned();
+    let given_type = (given_kind.as_str(), given_version.as_str());
+    let embedded_error = || if is_own_kind { resource.strategy.decode_error(&object) } else { None };
+    if let Some(error) = crowsnest_schema::decode::metadata_error(&object).or_else(embedded_error) {
+        return Err(unusable(given_type, error));
+    }
+    // The schema does not describe objects of other kinds, which validation rejects.
+    let schema = resource.strategy.schema();
+    if let Some(schema) = schema.map(|schema| if is_own_kind { schema } else { Schema::for_any_custom_resource() }) {
         findings.extend(find_decoding_errors(&schema, &object).unknown_fields);
-        let refuse = |findings: &[String]| unusable(format!("strict decoding error: {}", findings.join(", ")));
+        let refuse =
+            |findings: &[String]| unusable(given_type, format!("strict decoding error: {}", findings.join(", ")));
         options.field_validation.enforce(findings, warnings, refuse)?;
     }
+    check_version(resource, &object)?;
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(serde_json::Map::new());
     }
@@ -74,11 +85,11 @@ pub(super) fn decode_object(
 }
 
 fn check_version(resource: &ResourceRef, object: &Value) -> ApiResult<()> {
-    let (expected, given) = (resource.gvr.api_version(), object["apiVersion"].as_str().unwrap_or(""));
-    if given == expected {
+    let (expected, actual) = (resource.gvr.api_version(), object["apiVersion"].as_str().unwrap_or(""));
+    if actual == expected {
         return Ok(());
     }
     Err(ApiError::bad_request(format!(
-        "the API version in the data ({given}) does not match the expected API version ({expected})"
+        "the API version in the data ({actual}) does not match the expected API version ({expected})"
     )))
 }

@@ -54,13 +54,13 @@ async fn start_server() -> ApiServer {
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
     let config = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
     let writes = json!([{"apiGroups": [GROUP], "resources": kinds, "verbs": ["create", "update", "patch"]}, config]);
-    let named = |verb: &str, names: &[&str]| json!([{"apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": names, "verbs": [verb]}]);
+    let rules_with_names = |verb: &str, names: &[&str]| json!([{"apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": names, "verbs": [verb]}]);
     let mut aggregates = role("aggregates", json!([]));
     aggregates["aggregationRule"] = aggregation();
     let roles = [
         role("writes", writes),
-        role("escalates", named("escalate", &["named"])),
-        role("binds", named("bind", &["strong", "none"])),
+        role("escalates", rules_with_names("escalate", &["named"])),
+        role("binds", rules_with_names("bind", &["strong", "none"])),
         role("strong", rules("get")),
         role("weak", json!([config])),
         aggregates,

@@ -25,6 +25,7 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
+use crate::http::body::EncodedBody;
 use crate::http::{ApiState, Response, body, layers, pages, request_audit, respond, subresource, watch};
 
 /// A parsed request for a resource.
@@ -255,10 +256,9 @@ async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
 
 async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("CreateOptions")?;
-    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
-    let bytes = body::read(request.into_body()).await?;
+    let encoded = EncodedBody::read(call.content_type.as_deref(), request.into_body()).await?;
     let ctx = call.request_context(options.dry_run);
-    let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    let mut object = body::decode_object(resource, &encoded, &options, &mut call.warnings)?;
     call.record_request_object(&object);
     let is_binding = resource.gvr.group.is_empty() && &*resource.gvr.resource == "bindings";
     if crowsnest_registry::authz::review::is_review(resource) {
@@ -277,7 +277,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     resource.strategy.default(&mut object);
     let created = call.api.registry.create(resource, &ctx, object, &options, &mut call.warnings).await?;
     if let Some(record) = &call.record {
-        record.record_created(&created);
+        record.record_created_object(&created);
     }
     call.respond_with_object(201, resource, &created)
 }
@@ -297,9 +297,8 @@ async fn admit(
 
 pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("UpdateOptions")?;
-    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
-    let bytes = body::read(request.into_body()).await?;
-    let mut object = body::decode_object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    let encoded = EncodedBody::read(call.content_type.as_deref(), request.into_body()).await?;
+    let mut object = body::decode_object(resource, &encoded, &options, &mut call.warnings)?;
     call.record_request_object(&object);
     resource.strategy.default(&mut object);
     write(call, resource, Change::Replace(object), &options).await

@@ -49,6 +49,60 @@ async fn start_server() -> (ApiServer, InProcessService) {
     (server, service)
 }
 
+/// Changes of times of deletion are refused, except where the kind's strategy ignores them.
+#[tokio::test]
+async fn times_of_deletion_are_immutable() {
+    let (server, service) = start_server().await;
+    for (path, field, value, code) in [
+        ("CORE/configmaps/c", "deletionTimestamp", json!("2026-01-02T03:04:05Z"), 422),
+        ("CORE/configmaps/c", "deletionGracePeriodSeconds", json!(30), 422),
+        ("APPS/deployments/d/status", "deletionTimestamp", json!("2026-01-02T03:04:05Z"), 422),
+        ("APPS/deployments/d/status", "deletionGracePeriodSeconds", json!(30), 422),
+        ("APPS/deployments/d/scale", "deletionTimestamp", json!("2026-01-02T03:04:05Z"), 200),
+        ("CORE/pods/p/status", "deletionTimestamp", json!("2026-01-02T03:04:05Z"), 200),
+        ("CORE/pods/p/status", "deletionGracePeriodSeconds", json!(30), 422),
+        ("CORE/pods/p/ephemeralcontainers", "deletionTimestamp", json!("2026-01-02T03:04:05Z"), 200),
+    ] {
+        let body = json!({"metadata": {field: value}}).to_string();
+        let (actual, _, response) = send(&service, &format!("PATCH {path}"), MERGE, &body).await;
+        assert_eq!(actual, code, "{path} {field}: {response}");
+        let message = response["message"].as_str().unwrap_or_default();
+        assert_eq!(
+            message.contains(&format!("metadata.{field}: Invalid value: {value}: field is immutable")),
+            code == 422
+        );
+    }
+    server.stop().await.unwrap();
+}
+
+/// The version of a missing object is parsed, but compared with nothing.
+#[tokio::test]
+async fn malformed_resource_versions_are_refused() {
+    let (server, service) = start_server().await;
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let malformed = |version: &str| format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+    let set = "resourceVersion should not be set on objects to be created".to_owned();
+    for (line, media, version, code, message) in [
+        ("PATCH CORE/configmaps/c".to_owned(), MERGE, "+1", 500, malformed("+1")),
+        ("PATCH CORE/configmaps/new?fieldManager=a".to_owned(), APPLY, "x", 500, malformed("x")),
+        ("PATCH CORE/configmaps/new?fieldManager=a".to_owned(), APPLY, "1", 201, String::new()),
+        (format!("PUT {lease}/new"), JSON, "x", 500, malformed("x")),
+        (format!("PUT {lease}/new"), JSON, "1", 201, String::new()),
+        ("POST CORE/configmaps".to_owned(), JSON, "1", 500, set),
+        ("POST CORE/configmaps".to_owned(), JSON, "+1", 201, String::new()),
+    ] {
+        let name = line.split(['/', '?']).find(|part| *part == "new" || *part == "c").unwrap_or("posted");
+        let mut body = json!({"metadata": {"name": name, "resourceVersion": version}});
+        if media == APPLY {
+            (body["apiVersion"], body["kind"]) = (json!("v1"), json!("ConfigMap"));
+        }
+        let (actual, _, response) = send(&service, &line, media, &body.to_string()).await;
+        assert_eq!(actual, code, "{line} {version}: {response}");
+        assert!(response["message"].as_str().unwrap_or_default().contains(&message), "{response}");
+    }
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn errors_of_invalid_requests_match_kube_apiserver() {
     let (server, service) = start_server().await;

@@ -109,7 +109,7 @@ pub(super) async fn authenticate(State(api): State<Arc<ApiState>>, mut request: 
         match caller {
             Ok(user) => {
                 strip_bearer(request.headers_mut());
-                request_header::strip_remote(request.headers_mut());
+                request_header::strip_remote_headers(request.headers_mut());
                 request.extensions_mut().insert(user);
                 next.run(request).await
             }

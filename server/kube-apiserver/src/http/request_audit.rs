@@ -63,7 +63,7 @@ pub(super) async fn begin(api: &ApiState, request: &mut http::Request<Body>, use
     request.extensions_mut().insert(RequestAudit { auditor: auditor.clone(), record });
 }
 
-/// Runs a handler and holds the audit record until the last byte of the response. `copies_bodies` is true if the record
+/// Runs a handler and keeps the audit record until the last byte of the response. `copies_bodies` is true if the record
 /// includes the response body; it is false for proxied requests.
 pub(super) async fn run_audited(
     record: Option<Arc<Record>>,

@@ -1,7 +1,6 @@
 //! Subresources: status and other views of the object, scale, bindings, evictions, tokens, and connect requests.
 
 use axum::extract::Request;
-use crowsnest_apimachinery::content_negotiation;
 use crowsnest_apimachinery::content_negotiation::Shape;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
@@ -19,6 +18,7 @@ use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::table::Printer;
 use serde_json::{Value, json};
 
+use crate::http::body::EncodedBody;
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
 use crate::http::{Response, body, connect_options, respond};
@@ -82,16 +82,15 @@ async fn read_posted_object(
     request: Request,
     options: &WriteOptions,
 ) -> ApiResult<Value> {
-    let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
-    let bytes = body::read(request.into_body()).await?;
+    let encoded = EncodedBody::read(call.content_type.as_deref(), request.into_body()).await?;
     let Subresource { group, version, kind, .. } = subresource;
     let schema = SchemaSet::builtin().kind(group, version, kind);
     let expected = ExpectedKind { group, version, kind, schema: schema.as_deref() };
     // Older clients send evictions of version `v1beta1`.
     let expected_v1beta1 = ExpectedKind { version: "v1beta1", ..expected };
-    let mut object = match body::decode_kind(&expected, &bytes, encoding, options, &mut call.warnings) {
-        Err(_) if kind == "Eviction" && is_v1beta1_eviction(&bytes) => {
-            body::decode_kind(&expected_v1beta1, &bytes, encoding, options, &mut call.warnings)?
+    let mut object = match body::decode_kind(&expected, &encoded, options, &mut call.warnings) {
+        Err(_) if kind == "Eviction" && is_v1beta1_eviction(&encoded.bytes) => {
+            body::decode_kind(&expected_v1beta1, &encoded, options, &mut call.warnings)?
         }
         result => result?,
     };
@@ -116,12 +115,11 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
         }
         "update" => {
             let options = call.write_options("UpdateOptions")?;
-            let encoding = content_negotiation::body_encoding(call.content_type.as_deref())?;
+            let encoded = EncodedBody::read(call.content_type.as_deref(), request.into_body()).await?;
             let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
             let expected =
                 ExpectedKind { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
-            let bytes = body::read(request.into_body()).await?;
-            let scale = body::decode_kind(&expected, &bytes, encoding, &options, &mut call.warnings);
+            let scale = body::decode_kind(&expected, &encoded, &options, &mut call.warnings);
             let scale = scale.map_err(|error| if resource.is_custom() { unregistered_scale_error() } else { error })?;
             call.record_request_object(&scale);
             (Change::Replace(scale), options)

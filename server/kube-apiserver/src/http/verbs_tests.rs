@@ -51,15 +51,15 @@ fn rules() -> Vec<(&'static str, Value)> {
     definitions["resourceNames"] = json!(["zz"]);
     let kinds = ["configmaps", "limitranges", "endpoints"];
     let writes = rule(&["", "coordination.k8s.io"], &[&kinds[..], &["leases"]].concat(), &["get", "update", "patch"]);
-    let mut named = rule(&[""], &["limitranges"], &["create"]);
-    named["resourceNames"] = json!(["allowed"]);
+    let mut named_rule = rule(&[""], &["limitranges"], &["create"]);
+    named_rule["resourceNames"] = json!(["allowed"]);
     vec![
         ("viewer", json!([rule(&["*"], &["*"], &["get", "list", "watch"])])),
         ("watcher", json!([rule(&["*"], &["*"], &["watch", "proxy"])])),
         ("keeper", json!([mine, definitions])),
         ("writer", json!([writes])),
         ("maker", json!([writes, rule(&["", "coordination.k8s.io"], &["*"], &["create"])])),
-        ("namer", json!([writes, named])),
+        ("namer", json!([writes, named_rule])),
         ("runner", json!([rule(&[""], &["pods/exec", "pods/attach", "pods/portforward"], &["create", "get"])])),
     ]
 }

@@ -74,29 +74,21 @@ impl WatchStream {
             return None;
         }
         loop {
-            let batch = tokio::select! {
-                batch = self.watch.next() => batch?,
+            let lines = tokio::select! {
+                lines = self.watch.next() => lines?,
                 () = &mut self.deadline => {
                     self.has_expired = true;
-                    self.watch.last_bookmark().into_iter().collect()
+                    self.watch.last_bookmark().unwrap_or_default()
                 }
                 () = &mut self.draining => return None,
             };
-            if !batch.is_empty() {
-                return Some(concatenate(batch));
+            if !lines.is_empty() {
+                return Some(lines);
             }
             if self.has_expired {
                 return None;
             }
         }
-    }
-}
-
-/// Concatenates event lines; a single line is shared with other watches.
-fn concatenate(batch: Vec<Bytes>) -> Bytes {
-    match <[Bytes; 1]>::try_from(batch) {
-        Ok([line]) => line,
-        Err(batch) => batch.concat().into(),
     }
 }
 

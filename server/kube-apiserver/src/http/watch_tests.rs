@@ -1,7 +1,10 @@
-//! Watches on a running server: sharing of encoded events, bookmarks of tables, and objects that leave a selection.
+//! Watches on a running server: sharing of encoded events and lines, bookmarks of tables, and objects that leave a
+//! selection.
 
 use axum::body::Body;
+use bytes::Bytes;
 use crowsnest_apimachinery::user::UserInfo;
+use futures::FutureExt;
 use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -71,6 +74,54 @@ async fn events_are_encoded_once_per_representation() {
         }
         assert_eq!(encoded_line_count() - before, lines, "{method}");
     }
+    drop(watches);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn equal_watches_share_the_lines_of_several_changes() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
+    let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
+    drop(send(&service, "POST", "/api/v1/namespaces", "*/*", &json!({"metadata": {"name": "default"}})).await);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let all = format!("{leases}?watch=true&resourceVersion={}", server.registry().store.revision());
+    let labeled = format!("{all}&labelSelector=to");
+    let elsewhere = all.replace("default", "elsewhere");
+    let mut watches = Vec::new();
+    for (path, accept) in [
+        (&all, "*/*"),
+        (&labeled, "*/*"),
+        (&all, PARTIAL_OBJECT),
+        (&all, "*/*"),
+        (&labeled, "*/*"),
+        (&elsewhere, "*/*"),
+    ] {
+        watches.push(send(&service, "GET", path, accept, &Value::Null).await);
+    }
+    for (name, labels) in [("a", json!({"to": "see"})), ("b", json!({})), ("c", json!({"to": "see"}))] {
+        let object = json!({"metadata": {"name": name, "labels": labels}});
+        drop(send(&service, "POST", leases, "*/*", &object).await);
+    }
+    let names = |lines: &Bytes| -> Vec<String> {
+        let events = serde_json::Deserializer::from_slice(lines).into_iter::<Value>();
+        events.map(|event| event.unwrap()["object"]["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut received = Vec::new();
+    for (watch, expected) in watches.iter_mut().zip([
+        vec!["a", "b", "c"],
+        vec!["a", "c"],
+        vec!["a", "b", "c"],
+        vec!["a", "b", "c"],
+        vec!["a", "c"],
+    ]) {
+        let lines = http_body_util::BodyExt::frame(watch).await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(names(&lines), expected);
+        received.push(lines.as_ptr());
+    }
+    assert!(received[0] == received[3] && received[1] == received[4], "the lines of equal watches are not copied");
+    assert_ne!(received[0], received[2]);
+    assert!(http_body_util::BodyExt::frame(&mut watches[5]).now_or_never().is_none(), "no change is in the namespace");
     drop(watches);
     server.stop().await.unwrap();
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_schema::compressed::CompressedJson;
+use crowsnest_schema::compressed::CompressedSchema;
 use crowsnest_schema::schema_set::SchemaSet;
 use serde_json::{Map, Value, json};
 
-use super::definition_text::{DefinitionText, complete_schema};
+use super::document_text::{DocumentText, complete_schema};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -27,6 +27,8 @@ const TYPE_FIELDS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Fields of all custom resources, whose published schemas replace declared ones.
+const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const STANDARD_METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// Version of the OpenAPI specification.
@@ -64,32 +66,32 @@ pub(super) fn reference(name: &str, spec_version: SpecVersion) -> Value {
 
 /// The v2 definitions of the resources, those with the given names, and all types that they reference.
 pub(super) fn collect_v2(resources: &[&ResourceRef], names: Vec<String>) -> Map<String, Value> {
-    let custom =
-        |resource: &ResourceRef, schema: &CompressedJson| custom_definition(resource, schema.decode(), SpecVersion::V2);
-    collect(resources, names, SpecVersion::V2, custom).into_iter().collect()
+    let definitions: BTreeMap<String, Value> = collect(resources, names, SpecVersion::V2, |resource, schema| {
+        custom_definition(resource, schema.decode(), SpecVersion::V2)
+    });
+    definitions.into_iter().collect()
 }
 
 /// The v3 definitions of the resources, those with the given names, and all types that they reference.
-pub(super) fn collect_v3(resources: &[&ResourceRef], names: Vec<String>) -> BTreeMap<String, DefinitionText> {
-    let custom = |resource: &ResourceRef, schema: &CompressedJson| {
-        complete_schema(schema, |schema| custom_definition(resource, schema, SpecVersion::V3))
-    };
-    collect(resources, names, SpecVersion::V3, custom)
+pub(super) fn collect_v3<'a>(resources: &[&'a ResourceRef], names: Vec<String>) -> BTreeMap<String, DocumentText<'a>> {
+    collect(resources, names, SpecVersion::V3, |resource, schema| {
+        complete_schema(schema, |rest| custom_definition(resource, rest, SpecVersion::V3))
+    })
 }
 
 /// Collects definitions; `custom` makes those of custom resources from their published schemas.
-fn collect<D: From<Value>>(
-    resources: &[&ResourceRef],
+fn collect<'a, D: From<Value>>(
+    resources: &[&'a ResourceRef],
     names: Vec<String>,
     spec_version: SpecVersion,
-    custom: impl Fn(&ResourceRef, &CompressedJson) -> D,
+    custom: impl Fn(&'a ResourceRef, &'a CompressedSchema) -> D,
 ) -> BTreeMap<String, D> {
     let mut pending = names;
     if !resources.is_empty() {
         pending.extend(COMMON_KINDS.iter().map(|name| format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")));
     }
     let mut out = BTreeMap::new();
-    for resource in resources {
+    for &resource in resources {
         let kind = definition_name(resource);
         if let Some(schema) = resource.strategy.published_schema() {
             let list = format!("{kind}List");
@@ -249,8 +251,25 @@ pub(super) fn custom_schema(schema: Value, spec_version: SpecVersion) -> Value {
     out
 }
 
+/// True if v3 documents contain a property of a custom resource as it is declared.
+pub(crate) fn publishes_unchanged(name: &str, property: &Value) -> bool {
+    !COMMON_FIELDS.contains(&name) && !implies_keywords(property)
+}
+
+/// True if [`add_implied_keywords`] may change a schema in v3.
+fn implies_keywords(node: &Value) -> bool {
+    let Some(fields) = node.as_object() else { return false };
+    let flag = |key: &str| fields.get(key).and_then(Value::as_bool) == Some(true);
+    let declares_types = fields.contains_key("allOf") || fields.contains_key("anyOf");
+    let properties = fields.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::values);
+    let elements = ["items", "additionalProperties"].into_iter().filter_map(|key| fields.get(key));
+    (flag("x-kubernetes-int-or-string") && !declares_types)
+        || flag("x-kubernetes-embedded-resource")
+        || properties.chain(elements).any(implies_keywords)
+}
+
 /// Adds what a schema's extensions imply: fields of embedded resources, and the two types of `int-or-string`.
-pub(super) fn add_implied_keywords(node: &mut Value, spec_version: SpecVersion) {
+fn add_implied_keywords(node: &mut Value, spec_version: SpecVersion) {
     const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
     let Some(fields) = node.as_object_mut() else { return };
     if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
@@ -340,6 +359,8 @@ fn custom_list_definition(resource: &ResourceRef, kind: &str, spec_version: Spec
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -371,5 +392,27 @@ mod tests {
         }
         assert_eq!(v3["properties"]["b"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
         assert_eq!(v2["properties"]["b"].get("anyOf"), None);
+    }
+
+    #[rstest]
+    #[case::plain(json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}), true)]
+    #[case::int_or_string(json!({"x-kubernetes-int-or-string": true}), false)]
+    #[case::with_types(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), true)]
+    #[case::with_junction(json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": [{"type": "string"}]}]}), true)]
+    #[case::switched_off(json!({"x-kubernetes-int-or-string": false, "x-kubernetes-embedded-resource": false}), true)]
+    #[case::embedded(json!({"type": "object", "x-kubernetes-embedded-resource": true}), false)]
+    #[case::in_properties(json!({"properties": {"a": {"properties": {"b": {"x-kubernetes-int-or-string": true}}}}}), false)]
+    #[case::in_items(json!({"items": {"items": {"x-kubernetes-embedded-resource": true}}}), false)]
+    #[case::in_a_map(json!({"additionalProperties": {"x-kubernetes-int-or-string": true}}), false)]
+    #[case::as_names(json!({"properties": {"x-kubernetes-int-or-string": {"type": "boolean"}},
+        "default": {"x-kubernetes-int-or-string": true}}), true)]
+    #[case::in_a_junction(json!({"anyOf": [{"x-kubernetes-int-or-string": true}]}), true)]
+    #[case::no_object(json!(["x"]), true)]
+    fn properties_without_implied_keywords_are_published_unchanged(#[case] property: Value, #[case] expected: bool) {
+        assert_eq!(publishes_unchanged("spec", &property), expected);
+        assert!(!publishes_unchanged("metadata", &property));
+        let mut published = property.clone();
+        add_implied_keywords(&mut published, SpecVersion::V3);
+        assert_eq!(published == property, expected);
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn operation_id(operation: &Operation<'_>) -> String {
     format!("{verb}{group}{version}{method}{before}{scope}{kind}{subresource}{path}{after}{everywhere}")
 }
 
-/// ID of an operation of a whole group or group version, such as `getAppsV1APIResources`.
+/// ID of an operation of a group or group version, such as `getAppsV1APIResources`.
 pub(super) fn group_operation_id(group: &str, version: &str, suffix: &str) -> String {
     format!("get{}{}{suffix}", identifier(short_group(group), true), identifier(version, true))
 }

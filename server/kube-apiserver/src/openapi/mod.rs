@@ -1,7 +1,7 @@
 //! `/openapi/v2` and `/openapi/v3`, generated from the schemas that patch and apply use.
 //!
-//! Documents are generated on request and cached, compressed, until their resources change; the index needs only
-//! hashes.
+//! Documents are assembled on request, those of v3 from the compressed schemas of custom resources, and cached,
+//! compressed, until their resources change; the index needs only hashes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -20,14 +20,13 @@ use lru::LruCache;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::http::{MIN_COMPRESSED_BYTES, Response};
 
-mod definition_text;
 mod definitions;
+mod document_text;
 mod identifiers;
 mod non_resource_paths;
 mod operation;
@@ -37,7 +36,8 @@ mod protobuf;
 #[cfg(test)]
 mod served_tests;
 
-use self::definition_text::DefinitionText;
+pub(crate) use self::definitions::publishes_unchanged;
+use self::document_text::DocumentText;
 use self::non_resource_paths::NonResourcePath;
 use crowsnest_schema::openapi::{PublishedDocument, hash_document, to_upper_hex};
 
@@ -75,27 +75,26 @@ pub fn serve(
                 .iter()
                 .fold(hash_resources(&all), |hash, more| hash_document(format!("{hash}{}", more.hash).as_bytes()));
             if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
-                let make = || Bytes::from(protobuf::encode_document(&v2(&all, delegated)));
+                let make = || compress(&protobuf::encode_document(&v2(&all, delegated)));
                 return Some(respond_with_document(request, "v2.pb", PROTOBUF[1], &hash, make));
             }
-            Some(respond_with_document(request, "v2", JSON, &hash, || to_bytes(&v2(&all, delegated))))
+            Some(respond_with_document(request, "v2", JSON, &hash, || compress_json(&v2(&all, delegated))))
         }
         ["v3"] => {
             let index = v3_index(&all, delegated).to_string();
-            Some(respond_with_document(request, "v3", JSON, &hash_document(index.as_bytes()), || {
-                Bytes::from(index.clone())
-            }))
+            let hash = hash_document(index.as_bytes());
+            Some(respond_with_document(request, "v3", JSON, &hash, || compress(index.as_bytes())))
         }
         ["v3", rest @ ..] => {
             let path = rest.join("/");
             if let Some(published) = delegated.iter().find(|published| published.path == path) {
                 return Some(respond_with_document(request, &path, JSON, &published.hash, || {
-                    to_bytes(&published.document)
+                    compress_json(&published.document)
                 }));
             }
             let found = v3_documents(&all).remove(&path)?;
             let hash = found.hash(&path);
-            Some(respond_with_document(request, &path, JSON, &hash, || found.into_bytes()))
+            Some(respond_with_document(request, &path, JSON, &hash, || found.into_gzip()))
         }
         _ => None,
     }
@@ -120,18 +119,18 @@ fn hash_resources(resources: &[&ResourceRef]) -> String {
     to_upper_hex(&hasher.finalize())
 }
 
-fn to_bytes(document: &Value) -> Bytes {
-    Bytes::from(document.to_string())
+fn compress_json(document: &Value) -> Vec<u8> {
+    compress(document.to_string().as_bytes())
 }
 
-/// Responds with a document from the cache, or from `make`. Handles `Accept`, `If-None-Match` and the hash in the
-/// query.
+/// Responds with a document from the cache, or from `make`, which returns gzip data. Handles `Accept`, `If-None-Match`
+/// and the hash in the query.
 fn respond_with_document(
     request: &http::Request<Body>,
     path: &str,
     media_type: &'static str,
     hash: &str,
-    make: impl FnOnce() -> Bytes,
+    make: impl FnOnce() -> Vec<u8>,
 ) -> Response {
     let mut response = http::Response::new(Body::empty());
     let accepts = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -150,10 +149,9 @@ fn respond_with_document(
     if has_current_etag(request.headers(), tag.as_bytes()) {
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
     } else {
-        let (document, gzip) = find_document((path.to_owned(), hash.to_owned()), make);
+        let gzip = find_document((path.to_owned(), hash.to_owned()), make);
         is_compressed = uncompressed_size(&gzip) > MIN_COMPRESSED_BYTES && accepts_coding(request.headers(), "gzip");
-        let identity = || document.unwrap_or_else(|| decompress(&gzip).into());
-        *response.body_mut() = Body::from(if is_compressed { gzip.clone() } else { identity() });
+        *response.body_mut() = if is_compressed { Body::from(gzip) } else { Body::from(decompress(&gzip)) };
     }
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -177,16 +175,9 @@ fn respond_with_document(
     response
 }
 
-/// A document compressed with gzip, from the cache or from `make`; in the latter case also uncompressed.
-fn find_document(key: (String, String), make: impl FnOnce() -> Bytes) -> (Option<Bytes>, Bytes) {
-    let mut document = None;
-    let gzip = DOCUMENTS.get_with(key, || {
-        let made = make();
-        let gzip = compress(&made).into();
-        document = Some(made);
-        gzip
-    });
-    (document, gzip)
+/// A document as gzip data, from the cache or from `make`.
+fn find_document(key: (String, String), make: impl FnOnce() -> Vec<u8>) -> Bytes {
+    DOCUMENTS.get_with(key, || make().into())
 }
 
 /// Size of the uncompressed data, from the last four bytes of the gzip format (RFC 1952, ISIZE).
@@ -214,7 +205,7 @@ fn info() -> Value {
     json!({"title": "Kubernetes", "version": crate::discovery::GIT_VERSION})
 }
 
-/// The OpenAPI v2 document of the whole server.
+/// The OpenAPI v2 document of the server.
 fn v2(resources: &[&ResourceRef], delegated: &[PublishedDocument]) -> Value {
     let mut paths = paths::all(resources, definitions::SpecVersion::V2);
     let mut definition_names = Vec::new();
@@ -240,22 +231,6 @@ struct Document<'a> {
     non_resource_path: Option<NonResourcePath>,
 }
 
-/// The fields of an OpenAPI v3 document.
-#[derive(Serialize)]
-struct DocumentText {
-    components: Components,
-    info: Value,
-    openapi: &'static str,
-    paths: Map<String, Value>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Components {
-    schemas: BTreeMap<String, DefinitionText>,
-    security_schemes: Value,
-}
-
 /// All OpenAPI v3 documents by name.
 fn v3_documents<'a>(all: &[&'a ResourceRef]) -> BTreeMap<String, Document<'a>> {
     let mut documents: BTreeMap<String, Document<'a>> = BTreeMap::new();
@@ -274,8 +249,8 @@ impl Document<'_> {
         hash_document(format!("{name}{}", hash_resources(&self.resources)).as_bytes())
     }
 
-    /// The text of the complete document.
-    fn into_bytes(self) -> Bytes {
+    /// The complete document as gzip data.
+    fn into_gzip(self) -> Vec<u8> {
         let spec_version = definitions::SpecVersion::V3;
         let mut paths = paths::all(&self.resources, spec_version);
         let mut definition_names = Vec::new();
@@ -285,9 +260,17 @@ impl Document<'_> {
         }
         let schemas = definitions::collect_v3(&self.resources, definition_names);
         let security_schemes = json!({"BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}});
-        let components = Components { schemas, security_schemes };
-        let text = DocumentText { components, info: info(), openapi: "3.0.0", paths };
-        Bytes::from(serde_json::to_vec(&text).expect("JSON values with text keys can be printed"))
+        let components = DocumentText::object([
+            ("schemas", DocumentText::Fields(schemas)),
+            ("securitySchemes", security_schemes.into()),
+        ]);
+        let document = DocumentText::object([
+            ("components", components),
+            ("info", info().into()),
+            ("openapi", json!("3.0.0").into()),
+            ("paths", Value::Object(paths).into()),
+        ]);
+        document.to_gzip()
     }
 }
 
@@ -297,8 +280,8 @@ fn v3_index(resources: &[&ResourceRef], delegated: &[PublishedDocument]) -> Valu
         let url = format!("/openapi/v3/{name}?hash={hash}");
         (name, json!({"serverRelativeURL": url}))
     };
-    let own = v3_documents(resources).into_iter().map(entry);
-    let paths: Map<String, Value> = own.chain(delegated.iter().map(PublishedDocument::index_entry)).collect();
+    let local_entries = v3_documents(resources).into_iter().map(entry);
+    let paths: Map<String, Value> = local_entries.chain(delegated.iter().map(PublishedDocument::index_entry)).collect();
     json!({"paths": paths})
 }
 
@@ -332,14 +315,14 @@ mod tests {
     #[case::small(40, false)]
     #[case::large(MIN_COMPRESSED_BYTES + 1, true)]
     fn documents_are_made_once_and_sent_as_stored(#[case] size: u64, #[case] is_compressed: bool) {
-        let document = Bytes::from(vec![b'x'; usize::try_from(size).unwrap()]);
+        let document = vec![b'x'; usize::try_from(size).unwrap()];
         let path = format!("made-once-{size}");
         let mut made = 0;
         let mut respond = |encoding: &str| {
             let request = http::Request::get("/openapi/v3/test").header(ACCEPT_ENCODING, encoding);
             respond_with_document(&request.body(Body::empty()).unwrap(), &path, JSON, "hash", || {
                 made += 1;
-                document.clone()
+                compress(&document)
             })
         };
         let (first, gzip, identity) = (respond("gzip"), respond("gzip"), respond("identity"));
@@ -351,7 +334,7 @@ mod tests {
         assert!(!identity.headers().contains_key(CONTENT_ENCODING));
         assert_eq!(http_body::Body::size_hint(identity.body()).exact(), Some(size));
         assert_eq!(made, 1);
-        let (_, stored) = find_document((path, "hash".to_owned()), Bytes::new);
-        assert_eq!((decompress(&stored), uncompressed_size(&stored)), (document.to_vec(), size));
+        let stored = find_document((path, "hash".to_owned()), Vec::new);
+        assert_eq!((decompress(&stored), uncompressed_size(&stored)), (document, size));
     }
 }

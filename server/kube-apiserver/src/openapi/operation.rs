@@ -90,7 +90,8 @@ impl Operation<'_> {
     /// Name of the definition of the operation's kind, and the kind.
     fn kind(&self) -> (String, Value) {
         let resource = self.resource;
-        let own = || json!({"group": resource.gvr.group, "version": resource.gvr.version, "kind": resource.kind});
+        let resource_kind =
+            || json!({"group": resource.gvr.group, "version": resource.gvr.version, "kind": resource.kind});
         match self.subresource {
             Some(sub) if sub.kind != resource.kind => {
                 let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
@@ -98,9 +99,9 @@ impl Operation<'_> {
                     crowsnest_schema::schema_set::SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
                 let definition = schema.and_then(|s| s.name.as_deref().map(str::to_owned)).unwrap_or_default();
                 // As in kube-apiserver, the scale of a custom resource is an operation of its kind.
-                (definition, if self.is_custom() { own() } else { gvk })
+                (definition, if self.is_custom() { resource_kind() } else { gvk })
             }
-            _ => (definitions::definition_name(resource), own()),
+            _ => (definitions::definition_name(resource), resource_kind()),
         }
     }
 

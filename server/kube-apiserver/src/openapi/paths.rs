@@ -21,16 +21,13 @@ const OBJECT: [(&str, Action, &str); 5] = [
     ("create", Action::Create, "post"),
     ("delete", Action::Delete, "delete"),
 ];
-/// Verbs of a connection. HEAD and OPTIONS requests are forwarded as well, with the verb of PUT.
-const CONNECT: [(&str, Action, &str); 7] = [
-    ("get", Action::Connect, "get"),
-    ("update", Action::Connect, "put"),
-    ("patch", Action::Connect, "patch"),
-    ("create", Action::Connect, "post"),
-    ("delete", Action::Connect, "delete"),
-    ("update", Action::Connect, "head"),
-    ("update", Action::Connect, "options"),
-];
+
+/// Verbs of a connection: those of an object. HEAD and OPTIONS requests are forwarded as well, with the verb of PUT.
+fn connection_verbs() -> Vec<(&'static str, Action, &'static str)> {
+    let forwarded = ["head", "options"].map(|method| ("update", method));
+    let verbs = OBJECT.map(|(verb, _, method)| (verb, method)).into_iter().chain(forwarded);
+    verbs.map(|(verb, method)| (verb, Action::Connect, method)).collect()
+}
 
 /// The paths of all resources.
 pub(super) fn all(resources: &[&ResourceRef], spec_version: SpecVersion) -> Map<String, Value> {
@@ -75,10 +72,10 @@ fn add_resource_paths(path: Path<'_>, paths: &mut Map<String, Value>) {
         let name = format!("{item}/{}", subresource.name);
         match subresource.name {
             "proxy" => {
-                insert(name.clone(), path, &CONNECT);
-                insert(format!("{name}/{{path}}"), Path { has_path: true, ..path }, &CONNECT);
+                insert(name.clone(), path, &connection_verbs());
+                insert(format!("{name}/{{path}}"), Path { has_path: true, ..path }, &connection_verbs());
             }
-            "attach" | "exec" | "portforward" => insert(name, path, &CONNECT),
+            "attach" | "exec" | "portforward" => insert(name, path, &connection_verbs()),
             _ => insert(name, path, &OBJECT),
         }
     }
@@ -140,14 +137,14 @@ fn share_parameters(mut methods: Map<String, Value>) -> Value {
     };
     let mut shared: Vec<Value> = first.iter().filter(is_shared).cloned().collect();
     for operation in methods.values_mut().filter_map(Value::as_object_mut) {
-        if let Some(own) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
-            own.retain(|parameter| !shared.contains(parameter));
-            if own.is_empty() {
+        if let Some(parameters) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
+            parameters.retain(|parameter| !shared.contains(parameter));
+            if parameters.is_empty() {
                 operation.remove("parameters");
             }
         }
     }
-    shared.sort_by(|one, other| text(one, "name").cmp(text(other, "name")));
+    shared.sort_by(|left, right| text(left, "name").cmp(text(right, "name")));
     if !shared.is_empty() {
         methods.insert("parameters".into(), Value::Array(shared));
     }

@@ -114,10 +114,10 @@ fn encode_extensions(node: &Map<String, Value>, number: u64, out: &mut Message) 
 fn encode_named_schemas(schemas: &Map<String, Value>) -> Message {
     let mut out = Message::default();
     for (name, node) in schemas {
-        let mut named = Message::default();
-        named.text(1, name);
-        named.message(2, encode_schema(node));
-        out.message(1, named);
+        let mut named_value = Message::default();
+        named_value.text(1, name);
+        named_value.message(2, encode_schema(node));
+        out.message(1, named_value);
     }
     out
 }

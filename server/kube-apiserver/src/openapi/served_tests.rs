@@ -34,15 +34,15 @@ async fn start_with_challenges() -> (ApiServer, kube::Client) {
 
 #[tokio::test]
 async fn servers_share_the_schemas_of_equal_definitions() {
-    let (one, other) = (start_with_challenges().await.0, start_with_challenges().await.0);
-    let [challenges, others] = [&one, &other].map(|server| {
+    let (first, second) = (start_with_challenges().await.0, start_with_challenges().await.0);
+    let [challenges, others] = [&first, &second].map(|server| {
         let served = server.registry().catalog.snapshot();
         served.by_kind("acme.cert-manager.io/v1", "Challenge").cloned().unwrap()
     });
     let schema = |resource: &ResourceRef| resource.strategy.published_schema().map(std::ptr::from_ref).unwrap();
     assert_eq!(schema(&challenges), schema(&others));
     assert!(challenges.is_custom() && challenges.strategy.schema().unwrap().field("spec").is_some());
-    for server in [one, other] {
+    for server in [first, second] {
         server.stop().await.unwrap();
     }
 }
@@ -154,7 +154,7 @@ async fn operations_have_unique_ids() {
         assert!(operation["description"].as_str().is_some_and(|text| !text.is_empty()), "{path} has no description");
     }
     for (path, id) in IDS {
-        let found = operations(&document).find(|(known, _)| known == path);
+        let found = operations(&document).find(|(operation_path, _)| operation_path == path);
         assert_eq!(found.map(|(_, operation)| &operation["operationId"]), Some(&json!(id)), "{path}");
     }
     server.stop().await.unwrap();

@@ -294,31 +294,27 @@ impl Parser {
         self.blanks();
         let name = self.name();
         self.newlines();
-        let words = if self.looking_at("in") && self.eat("in") {
-            let mut words = Vec::new();
-            loop {
-                self.blanks();
-                match self.word()? {
-                    Some(word) => words.push(word),
-                    None => break Some(words),
-                }
-            }
-        } else {
-            None
+        let words = match self.looking_at("in") && self.eat("in") {
+            true => Some(self.separated_by_blanks(Self::word)?),
+            false => None,
         };
         let body = self.body()?;
         Ok(Command::For { name, words, body, redirects: self.redirects()? })
     }
 
     fn redirects(&mut self) -> ParseResult<Vec<Redirect>> {
-        let mut redirects = Vec::new();
-        loop {
+        Ok(self.separated_by_blanks(Self::redirect)?.into_iter().flatten().collect())
+    }
+
+    /// Parses items until there is none, with optional blanks before each.
+    fn separated_by_blanks<T>(&mut self, parse: fn(&mut Self) -> ParseResult<Option<T>>) -> ParseResult<Vec<T>> {
+        let mut items = Vec::new();
+        self.blanks();
+        while let Some(item) = parse(self)? {
+            items.push(item);
             self.blanks();
-            match self.redirect()? {
-                Some(more) => redirects.extend(more),
-                None => return Ok(redirects),
-            }
         }
+        Ok(items)
     }
 
     /// Parses one redirect; `&>file` yields two.

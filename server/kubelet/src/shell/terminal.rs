@@ -27,6 +27,11 @@ const MAX_QUEUED_LINES: usize = 64;
 /// Maximum line length of the editor, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
 
+/// Exit code of a program whose terminal was disconnected (SIGHUP).
+const SIGHUP_EXIT_CODE: i32 = 129;
+/// Exit code of an interrupted program (SIGINT).
+const SIGINT_EXIT_CODE: i32 = 130;
+
 /// The input side of the terminal.
 struct Keyboard {
     lines: mpsc::Sender<Bytes>,
@@ -62,8 +67,7 @@ pub async fn run_interactive(mut shell: Shell, arguments: &[String], session: Se
                 super::StartOutcome::Code(code) => Some(code),
                 super::StartOutcome::NotFound => None,
             },
-            // Exit code after SIGINT.
-            () = interrupt.notified() => Some(130),
+            () = interrupt.notified() => Some(SIGINT_EXIT_CODE),
         }
     };
     let sizes = async {
@@ -75,8 +79,8 @@ pub async fn run_interactive(mut shell: Shell, arguments: &[String], session: Se
     };
     tokio::select! {
         code = program => code,
-        () = keyboard.run(stdin) => Some(129),
-        () = sizes => Some(129),
+        () = keyboard.run(stdin) => Some(SIGHUP_EXIT_CODE),
+        () = sizes => Some(SIGHUP_EXIT_CODE),
     }
 }
 
@@ -93,13 +97,13 @@ impl Shell {
         loop {
             let prompt = format!("{}:{} # ", self.identity.hostname, self.cwd);
             if io.stdout.send(Bytes::from(prompt)).await.is_err() {
-                return 129;
+                return SIGHUP_EXIT_CODE;
             }
             let mut stdin = io.stdin.lock().await;
             let line = tokio::select! {
                 line = stdin.read_line() => line,
                 () = interrupt.notified() => {
-                    self.status = 130;
+                    self.status = SIGINT_EXIT_CODE;
                     continue;
                 }
             };
@@ -117,7 +121,7 @@ impl Shell {
                     Err(_) => {}
                 },
                 () = interrupt.notified() => {
-                    before.status = 130;
+                    before.status = SIGINT_EXIT_CODE;
                     *self = before;
                 }
             }
@@ -130,7 +134,7 @@ impl Keyboard {
     async fn run(self, mut keys: Input) {
         let mut line: Vec<u8> = Vec::new();
         let mut history: Vec<Vec<u8>> = Vec::new();
-        let (mut recalled, mut escape) = (0, Vec::new());
+        let (mut history_index, mut escape) = (0, Vec::new());
         let mut lines = Some(self.lines);
         while let Some(chunk) = keys.read_chunk().await {
             let mut echo: Vec<u8> = Vec::new();
@@ -144,13 +148,13 @@ impl Keyboard {
                     let down = escape == b"\x1b[B" || escape == b"\x1bOB";
                     escape.clear();
                     if up || down {
-                        recalled = if up {
-                            recalled.min(history.len()).saturating_sub(1)
+                        history_index = if up {
+                            history_index.min(history.len()).saturating_sub(1)
                         } else {
-                            (recalled + 1).min(history.len())
+                            (history_index + 1).min(history.len())
                         };
                         erase(&mut echo, line.len());
-                        line = history.get(recalled).cloned().unwrap_or_default();
+                        line = history.get(history_index).cloned().unwrap_or_default();
                         echo.extend_from_slice(&line);
                     }
                     continue;
@@ -162,7 +166,7 @@ impl Keyboard {
                         if !line.is_empty() && history.last() != Some(&line) {
                             history.push(line.clone());
                         }
-                        recalled = history.len();
+                        history_index = history.len();
                         line.push(b'\n');
                         let entered = Bytes::from(std::mem::take(&mut line));
                         // Echo the line before the program can write output.

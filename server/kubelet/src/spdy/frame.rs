@@ -281,17 +281,17 @@ mod tests {
 
     fn any_frame() -> impl Strategy<Value = Frame> {
         let id = 0..=0x7fff_ffff_u32;
-        let (small, word) = (any::<bool>(), any::<u32>());
+        let (flag, word) = (any::<bool>(), any::<u32>());
         prop_oneof![
-            (id.clone(), any_headers(), small, any::<bool>()).prop_map(|(stream, headers, fin, unidirectional)| {
+            (id.clone(), any_headers(), flag, any::<bool>()).prop_map(|(stream, headers, fin, unidirectional)| {
                 Frame::SynStream { stream, headers, fin, unidirectional }
             }),
-            (id.clone(), any_headers(), small).prop_map(|(stream, headers, fin)| Frame::SynReply {
+            (id.clone(), any_headers(), flag).prop_map(|(stream, headers, fin)| Frame::SynReply {
                 stream,
                 headers,
                 fin
             }),
-            (id.clone(), any_headers(), small).prop_map(|(stream, headers, fin)| Frame::Headers {
+            (id.clone(), any_headers(), flag).prop_map(|(stream, headers, fin)| Frame::Headers {
                 stream,
                 headers,
                 fin
@@ -301,7 +301,7 @@ mod tests {
             word.prop_map(Frame::Ping),
             (id.clone(), word).prop_map(|(last_good, status)| Frame::GoAway { last_good, status }),
             (id.clone(), id.clone()).prop_map(|(stream, delta)| Frame::WindowUpdate { stream, delta }),
-            (id, prop::collection::vec(any::<u8>(), 0..100), small).prop_map(|(stream, data, fin)| Frame::Data {
+            (id, prop::collection::vec(any::<u8>(), 0..100), flag).prop_map(|(stream, data, fin)| Frame::Data {
                 stream,
                 data: data.into(),
                 fin

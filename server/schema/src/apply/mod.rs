@@ -22,6 +22,7 @@ mod versions;
 
 use managed::ManagerEntry;
 pub use path::{FieldSet, PathElement};
+pub use validate::validate_config;
 pub use versions::{ApplyError, Conversion, VersionSchemas, VersionState, Versions};
 
 /// Manager of untracked fields that exist at the first apply.
@@ -105,8 +106,19 @@ fn empty_object(schema: Option<&Schema>) -> Value {
     object
 }
 
-/// Sets `metadata.managedFields` of an object to be created. Without a schema, ownership follows the structure.
+fn check_comparable(schema: Option<&Schema>, objects: &[&Value]) -> Result<(), ApplyError> {
+    match objects.iter().find_map(|object| validate::comparison_error(schema, object)) {
+        None => Ok(()),
+        Some(why) => Err(ApplyError::Failed(ApiError::without_reason(500, why))),
+    }
+}
+
+/// Sets `metadata.managedFields` of an object to be created. Without a schema, ownership follows the structure. An
+/// object that does not fit its schema gets no managedFields, as in kube-apiserver.
 pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<'_>) {
+    if check_comparable(schema, &[&*new]).is_err() {
+        return managed::encode(new, Vec::new());
+    }
     let mut entries = managed::initial_entries(None, new, manager.subresource);
     // Existing entries in other versions are dropped, because the object is new in every version.
     entries.retain(|entry| entry.api_version == manager.api_version);
@@ -128,6 +140,7 @@ pub fn track_update(
         // An untracked or reset object stays untracked until the first apply.
         return Ok(PendingManagedFields(entries));
     }
+    check_comparable(schema, &[new, old])?;
     if entries.iter().all(|entry| entry.api_version == manager.api_version) {
         let entries = reconcile_entries(versions, schema, old, entries, manager)?;
         return Ok(PendingManagedFields(update_entries(versions, schema, (old, new), entries, manager)?));
@@ -144,6 +157,17 @@ pub struct PendingManagedFields(Vec<ManagerEntry>);
 impl PendingManagedFields {
     pub fn write(self, object: &mut Value) {
         managed::encode(object, self.0);
+    }
+
+    /// Removes a field from those that a manager owns by updates.
+    pub fn disown(&mut self, manager: &Manager<'_>, path: &[&str]) {
+        let mut field = FieldSet::default();
+        field.insert_fields(path);
+        let own = manager.entry(false, FieldSet::default());
+        for entry in self.0.iter_mut().filter(|entry| entry.has_same_manager(&own)) {
+            entry.fields.difference(&field);
+        }
+        self.0.retain(|entry| !entry.fields.is_empty());
     }
 }
 
@@ -294,27 +318,12 @@ pub struct Apply<'a> {
 /// Conflicting managers with their fields.
 struct Conflicts(Vec<(ManagerEntry, FieldSet)>);
 
-/// Validates an applied configuration; errors have status 500, as in kube-apiserver.
-pub fn validate_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
-    let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let Some(why) = validate::validation_error(schema, config) else { return Ok(()) };
-    let api_version = text("/apiVersion");
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let message = format!(
-        "failed to create typed patch object ({}/{}; {group}/{version}, Kind={}): {why}",
-        text("/metadata/namespace"),
-        text("/metadata/name"),
-        text("/kind")
-    );
-    Err(ApiError::without_reason(500, message))
-}
-
 impl Apply<'_> {
     /// Returns the merged object with managedFields; it equals the live object if nothing has changed. Conflicts
     /// result in a 409 error with one cause per field.
     pub fn run(&self) -> Result<Value, ApplyError> {
         let Apply { schema, live, config, manager, .. } = *self;
-        validate_config(schema, config)?;
+        self.check_types()?;
         let merged = match self.merge()? {
             Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
                 // kubectl may overwrite fields of its own client-side apply.
@@ -336,6 +345,27 @@ impl Apply<'_> {
             last_applied::update_annotation(&mut object, config);
         }
         Ok(object)
+    }
+
+    /// Error if the configuration or the live object does not fit its schema, in the order of kube-apiserver's checks.
+    fn check_types(&self) -> ApiResult<()> {
+        let Apply { schema, live, config, manager, .. } = *self;
+        // A configuration of a Scale is compared with the live Scale.
+        let live = live.filter(|_| manager.subresource != "scale");
+        let unfitting = live.and_then(|live| Some((live, validate::comparison_error(schema, live)?)));
+        if let Some((live, why)) = &unfitting
+            && managed::decode(live).unwrap_or_default().is_empty()
+        {
+            let message = format!(
+                "failed to create manager for existing fields: failed to convert new object ({}) to smd typed: {why}",
+                validate::describe_object(live)
+            );
+            return Err(ApiError::without_reason(500, message));
+        }
+        validate_config(schema, config)?;
+        let Some((live, why)) = unfitting else { return Ok(()) };
+        let message = format!("failed to create typed live object ({}): {why}", validate::describe_object(live));
+        Err(ApiError::without_reason(500, message))
     }
 
     fn merge(&self) -> Result<Result<Value, Conflicts>, ApplyError> {

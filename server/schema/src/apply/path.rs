@@ -228,7 +228,7 @@ impl FieldSet {
         out
     }
 
-    /// The set with, in addition, the declared fields on the paths to its members.
+    /// The set extended by the declared fields on the paths to its members.
     pub fn with_declared_parents(&self, schema: Option<&Schema>) -> FieldSet {
         let mut out = FieldSet { is_member: self.is_member, ..FieldSet::default() };
         for (element, child) in &self.children {

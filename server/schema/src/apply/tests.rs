@@ -375,3 +375,95 @@ fn keys_of_list_elements_are_escaped_as_in_go() {
     assert!(fields["f:tags"].get(r#"v:"x\u003ey""#).is_some(), "{fields}");
     assert_eq!(apply(Some(&schema), Some(&applied), &config, &manager("a"), false).unwrap(), applied);
 }
+
+/// An object that does not fit its schema has no owners; duplicates are accepted.
+#[rstest::rstest]
+#[case::fitting(json!({"mode": "a"}), true)]
+#[case::wrong_type(json!({"closed": [1]}), false)]
+#[case::unknown(json!({"closed": {"bogus": 1}}), false)]
+#[case::number_in_a_format(json!({"since": 5}), true)]
+#[case::duplicates(json!({"tags": ["a", "a"]}), true)]
+#[case::item_without_keys(json!({"rules": [{}]}), false)]
+fn owners_of_objects_that_do_not_fit_are_dropped(#[case] spec: Value, #[case] expected: bool) {
+    let text = json!({"type": "string"});
+    let schema = Schema::for_custom_resource(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "mode": text,
+            "since": {"type": "string", "format": "date-time"},
+            "closed": {"type": "object", "properties": {"name": text}},
+            "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": text},
+            "rules": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "properties": {"name": text}}},
+        }}}}),
+    );
+    let has_owners = |object: &Value| object["metadata"].get("managedFields").is_some();
+    let mut created = gadget(spec.clone());
+    track_update(Some(&schema), None, &mut created, &manager("a"));
+    assert_eq!(has_owners(&created), expected, "{created}");
+    let mut live = gadget(json!({"mode": "b"}));
+    track_update(Some(&schema), None, &mut live, &manager("a"));
+    let mut new = live.clone();
+    new["spec"] = spec;
+    let tracked = super::track_update(&Versions::default(), Some(&schema), &live, &new, &manager("b"));
+    assert_eq!(tracked.is_ok(), expected, "{tracked:?}");
+}
+
+/// As in structured-merge-diff, which kube-apiserver then validates.
+#[test]
+fn a_map_that_loses_all_fields_of_its_owner_becomes_null() {
+    let text = json!({"type": "string"});
+    let schema = Schema::for_custom_resource(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "labels": {"type": "object", "additionalProperties": text}, "mode": text,
+        }}}}),
+    );
+    let one = manager("one");
+    let apply_spec = |live: Option<&Value>, spec: Value| {
+        let applied = apply(Some(&schema), live, &gadget(spec), &one, false).unwrap();
+        (applied["spec"].clone(), applied)
+    };
+    let (_, live) = apply_spec(None, json!({"labels": {"a": "b"}, "mode": "m"}));
+    let (without_labels, _) = apply_spec(Some(&live), json!({"mode": "m"}));
+    assert_eq!(without_labels, json!({"mode": "m"}));
+    let (empty_labels, _) = apply_spec(Some(&live), json!({"labels": {}, "mode": "m"}));
+    assert_eq!(empty_labels, json!({"labels": null, "mode": "m"}));
+}
+
+/// kube-apiserver checks the live object before the configuration if it has no managers yet, otherwise after it.
+#[rstest::rstest]
+#[case::fitting(json!({"mode": "a"}), json!({"mode": "b"}), true, None)]
+#[case::wrong_configuration(json!({"mode": "a"}), json!({"mode": [1]}), true, Some("failed to create typed patch object (default/x; "))]
+#[case::untracked(json!({"mode": [1]}), json!({"mode": [1]}), false,
+    Some("failed to create manager for existing fields: failed to convert new object (default/x; example.com/v1, Kind=Gadget) to smd typed: "))]
+#[case::both(json!({"mode": [1]}), json!({"mode": [1]}), true, Some("failed to create typed patch object (default/x; "))]
+#[case::tracked(json!({"mode": [1]}), json!({"mode": "b"}), true,
+    Some("failed to create typed live object (default/x; example.com/v1, Kind=Gadget): .spec.mode: expected string, got "))]
+#[case::number_in_text(json!({"size": 5}), json!({"mode": "b"}), true, Some("failed to create typed live object"))]
+fn applies_over_unfitting_objects_are_refused(
+    #[case] live_spec: Value,
+    #[case] spec: Value,
+    #[case] is_tracked: bool,
+    #[case] expected: Option<&str>,
+) {
+    let schema = Schema::for_custom_resource(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "mode": {"type": "string"}, "size": {"type": "string", "x-kubernetes-int-or-string": true},
+        }}}}),
+    );
+    let object = |spec: Value| {
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget",
+            "metadata": {"name": "x", "namespace": "default"}, "spec": spec})
+    };
+    let mut live = object(json!({"mode": "a"}));
+    if is_tracked {
+        track_update(Some(&schema), None, &mut live, &manager("a"));
+    }
+    live["spec"] = live_spec;
+    let applied = apply(Some(&schema), Some(&live), &object(spec), &manager("b"), true);
+    let message = applied.err().map(|error| error.message);
+    match (message, expected) {
+        (None, None) => {}
+        (Some(message), Some(expected)) => assert!(message.starts_with(expected), "{message}"),
+        (message, expected) => assert_eq!(message.as_deref(), expected),
+    }
+}

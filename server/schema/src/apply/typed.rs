@@ -284,15 +284,15 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
 fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
     let (left, right) = (index_items(schema, live), index_items(schema, config));
     let (live_groups, config_groups) = (group_by_element(&left), group_by_element(&right));
-    let in_left = |element: &PathElement| live_groups.contains_key(element);
-    let in_right = |element: &PathElement| config_groups.contains_key(element);
+    let is_live = |element: &PathElement| live_groups.contains_key(element);
+    let is_configured = |element: &PathElement| config_groups.contains_key(element);
     let merge_item = |element: &PathElement, item: &Value| match live_groups.get(element).map(Vec::as_slice) {
         Some([live]) => merge(item_schema(schema), live, item),
         // Duplicate live items are replaced.
         _ => item.clone(),
     };
     // Common items in the order of the configuration.
-    let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e));
+    let mut shared = right.iter().map(|(e, _)| e).filter(|e| is_live(e));
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len() + right.len());
@@ -306,13 +306,13 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
                 next_shared = shared.next();
                 continue;
             }
-            if in_right(a) && next_shared.is_some_and(|next| next != a) {
+            if is_configured(a) && next_shared.is_some_and(|next| next != a) {
                 l += 1;
                 continue;
             }
         }
         if let Some((a, item)) = left.get(l) {
-            if !in_right(a) {
+            if !is_configured(a) {
                 out.push((*item).clone());
                 l += 1;
                 continue;
@@ -333,8 +333,8 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     out
 }
 
-/// Removes the members of `set` from `value`. A map or list that becomes empty is kept, and an atomic one becomes
-/// empty if `set` contains a path inside it.
+/// Removes the members of `set` from `value`. As in structured-merge-diff, a map that loses all members becomes null, a
+/// list becomes empty, and an atomic map or list becomes null if `set` contains a path inside it.
 pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
     if set.children.is_empty() {
         return value.clone();
@@ -345,16 +345,15 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
                 let left = remainder(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
                 Some((key.clone(), left))
             });
-            Value::Object(kept.collect())
+            let kept: Map<String, Value> = kept.collect();
+            if kept.is_empty() { Value::Null } else { Value::Object(kept) }
         }
         (Shape::List(items), _) => {
             let items = index_items(schema, items).into_iter();
-            Value::Array(
-                items.filter_map(|(element, item)| remainder(item_schema(schema), item, set, &element)).collect(),
-            )
+            let kept = items.filter_map(|(element, item)| remainder(item_schema(schema), item, set, &element));
+            Value::Array(kept.collect())
         }
-        (Shape::Leaf, Value::Object(_)) => Value::Object(Map::new()),
-        (Shape::Leaf, Value::Array(_)) => Value::Array(Vec::new()),
+        (Shape::Leaf, Value::Object(_) | Value::Array(_)) => Value::Null,
         (Shape::Leaf, value) => value.clone(),
     }
 }

@@ -1,15 +1,64 @@
 //! Validation of applied configurations, with the wording of structured-merge-diff.
 
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::Value;
 
 use super::path::PathElement;
 use super::typed::path_element;
 use crate::{ListType, Schema, Type};
 
+/// Errors found so far.
+#[derive(Default)]
+struct Errors {
+    found: Vec<String>,
+    /// Lists may contain duplicates.
+    allows_duplicates: bool,
+}
+
+impl Errors {
+    fn push(&mut self, error: String) {
+        self.found.push(error);
+    }
+}
+
 /// All errors of a value as one message, with the wording of structured-merge-diff; `None` if it is valid.
 pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
-    let errors = validation_errors(schema, value);
-    match errors.as_slice() {
+    join(&validation_errors(schema, value))
+}
+
+/// The errors for which the owners of a whole object cannot be computed: like [`validation_error`], but lists may
+/// contain duplicates.
+pub fn object_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
+    let mut errors = Errors { allows_duplicates: true, ..Errors::default() };
+    validate(schema, value, "", false, &mut errors);
+    join(&errors.found)
+}
+
+/// Why the fields of a custom resource cannot be compared: it does not fit its schema. Built-in kinds have been decoded
+/// by theirs.
+pub(super) fn comparison_error(schema: Option<&Schema>, object: &Value) -> Option<String> {
+    let schema = schema.filter(|schema| schema.name.is_none())?;
+    object_error(Some(schema), object)
+}
+
+/// Validates an applied configuration; errors have status 500, as in kube-apiserver.
+pub fn validate_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
+    let Some(why) = validation_error(schema, config) else { return Ok(()) };
+    let message = format!("failed to create typed patch object ({}): {why}", describe_object(config));
+    Err(ApiError::without_reason(500, message))
+}
+
+/// Name and kind of an object, as errors of server-side apply contain them.
+pub(super) fn describe_object(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let api_version = text("/apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (namespace, name, kind) = (text("/metadata/namespace"), text("/metadata/name"), text("/kind"));
+    format!("{namespace}/{name}; {group}/{version}, Kind={kind}")
+}
+
+fn join(errors: &[String]) -> Option<String> {
+    match errors {
         [] => None,
         [one] => Some(one.clone()),
         several => Some(format!("errors:\n  {}", several.join("\n  "))),
@@ -18,14 +67,14 @@ pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String
 
 /// All errors of an applied configuration.
 pub fn validation_errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     validate(schema, value, "", false, &mut errors);
-    errors
+    errors.found
 }
 
 /// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `accepts_unknown` is true
 /// below a schema that preserves unknown fields: there all objects accept undeclared fields.
-fn validate(schema: Option<&Schema>, value: &Value, path: &str, accepts_unknown: bool, errors: &mut Vec<String>) {
+fn validate(schema: Option<&Schema>, value: &Value, path: &str, accepts_unknown: bool, errors: &mut Errors) {
     let Some(schema) = schema else { return };
     // Definitions do not inherit this from the schema that refers to them.
     let accepts_unknown = schema.preserves_unknown_fields || accepts_unknown && schema.name.is_none();
@@ -83,19 +132,19 @@ fn is_compound(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-fn validate_list(schema: &Schema, items: &[Value], path: &str, accepts_unknown: bool, errors: &mut Vec<String>) {
+fn validate_list(schema: &Schema, items: &[Value], path: &str, accepts_unknown: bool, errors: &mut Errors) {
     let mut seen: Vec<PathElement> = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let item_path = match path_element(Some(schema), item, index) {
             Ok(element) => {
                 let item_path = format!("{path}{element}");
-                if schema.list_type != ListType::Atomic && seen.contains(&element) {
+                if !errors.allows_duplicates && schema.list_type != ListType::Atomic && seen.contains(&element) {
                     errors.push(format!("{path}: duplicate entries for key {element}"));
                 }
                 seen.push(element);
                 item_path
             }
-            // Further duplicates are not reported.
+            // As in structured-merge-diff, validation of the list ends here.
             Err(why) => {
                 errors.push(format!("{path}: element {index}: {why}"));
                 return;

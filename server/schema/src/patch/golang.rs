@@ -1,5 +1,6 @@
 //! Go's names and text forms of JSON values, for error messages.
 
+use crowsnest_apimachinery::yaml::format_float;
 use serde_json::{Map, Number, Value};
 
 /// The Go type into which a value is decoded.
@@ -52,18 +53,11 @@ pub fn go_value(value: &Value) -> String {
     }
 }
 
-/// A number in Go's `%v` format. For floats it is `%g`: scientific with a two-digit exponent for more than six
-/// digits before the point or many zeros after it.
+/// A number in Go's `%v` format.
 fn print_number(number: &Number) -> String {
-    let Some(float) = number.as_f64().filter(|_| !number.is_i64()) else { return number.to_string() };
-    let scientific = format!("{float:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..6).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        _ => float.to_string(),
+    match number.as_f64().filter(|_| !number.is_i64()) {
+        Some(float) => format_float(float),
+        None => number.to_string(),
     }
 }
 

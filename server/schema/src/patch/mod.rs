@@ -144,6 +144,23 @@ fn check_custom(schema: &Schema, mut patched: Value, options: PatchDecoding<'_>)
     }
 }
 
+/// Rejects a patched custom resource whose kind or API version cannot be read.
+pub fn check_custom_type(patched: &Value) -> ApiResult<()> {
+    let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("apiVersion").matches('/').count() > 1 {
+        return Err(invalid_custom_patch(patched, format!("unexpected GroupVersion string: {}", text("apiVersion"))));
+    }
+    if text("kind").is_empty() {
+        return Err(invalid_custom_patch(patched, format!("Object 'Kind' is missing in '{}'", go_json(patched))));
+    }
+    Ok(())
+}
+
+/// The 422 error at `patch` for a patched custom resource that cannot be decoded.
+pub fn invalid_custom_patch(patched: &Value, why: String) -> ApiError {
+    invalid_patch_error(go_json(patched), why)
+}
+
 /// Reason for which a patched object is rejected.
 fn rejection_reason(type_error: Option<String>, findings: &[String], options: PatchDecoding<'_>) -> Option<String> {
     let strict = || format!("strict decoding error: {}", findings.join(", "));

@@ -1,10 +1,12 @@
 //! Printer columns of custom resources: `additionalPrinterColumns`, compiled once per CRD.
 
-use crowsnest_apimachinery::jsonpath::{self, JsonPath};
+use crowsnest_apimachinery::jsonpath::JsonPath;
 use crowsnest_apimachinery::printers::columns::{CREATION_DESCRIPTION, ColumnDescription};
 use serde_json::{Value, json};
 
 use super::{Now, age};
+use crate::ordered_json::Json;
+use crate::print::encode_compact;
 
 /// An entry of `additionalPrinterColumns`.
 #[derive(Debug, Clone)]
@@ -35,7 +37,7 @@ impl CustomPrinter {
                 let source = text(column, "jsonPath");
                 let path = JsonPath::parse(&source).ok()?;
                 let description = match text(column, "description") {
-                    none if none.is_empty() => {
+                    empty if empty.is_empty() => {
                         format!("Custom resource definition column (in JSONPath format): {source}")
                     }
                     given => given,
@@ -86,7 +88,8 @@ fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
     let Some(value) = found.first().copied() else { return Value::Null };
     match (column.kind.as_str(), value) {
         ("string", Value::Null) => Value::Null,
-        ("string", value) => json!(jsonpath::to_text(value)),
+        ("string", Value::String(text)) => json!(text),
+        ("string", value) => json!(encode_compact(&Json::from_value(value.clone()))),
         ("integer", Value::Number(n)) => {
             n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, |n| json!(n))
         }

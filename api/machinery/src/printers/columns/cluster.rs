@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::ColumnDescription::{Field, Text};
 use super::fields::{self, NONE, flag, int, list, size, text};
-use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
+use super::{AGE, Column, KindPrinter, NAME};
 use crate::printers::{Cell, human_duration};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -11,30 +12,19 @@ const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const DEVICES: &str = "resource.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 
-const PARAM_KIND: Column = Column::text(
-    "ParamKind",
-    ColumnDescription::Text("ParamKind specifies the kind of resources used to parameterize this policy"),
-);
+const PARAM_KIND: Column =
+    Column::text("ParamKind", Text("ParamKind specifies the kind of resources used to parameterize this policy"));
 
 const WEBHOOKS: &[Column] = &[
     NAME,
-    Column::number(
-        "Webhooks",
-        ColumnDescription::Text("Webhooks indicates the number of webhooks registered in this configuration"),
-    ),
+    Column::number("Webhooks", Text("Webhooks indicates the number of webhooks registered in this configuration")),
     AGE,
 ];
 
 const POLICY_BINDING: &[Column] = &[
     NAME,
-    Column::text(
-        "PolicyName",
-        ColumnDescription::Text("PolicyName indicates the policy definition which the policy binding binded to"),
-    ),
-    Column::text(
-        "ParamRef",
-        ColumnDescription::Text("ParamRef indicates the param resource which sets the configuration param"),
-    ),
+    Column::text("PolicyName", Text("PolicyName indicates the policy definition which the policy binding binded to")),
+    Column::text("ParamRef", Text("ParamRef indicates the param resource which sets the configuration param")),
     AGE,
 ];
 
@@ -44,20 +34,15 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Node",
         &[
             NAME,
-            Column::text("Status", ColumnDescription::Text("The status of the node")),
-            Column::text("Roles", ColumnDescription::Text("The roles of the node")),
+            Column::text("Status", Text("The status of the node")),
+            Column::text("Roles", Text("The roles of the node")),
             AGE,
-            Column::text("Version", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "kubeletVersion")),
-            Column::text("Internal-IP", ColumnDescription::Field("api.core.v1.NodeStatus", "addresses")).wide(),
-            Column::text("External-IP", ColumnDescription::Field("api.core.v1.NodeStatus", "addresses")).wide(),
-            Column::text("OS-Image", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "osImage")).wide(),
-            Column::text("Kernel-Version", ColumnDescription::Field("api.core.v1.NodeSystemInfo", "kernelVersion"))
-                .wide(),
-            Column::text(
-                "Container-Runtime",
-                ColumnDescription::Field("api.core.v1.NodeSystemInfo", "containerRuntimeVersion"),
-            )
-            .wide(),
+            Column::text("Version", Field("api.core.v1.NodeSystemInfo", "kubeletVersion")),
+            Column::text("Internal-IP", Field("api.core.v1.NodeStatus", "addresses")).wide(),
+            Column::text("External-IP", Field("api.core.v1.NodeStatus", "addresses")).wide(),
+            Column::text("OS-Image", Field("api.core.v1.NodeSystemInfo", "osImage")).wide(),
+            Column::text("Kernel-Version", Field("api.core.v1.NodeSystemInfo", "kernelVersion")).wide(),
+            Column::text("Container-Runtime", Field("api.core.v1.NodeSystemInfo", "containerRuntimeVersion")).wide(),
         ],
         node,
     ),
@@ -66,17 +51,10 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PriorityClass",
         &[
             NAME,
-            Column::number("Value", ColumnDescription::Field("api.scheduling.v1.PriorityClass", "value")),
-            Column::new(
-                "Global-Default",
-                "boolean",
-                ColumnDescription::Field("api.scheduling.v1.PriorityClass", "globalDefault"),
-            ),
+            Column::number("Value", Field("api.scheduling.v1.PriorityClass", "value")),
+            Column::boolean("Global-Default", Field("api.scheduling.v1.PriorityClass", "globalDefault")),
             AGE,
-            Column::text(
-                "PreemptionPolicy",
-                ColumnDescription::Field("api.scheduling.v1.PriorityClass", "preemptionPolicy"),
-            ),
+            Column::text("PreemptionPolicy", Field("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
         ],
         |o| {
             vec![
@@ -88,34 +66,22 @@ pub(super) const KINDS: &[KindPrinter] = &[
             ]
         },
     ),
-    KindPrinter::new(
-        "node.k8s.io",
-        "RuntimeClass",
-        &[NAME, Column::text("Handler", ColumnDescription::Text("")), AGE],
-        |o| vec![fields::name(o), Cell::from(text(o, "/handler")), fields::age(o)],
-    ),
+    KindPrinter::new("node.k8s.io", "RuntimeClass", &[NAME, Column::text("Handler", Text("")), AGE], |o| {
+        vec![fields::name(o), Cell::from(text(o, "/handler")), fields::age(o)]
+    }),
     KindPrinter::new(
         CERTIFICATES,
         "CertificateSigningRequest",
         &[
             NAME,
             AGE,
-            Column::text(
-                "SignerName",
-                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "signerName"),
-            ),
-            Column::text(
-                "Requestor",
-                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "request"),
-            ),
+            Column::text("SignerName", Field("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
+            Column::text("Requestor", Field("api.certificates.v1.CertificateSigningRequestSpec", "request")),
             Column::text(
                 "RequestedDuration",
-                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds"),
+                Field("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds"),
             ),
-            Column::text(
-                "Condition",
-                ColumnDescription::Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions"),
-            ),
+            Column::text("Condition", Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
         ],
         |o| {
             let duration = fields::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), human_duration);
@@ -132,13 +98,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         CERTIFICATES,
         "ClusterTrustBundle",
-        &[
-            NAME,
-            Column::text(
-                "SignerName",
-                ColumnDescription::Field("api.certificates.v1beta1.ClusterTrustBundleSpec", "signerName"),
-            ),
-        ],
+        &[NAME, Column::text("SignerName", Field("api.certificates.v1beta1.ClusterTrustBundleSpec", "signerName"))],
         |o| vec![fields::name(o), fields::text_or(o, "/spec/signerName", NONE)],
     ),
     KindPrinter::new(ADMISSION, "MutatingWebhookConfiguration", WEBHOOKS, webhooks),
@@ -146,35 +106,18 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         ADMISSION,
         "ValidatingAdmissionPolicy",
-        &[
-            NAME,
-            Column::number(
-                "Validations",
-                ColumnDescription::Text(
-                    "Validations indicates the number of validation rules defined in this configuration",
-                ),
-            ),
-            PARAM_KIND,
-            AGE,
-        ],
-        |o| vec![fields::name(o), Cell::from(size(o, "/spec/validations")), Cell::from(param_kind(o)), fields::age(o)],
+        &policy_columns(
+            "Validations",
+            "Validations indicates the number of validation rules defined in this configuration",
+        ),
+        |o| policy(o, "/spec/validations"),
     ),
     KindPrinter::new(ADMISSION, "ValidatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
         ADMISSION,
         "MutatingAdmissionPolicy",
-        &[
-            NAME,
-            Column::number(
-                "Mutations",
-                ColumnDescription::Text(
-                    "Mutation indicates the number of mutations rules defined in this configuration",
-                ),
-            ),
-            PARAM_KIND,
-            AGE,
-        ],
-        |o| vec![fields::name(o), Cell::from(size(o, "/spec/mutations")), Cell::from(param_kind(o)), fields::age(o)],
+        &policy_columns("Mutations", "Mutation indicates the number of mutations rules defined in this configuration"),
+        |o| policy(o, "/spec/mutations"),
     ),
     KindPrinter::new(ADMISSION, "MutatingAdmissionPolicyBinding", POLICY_BINDING, policy_binding),
     KindPrinter::new(
@@ -182,23 +125,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "FlowSchema",
         &[
             NAME,
-            Column::text(
-                "PriorityLevel",
-                ColumnDescription::Field("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name"),
-            ),
-            Column::text(
-                "MatchingPrecedence",
-                ColumnDescription::Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence"),
-            ),
-            Column::text(
-                "DistinguisherMethod",
-                ColumnDescription::Field("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod"),
-            ),
+            Column::text("PriorityLevel", Field("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
+            Column::text("MatchingPrecedence", Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
+            Column::text("DistinguisherMethod", Field("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
             AGE,
-            Column::text(
-                "MissingPL",
-                ColumnDescription::Text("references a broken or non-existent PriorityLevelConfiguration"),
-            ),
+            Column::text("MissingPL", Text("references a broken or non-existent PriorityLevelConfiguration")),
         ],
         |o| {
             let missing = list(o, "/status/conditions").iter().find(|c| text(c, "/type") == "Dangling");
@@ -217,20 +148,14 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PriorityLevelConfiguration",
         &[
             NAME,
-            Column::text("Type", ColumnDescription::Field("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
+            Column::text("Type", Field("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
             Column::text(
                 "NominalConcurrencyShares",
-                ColumnDescription::Field(
-                    "api.flowcontrol.v1.LimitedPriorityLevelConfiguration",
-                    "nominalConcurrencyShares",
-                ),
+                Field("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
             ),
-            Column::text("Queues", ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "queues")),
-            Column::text("HandSize", ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
-            Column::text(
-                "QueueLengthLimit",
-                ColumnDescription::Field("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit"),
-            ),
+            Column::text("Queues", Field("api.flowcontrol.v1.QueuingConfiguration", "queues")),
+            Column::text("HandSize", Field("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
+            Column::text("QueueLengthLimit", Field("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
             AGE,
         ],
         |o| {
@@ -253,10 +178,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ResourceClaim",
         &[
             NAME,
-            Column::text(
-                "State",
-                ColumnDescription::Text("A summary of the current state (allocated, pending, reserved, etc.)."),
-            ),
+            Column::text("State", Text("A summary of the current state (allocated, pending, reserved, etc.).")),
             AGE,
         ],
         |o| {
@@ -277,9 +199,9 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ResourceSlice",
         &[
             NAME,
-            Column::text("Node", ColumnDescription::Field("api.resource.v1.ResourceSliceSpec", "nodeName")),
-            Column::text("Driver", ColumnDescription::Field("api.resource.v1.ResourceSliceSpec", "driver")),
-            Column::text("Pool", ColumnDescription::Field("api.resource.v1.ResourcePool", "name")),
+            Column::text("Node", Field("api.resource.v1.ResourceSliceSpec", "nodeName")),
+            Column::text("Driver", Field("api.resource.v1.ResourceSliceSpec", "driver")),
+            Column::text("Pool", Field("api.resource.v1.ResourcePool", "name")),
             AGE,
         ],
         |o| {
@@ -297,11 +219,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "APIService",
         &[
             NAME,
-            Column::text(
-                "Service",
-                ColumnDescription::Text("The reference to the service that hosts this API endpoint."),
-            ),
-            Column::text("Available", ColumnDescription::Text("Whether this service is available.")),
+            Column::text("Service", Text("The reference to the service that hosts this API endpoint.")),
+            Column::text("Available", Text("Whether this service is available.")),
             AGE,
         ],
         |o| {
@@ -349,7 +268,7 @@ fn node(o: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Kernel version of a node, with the architecture if it is known.
+/// Kernel version of a node, with the architecture if the node reports it.
 fn kernel_version(node: &Value) -> String {
     let version = match text(node, "/status/nodeInfo/kernelVersion") {
         "" => "<unknown>",
@@ -408,6 +327,16 @@ fn webhooks(o: &Value) -> Vec<Cell> {
     vec![fields::name(o), Cell::from(size(o, "/webhooks")), fields::age(o)]
 }
 
+/// Columns of an admission policy, whose second column is the number of its rules.
+const fn policy_columns(rules: &'static str, description: &'static str) -> [Column; 4] {
+    [NAME, Column::number(rules, Text(description)), PARAM_KIND, AGE]
+}
+
+/// Cells of an admission policy whose rules are at a JSON pointer.
+fn policy(o: &Value, rules: &str) -> Vec<Cell> {
+    vec![fields::name(o), Cell::from(size(o, rules)), Cell::from(param_kind(o)), fields::age(o)]
+}
+
 fn policy_binding(o: &Value) -> Vec<Cell> {
     let reference =
         o.pointer("/spec/paramRef").map_or("<unset>".to_owned(), |p| match (text(p, "/namespace"), text(p, "/name")) {
@@ -423,9 +352,9 @@ fn format_selector_like_go(selector: &Value) -> String {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let pairs =
         labels.into_iter().flatten().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
-    let requirements = list(selector, "/matchExpressions").iter().map(|one| {
-        let values: Vec<&str> = list(one, "/values").iter().filter_map(Value::as_str).collect();
-        let (key, operator) = (text(one, "/key"), text(one, "/operator"));
+    let requirements = list(selector, "/matchExpressions").iter().map(|expression| {
+        let values: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, operator) = (text(expression, "/key"), text(expression, "/operator"));
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
     });
     let (pairs, requirements) = (pairs.collect::<String>(), requirements.collect::<String>());

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::ColumnDescription::{Field, Text};
 use super::fields::{self, int, list, size, text};
-use super::{AGE, CREATED_AT, Column, ColumnDescription, KindPrinter, NAME};
+use super::{AGE, CREATED_AT, Column, KindPrinter, NAME};
 use crate::printers::Cell;
 
 /// Descriptions of `roleRef` in the API types from which kube-apiserver prints tables.
@@ -11,16 +12,13 @@ const ROLE_OF_BINDING: &str = "RoleRef can reference a Role in the current names
 const ROLE_OF_CLUSTER_BINDING: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 
 pub(super) const KINDS: &[KindPrinter] = &[
-    KindPrinter::new(
-        "",
-        "Namespace",
-        &[NAME, Column::text("Status", ColumnDescription::Text("The status of the namespace")), AGE],
-        |o| vec![fields::name(o), Cell::from(text(o, "/status/phase")), fields::age(o)],
-    ),
+    KindPrinter::new("", "Namespace", &[NAME, Column::text("Status", Text("The status of the namespace")), AGE], |o| {
+        vec![fields::name(o), Cell::from(text(o, "/status/phase")), fields::age(o)]
+    }),
     KindPrinter::new(
         "",
         "ConfigMap",
-        &[NAME, Column::text("Data", ColumnDescription::Field("api.core.v1.ConfigMap", "data")), AGE],
+        &[NAME, Column::text("Data", Field("api.core.v1.ConfigMap", "data")), AGE],
         |o| vec![fields::name(o), Cell::from(size(o, "/data") + size(o, "/binaryData")), fields::age(o)],
     ),
     KindPrinter::new(
@@ -28,8 +26,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Secret",
         &[
             NAME,
-            Column::text("Type", ColumnDescription::Field("api.core.v1.Secret", "type")),
-            Column::text("Data", ColumnDescription::Field("api.core.v1.Secret", "data")),
+            Column::text("Type", Field("api.core.v1.Secret", "type")),
+            Column::text("Data", Field("api.core.v1.Secret", "data")),
             AGE,
         ],
         |o| vec![fields::name(o), Cell::from(text(o, "/type")), Cell::from(size(o, "/data")), fields::age(o)],
@@ -40,9 +38,9 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ComponentStatus",
         &[
             NAME,
-            Column::text("Status", ColumnDescription::Text("Status of the component conditions")),
-            Column::text("Message", ColumnDescription::Text("Message of the component conditions")),
-            Column::text("Error", ColumnDescription::Text("Error of the component conditions")),
+            Column::text("Status", Text("Status of the component conditions")),
+            Column::text("Message", Text("Message of the component conditions")),
+            Column::text("Error", Text("Error of the component conditions")),
         ],
         |o| {
             let condition = list(o, "/conditions").iter().find(|c| text(c, "/type") == "Healthy");
@@ -61,13 +59,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::text(
                 "Request",
-                ColumnDescription::Text(
-                    "Request represents a minimum amount of cpu/memory that a container may consume.",
-                ),
+                Text("Request represents a minimum amount of cpu/memory that a container may consume."),
             ),
             Column::text(
                 "Limit",
-                ColumnDescription::Text(
+                Text(
                     "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
                 ),
             ),
@@ -79,15 +75,15 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "",
         "Event",
         &[
-            Column::text("Last Seen", ColumnDescription::Field("api.core.v1.Event", "lastTimestamp")),
-            Column::text("Type", ColumnDescription::Field("api.core.v1.Event", "type")),
-            Column::text("Reason", ColumnDescription::Field("api.core.v1.Event", "reason")),
-            Column::text("Object", ColumnDescription::Field("api.core.v1.Event", "involvedObject")),
-            Column::text("Subobject", ColumnDescription::Field("api.core.v1.ObjectReference", "fieldPath")).wide(),
-            Column::text("Source", ColumnDescription::Field("api.core.v1.Event", "source")).wide(),
-            Column::text("Message", ColumnDescription::Field("api.core.v1.Event", "message")),
-            Column::text("First Seen", ColumnDescription::Field("api.core.v1.Event", "firstTimestamp")).wide(),
-            Column::text("Count", ColumnDescription::Field("api.core.v1.Event", "count")).wide(),
+            Column::text("Last Seen", Field("api.core.v1.Event", "lastTimestamp")),
+            Column::text("Type", Field("api.core.v1.Event", "type")),
+            Column::text("Reason", Field("api.core.v1.Event", "reason")),
+            Column::text("Object", Field("api.core.v1.Event", "involvedObject")),
+            Column::text("Subobject", Field("api.core.v1.ObjectReference", "fieldPath")).wide(),
+            Column::text("Source", Field("api.core.v1.Event", "source")).wide(),
+            Column::text("Message", Field("api.core.v1.Event", "message")),
+            Column::text("First Seen", Field("api.core.v1.Event", "firstTimestamp")).wide(),
+            Column::text("Count", Field("api.core.v1.Event", "count")).wide(),
             NAME.wide(),
         ],
         event,
@@ -101,38 +97,29 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         "rbac.authorization.k8s.io",
         "RoleBinding",
-        &[
-            NAME,
-            Column::text("Role", ColumnDescription::Text(ROLE_OF_BINDING)),
-            AGE,
-            Column::text("Users", ColumnDescription::Text("Users in the roleBinding")).wide(),
-            Column::text("Groups", ColumnDescription::Text("Groups in the roleBinding")).wide(),
-            Column::text("ServiceAccounts", ColumnDescription::Text("ServiceAccounts in the roleBinding")).wide(),
-        ],
+        &role_binding_columns(
+            ROLE_OF_BINDING,
+            ["Users in the roleBinding", "Groups in the roleBinding", "ServiceAccounts in the roleBinding"],
+        ),
         role_binding,
     ),
     KindPrinter::new(
         "rbac.authorization.k8s.io",
         "ClusterRoleBinding",
-        &[
-            NAME,
-            Column::text("Role", ColumnDescription::Text(ROLE_OF_CLUSTER_BINDING)),
-            AGE,
-            Column::text("Users", ColumnDescription::Text("Users in the clusterRoleBinding")).wide(),
-            Column::text("Groups", ColumnDescription::Text("Groups in the clusterRoleBinding")).wide(),
-            Column::text("ServiceAccounts", ColumnDescription::Text("ServiceAccounts in the clusterRoleBinding"))
-                .wide(),
-        ],
+        &role_binding_columns(
+            ROLE_OF_CLUSTER_BINDING,
+            [
+                "Users in the clusterRoleBinding",
+                "Groups in the clusterRoleBinding",
+                "ServiceAccounts in the clusterRoleBinding",
+            ],
+        ),
         role_binding,
     ),
     KindPrinter::new(
         "coordination.k8s.io",
         "Lease",
-        &[
-            NAME,
-            Column::text("Holder", ColumnDescription::Field("api.coordination.v1.LeaseSpec", "holderIdentity")),
-            AGE,
-        ],
+        &[NAME, Column::text("Holder", Field("api.coordination.v1.LeaseSpec", "holderIdentity")), AGE],
         |o| vec![fields::name(o), Cell::from(text(o, "/spec/holderIdentity")), fields::age(o)],
     ),
     KindPrinter::new(
@@ -140,22 +127,10 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "LeaseCandidate",
         &[
             NAME,
-            Column::text(
-                "LeaseName",
-                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "leaseName"),
-            ),
-            Column::text(
-                "BinaryVersion",
-                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "binaryVersion"),
-            ),
-            Column::text(
-                "EmulationVersion",
-                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "emulationVersion"),
-            ),
-            Column::text(
-                "Strategy",
-                ColumnDescription::Field("api.coordination.v1beta1.LeaseCandidateSpec", "strategy"),
-            ),
+            Column::text("LeaseName", Field("api.coordination.v1beta1.LeaseCandidateSpec", "leaseName")),
+            Column::text("BinaryVersion", Field("api.coordination.v1beta1.LeaseCandidateSpec", "binaryVersion")),
+            Column::text("EmulationVersion", Field("api.coordination.v1beta1.LeaseCandidateSpec", "emulationVersion")),
+            Column::text("Strategy", Field("api.coordination.v1beta1.LeaseCandidateSpec", "strategy")),
             AGE,
         ],
         |o| {
@@ -218,6 +193,19 @@ fn event(o: &Value) -> Vec<Cell> {
         since(&first),
         Cell::from(count),
         fields::name(o),
+    ]
+}
+
+/// Columns of bindings of both scopes, with the descriptions of the role and of the subjects: users, groups and service
+/// accounts.
+const fn role_binding_columns(role: &'static str, [users, groups, accounts]: [&'static str; 3]) -> [Column; 6] {
+    [
+        NAME,
+        Column::text("Role", Text(role)),
+        AGE,
+        Column::text("Users", Text(users)).wide(),
+        Column::text("Groups", Text(groups)).wide(),
+        Column::text("ServiceAccounts", Text(accounts)).wide(),
     ]
 }
 

@@ -44,6 +44,10 @@ impl Column {
         Self::new(name, "string", description)
     }
 
+    const fn boolean(name: &'static str, description: ColumnDescription) -> Self {
+        Self::new(name, "boolean", description)
+    }
+
     const fn number(name: &'static str, description: ColumnDescription) -> Self {
         Self::new(name, "integer", description)
     }

@@ -1,9 +1,12 @@
 //! Columns of services, endpoints, ingresses and other networking kinds.
 
+use std::borrow::Borrow;
+
 use serde_json::Value;
 
+use super::ColumnDescription::{Field, Text};
 use super::fields::{self, NONE, int, list, text};
-use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
+use super::{AGE, Column, KindPrinter, NAME};
 use crate::printers::Cell;
 
 const NETWORKING: &str = "networking.k8s.io";
@@ -14,19 +17,19 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Service",
         &[
             NAME,
-            Column::text("Type", ColumnDescription::Field("api.core.v1.ServiceSpec", "type")),
-            Column::text("Cluster-IP", ColumnDescription::Field("api.core.v1.ServiceSpec", "clusterIP")),
-            Column::text("External-IP", ColumnDescription::Field("api.core.v1.ServiceSpec", "externalIPs")),
-            Column::text("Port(s)", ColumnDescription::Field("api.core.v1.ServiceSpec", "ports")),
+            Column::text("Type", Field("api.core.v1.ServiceSpec", "type")),
+            Column::text("Cluster-IP", Field("api.core.v1.ServiceSpec", "clusterIP")),
+            Column::text("External-IP", Field("api.core.v1.ServiceSpec", "externalIPs")),
+            Column::text("Port(s)", Field("api.core.v1.ServiceSpec", "ports")),
             AGE,
-            Column::text("Selector", ColumnDescription::Field("api.core.v1.ServiceSpec", "selector")).wide(),
+            Column::text("Selector", Field("api.core.v1.ServiceSpec", "selector")).wide(),
         ],
         service,
     ),
     KindPrinter::new(
         "",
         "Endpoints",
-        &[NAME, Column::text("Endpoints", ColumnDescription::Field("api.core.v1.Endpoints", "subsets")), AGE],
+        &[NAME, Column::text("Endpoints", Field("api.core.v1.Endpoints", "subsets")), AGE],
         |o| vec![fields::name(o), Cell::from(endpoints(o)), fields::age(o)],
     ),
     KindPrinter::new(
@@ -34,9 +37,9 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "EndpointSlice",
         &[
             NAME,
-            Column::text("AddressType", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "addressType")),
-            Column::text("Ports", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "ports")),
-            Column::text("Endpoints", ColumnDescription::Field("api.discovery.v1.EndpointSlice", "endpoints")),
+            Column::text("AddressType", Field("api.discovery.v1.EndpointSlice", "addressType")),
+            Column::text("Ports", Field("api.discovery.v1.EndpointSlice", "ports")),
+            Column::text("Endpoints", Field("api.discovery.v1.EndpointSlice", "endpoints")),
             AGE,
         ],
         |o| {
@@ -56,19 +59,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column::text(
                 "Class",
-                ColumnDescription::Text(
-                    "The name of the IngressClass resource that should be used for additional configuration",
-                ),
+                Text("The name of the IngressClass resource that should be used for additional configuration"),
             ),
-            Column::text(
-                "Hosts",
-                ColumnDescription::Text("Hosts that incoming requests are matched against before the ingress rule"),
-            ),
-            Column::text(
-                "Address",
-                ColumnDescription::Text("Address is a list containing ingress points for the load-balancer"),
-            ),
-            Column::text("Ports", ColumnDescription::Text("Ports of TLS configurations that open")),
+            Column::text("Hosts", Text("Hosts that incoming requests are matched against before the ingress rule")),
+            Column::text("Address", Text("Address is a list containing ingress points for the load-balancer")),
+            Column::text("Ports", Text("Ports of TLS configurations that open")),
             AGE,
         ],
         |o| {
@@ -88,11 +83,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "IngressClass",
         &[
             NAME,
-            Column::text(
-                "Controller",
-                ColumnDescription::Text("Controller that is responsible for handling this class"),
-            ),
-            Column::text("Parameters", ColumnDescription::Text("A reference to a resource with additional parameters")),
+            Column::text("Controller", Text("Controller that is responsible for handling this class")),
+            Column::text("Parameters", Text("A reference to a resource with additional parameters")),
             AGE,
         ],
         |o| {
@@ -107,20 +99,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         NETWORKING,
         "NetworkPolicy",
-        &[
-            NAME,
-            Column::text(
-                "Pod-Selector",
-                ColumnDescription::Field("api.networking.v1.NetworkPolicySpec", "podSelector"),
-            ),
-            AGE,
-        ],
+        &[NAME, Column::text("Pod-Selector", Field("api.networking.v1.NetworkPolicySpec", "podSelector")), AGE],
         |o| vec![fields::name(o), fields::selector(o.pointer("/spec/podSelector")), fields::age(o)],
     ),
     KindPrinter::new(
         NETWORKING,
         "IPAddress",
-        &[NAME, Column::text("ParentRef", ColumnDescription::Field("api.networking.v1.IPAddressSpec", "parentRef"))],
+        &[NAME, Column::text("ParentRef", Field("api.networking.v1.IPAddressSpec", "parentRef"))],
         |o| {
             let part = |field: &str| text(o, &format!("/spec/parentRef/{field}")).to_owned();
             let resource =
@@ -133,7 +118,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         NETWORKING,
         "ServiceCIDR",
-        &[NAME, Column::text("CIDRs", ColumnDescription::Field("api.networking.v1.ServiceCIDRSpec", "cidrs")), AGE],
+        &[NAME, Column::text("CIDRs", Field("api.networking.v1.ServiceCIDRSpec", "cidrs")), AGE],
         |o| {
             let cidrs: Vec<&str> = list(o, "/spec/cidrs").iter().filter_map(Value::as_str).collect();
             vec![fields::name(o), Cell::from(cidrs.join(",")), fields::age(o)]
@@ -189,13 +174,8 @@ fn load_balancer_addresses(o: &Value) -> Vec<String> {
 }
 
 fn hosts(o: &Value) -> String {
-    const SHOWN: usize = 3;
     let all: Vec<&str> = list(o, "/spec/rules").iter().map(|r| text(r, "/host")).filter(|h| !h.is_empty()).collect();
-    match all.len() {
-        0 => "*".to_owned(),
-        n if n > SHOWN => format!("{} + {} more...", all[..SHOWN].join(","), n - SHOWN),
-        _ => all.join(","),
-    }
+    shorten(&all, 3, "*")
 }
 
 fn host_port(ip: &str, port: i64) -> String {
@@ -219,7 +199,7 @@ fn endpoints(o: &Value) -> String {
 }
 
 /// The first `shown` items with the number of the others (`a,b + 3 more...`); `empty` if there are none.
-fn shorten(all: &[String], shown: usize, empty: &str) -> String {
+fn shorten(all: &[impl Borrow<str>], shown: usize, empty: &str) -> String {
     match all.len() {
         0 => empty.to_owned(),
         n if n > shown => format!("{} + {} more...", all[..shown].join(","), n - shown),

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::ColumnDescription::{Field, Text};
 use super::fields::{self, UNSET, flag, list, text};
-use super::{AGE, Column, ColumnDescription, KindPrinter, NAME};
+use super::{AGE, Column, KindPrinter, NAME};
 use crate::printers::Cell;
 
 const STORAGE: &str = "storage.k8s.io";
@@ -16,20 +17,16 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PersistentVolume",
         &[
             NAME,
-            Column::text("Capacity", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "capacity")),
-            Column::text("Access Modes", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "accessModes")),
-            Column::text(
-                "Reclaim Policy",
-                ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
-            ),
-            Column::text("Status", ColumnDescription::Field("api.core.v1.PersistentVolumeStatus", "phase")),
-            Column::text("Claim", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "claimRef")),
-            Column::text("StorageClass", ColumnDescription::Text("StorageClass of the pv")),
-            Column::text("VolumeAttributesClass", ColumnDescription::Text("VolumeAttributesClass of the pv")),
-            Column::text("Reason", ColumnDescription::Field("api.core.v1.PersistentVolumeStatus", "reason")),
+            Column::text("Capacity", Field("api.core.v1.PersistentVolumeSpec", "capacity")),
+            Column::text("Access Modes", Field("api.core.v1.PersistentVolumeSpec", "accessModes")),
+            Column::text("Reclaim Policy", Field("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy")),
+            Column::text("Status", Field("api.core.v1.PersistentVolumeStatus", "phase")),
+            Column::text("Claim", Field("api.core.v1.PersistentVolumeSpec", "claimRef")),
+            Column::text("StorageClass", Text("StorageClass of the pv")),
+            Column::text("VolumeAttributesClass", Text("VolumeAttributesClass of the pv")),
+            Column::text("Reason", Field("api.core.v1.PersistentVolumeStatus", "reason")),
             AGE,
-            Column::text("VolumeMode", ColumnDescription::Field("api.core.v1.PersistentVolumeSpec", "volumeMode"))
-                .wide(),
+            Column::text("VolumeMode", Field("api.core.v1.PersistentVolumeSpec", "volumeMode")).wide(),
         ],
         volume,
     ),
@@ -38,18 +35,14 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PersistentVolumeClaim",
         &[
             NAME,
-            Column::text("Status", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "phase")),
-            Column::text("Volume", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
-            Column::text("Capacity", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
-            Column::text(
-                "Access Modes",
-                ColumnDescription::Field("api.core.v1.PersistentVolumeClaimStatus", "accessModes"),
-            ),
-            Column::text("StorageClass", ColumnDescription::Text("StorageClass of the pvc")),
-            Column::text("VolumeAttributesClass", ColumnDescription::Text("VolumeAttributesClass of the pvc")),
+            Column::text("Status", Field("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+            Column::text("Volume", Field("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+            Column::text("Capacity", Field("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+            Column::text("Access Modes", Field("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
+            Column::text("StorageClass", Text("StorageClass of the pvc")),
+            Column::text("VolumeAttributesClass", Text("VolumeAttributesClass of the pvc")),
             AGE,
-            Column::text("VolumeMode", ColumnDescription::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeMode"))
-                .wide(),
+            Column::text("VolumeMode", Field("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")).wide(),
         ],
         claim,
     ),
@@ -58,16 +51,10 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "StorageClass",
         &[
             NAME,
-            Column::text("Provisioner", ColumnDescription::Field("api.storage.v1.StorageClass", "provisioner")),
-            Column::text("ReclaimPolicy", ColumnDescription::Field("api.storage.v1.StorageClass", "reclaimPolicy")),
-            Column::text(
-                "VolumeBindingMode",
-                ColumnDescription::Field("api.storage.v1.StorageClass", "volumeBindingMode"),
-            ),
-            Column::text(
-                "AllowVolumeExpansion",
-                ColumnDescription::Field("api.storage.v1.StorageClass", "allowVolumeExpansion"),
-            ),
+            Column::text("Provisioner", Field("api.storage.v1.StorageClass", "provisioner")),
+            Column::text("ReclaimPolicy", Field("api.storage.v1.StorageClass", "reclaimPolicy")),
+            Column::text("VolumeBindingMode", Field("api.storage.v1.StorageClass", "volumeBindingMode")),
+            Column::text("AllowVolumeExpansion", Field("api.storage.v1.StorageClass", "allowVolumeExpansion")),
             AGE,
         ],
         |o| {
@@ -89,11 +76,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         STORAGE,
         "VolumeAttributesClass",
-        &[
-            NAME,
-            Column::text("DriverName", ColumnDescription::Field("api.storage.v1.VolumeAttributesClass", "driverName")),
-            AGE,
-        ],
+        &[NAME, Column::text("DriverName", Field("api.storage.v1.VolumeAttributesClass", "driverName")), AGE],
         |o| {
             let default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
             let name = text(o, "/metadata/name");
@@ -108,18 +91,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
             NAME,
             Column {
                 format: "name",
-                ..Column::text("Attacher", ColumnDescription::Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
+                ..Column::text("Attacher", Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
             },
-            Column::text(
-                "PV",
-                ColumnDescription::Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName"),
-            ),
-            Column::text("Node", ColumnDescription::Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
-            Column::new(
-                "Attached",
-                "boolean",
-                ColumnDescription::Field("api.storage.v1.VolumeAttachmentStatus", "attached"),
-            ),
+            Column::text("PV", Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
+            Column::text("Node", Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+            Column::boolean("Attached", Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
             AGE,
         ],
         |o| {
@@ -138,28 +114,12 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "CSIDriver",
         &[
             NAME,
-            Column::new(
-                "AttachRequired",
-                "boolean",
-                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "attachRequired"),
-            ),
-            Column::new(
-                "PodInfoOnMount",
-                "boolean",
-                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "podInfoOnMount"),
-            ),
-            Column::new(
-                "StorageCapacity",
-                "boolean",
-                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "storageCapacity"),
-            ),
-            Column::text("TokenRequests", ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "tokenRequests")),
-            Column::new(
-                "RequiresRepublish",
-                "boolean",
-                ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "requiresRepublish"),
-            ),
-            Column::text("Modes", ColumnDescription::Field("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+            Column::boolean("AttachRequired", Field("api.storage.v1.CSIDriverSpec", "attachRequired")),
+            Column::boolean("PodInfoOnMount", Field("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
+            Column::boolean("StorageCapacity", Field("api.storage.v1.CSIDriverSpec", "storageCapacity")),
+            Column::text("TokenRequests", Field("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+            Column::boolean("RequiresRepublish", Field("api.storage.v1.CSIDriverSpec", "requiresRepublish")),
+            Column::text("Modes", Field("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
             AGE,
         ],
         csi_driver,
@@ -169,10 +129,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "CSINode",
         &[
             NAME,
-            Column::number(
-                "Drivers",
-                ColumnDescription::Text("Drivers indicates the number of CSI drivers registered on the node"),
-            ),
+            Column::number("Drivers", Text("Drivers indicates the number of CSI drivers registered on the node")),
             AGE,
         ],
         |o| vec![fields::name(o), Cell::from(list(o, "/spec/drivers").len()), fields::age(o)],

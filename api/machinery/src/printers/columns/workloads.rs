@@ -2,12 +2,11 @@
 
 use serde_json::Value;
 
+use super::ColumnDescription::{Field, Text};
 use super::fields::{self, int, list, maybe_int, size, text};
-use super::{AGE, CONTAINERS, Column, ColumnDescription, IMAGES, KindPrinter, NAME};
+use super::{AGE, CONTAINERS, Column, IMAGES, KindPrinter, NAME};
 use crate::printers::view::Pod;
 use crate::printers::{Cell, JsonSource, human_duration, pod};
-
-const SELECTOR_LABEL: &str = "Selector";
 
 pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
@@ -15,23 +14,19 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Pod",
         &[
             NAME,
-            Column::text(
-                "Ready",
-                ColumnDescription::Text("The aggregate readiness state of this pod for accepting traffic."),
-            ),
-            Column::text("Status", ColumnDescription::Text("The aggregate status of the containers in this pod.")),
+            Column::text("Ready", Text("The aggregate readiness state of this pod for accepting traffic.")),
+            Column::text("Status", Text("The aggregate status of the containers in this pod.")),
             Column::text(
                 "Restarts",
-                ColumnDescription::Text(
+                Text(
                     "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
                 ),
             ),
             AGE,
-            Column::text("IP", ColumnDescription::Field("api.core.v1.PodStatus", "podIP")).wide(),
-            Column::text("Node", ColumnDescription::Field("api.core.v1.PodSpec", "nodeName")).wide(),
-            Column::text("Nominated Node", ColumnDescription::Field("api.core.v1.PodStatus", "nominatedNodeName"))
-                .wide(),
-            Column::text("Readiness Gates", ColumnDescription::Field("api.core.v1.PodSpec", "readinessGates")).wide(),
+            Column::text("IP", Field("api.core.v1.PodStatus", "podIP")).wide(),
+            Column::text("Node", Field("api.core.v1.PodSpec", "nodeName")).wide(),
+            Column::text("Nominated Node", Field("api.core.v1.PodStatus", "nominatedNodeName")).wide(),
+            Column::text("Readiness Gates", Field("api.core.v1.PodSpec", "readinessGates")).wide(),
         ],
         |o| o.read::<Pod<'_>>().map(|pod| pod::print(pod).cells).unwrap_or_default(),
     ),
@@ -40,9 +35,9 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PodTemplate",
         &[
             NAME,
-            Column::text("Containers", ColumnDescription::Text("Names of each container in the template.")),
-            Column::text("Images", ColumnDescription::Text("Images referenced by each container in the template.")),
-            Column::text("Pod Labels", ColumnDescription::Text("The labels for the pod template.")),
+            Column::text("Containers", Text("Names of each container in the template.")),
+            Column::text("Images", Text("Images referenced by each container in the template.")),
+            Column::text("Pod Labels", Text("The labels for the pod template.")),
         ],
         |o| {
             let (names, images) = fields::containers(o, "/template/spec/containers");
@@ -52,35 +47,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         "",
         "ReplicationController",
-        &[
-            NAME,
-            Column::number("Desired", ColumnDescription::Field("api.core.v1.ReplicationControllerSpec", "replicas")),
-            Column::number("Current", ColumnDescription::Field("api.core.v1.ReplicationControllerStatus", "replicas")),
-            Column::number(
-                "Ready",
-                ColumnDescription::Field("api.core.v1.ReplicationControllerStatus", "readyReplicas"),
-            ),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.core.v1.ReplicationControllerSpec", "selector"))
-                .wide(),
-        ],
+        &replica_columns("api.core.v1.ReplicationControllerSpec", "api.core.v1.ReplicationControllerStatus"),
         |o| replicas(o, fields::labels(o.pointer("/spec/selector"))),
     ),
     KindPrinter::new(
         "apps",
         "ReplicaSet",
-        &[
-            NAME,
-            Column::number("Desired", ColumnDescription::Field("api.apps.v1.ReplicaSetSpec", "replicas")),
-            Column::number("Current", ColumnDescription::Field("api.apps.v1.ReplicaSetStatus", "replicas")),
-            Column::number("Ready", ColumnDescription::Field("api.apps.v1.ReplicaSetStatus", "readyReplicas")),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.apps.v1.ReplicaSetSpec", "selector")).wide(),
-        ],
+        &replica_columns("api.apps.v1.ReplicaSetSpec", "api.apps.v1.ReplicaSetStatus"),
         |o| replicas(o, fields::selector(o.pointer("/spec/selector"))),
     ),
     KindPrinter::new(
@@ -88,13 +61,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Deployment",
         &[
             NAME,
-            Column::text("Ready", ColumnDescription::Text("Number of the pod with ready state")),
-            Column::text("Up-to-date", ColumnDescription::Field("api.apps.v1.DeploymentStatus", "updatedReplicas")),
-            Column::text("Available", ColumnDescription::Field("api.apps.v1.DeploymentStatus", "availableReplicas")),
+            Column::text("Ready", Text("Number of the pod with ready state")),
+            Column::text("Up-to-date", Field("api.apps.v1.DeploymentStatus", "updatedReplicas")),
+            Column::text("Available", Field("api.apps.v1.DeploymentStatus", "availableReplicas")),
             AGE,
             CONTAINERS,
             IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.apps.v1.DeploymentSpec", "selector")).wide(),
+            selector_column("api.apps.v1.DeploymentSpec"),
         ],
         |o| {
             let (names, images) = fields::containers(o, "/spec/template/spec/containers");
@@ -116,8 +89,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         &[
             // Unlike other name columns, kube-apiserver prints this one without a format.
             Column::text("Name", NAME.description),
-            Column::number("Desired", ColumnDescription::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
-            Column::number("Available", ColumnDescription::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
+            Column::number("Desired", Field("api.autoscaling.v1.ScaleSpec", "replicas")),
+            Column::number("Available", Field("api.autoscaling.v1.ScaleStatus", "replicas")),
             AGE,
         ],
         |o| {
@@ -128,13 +101,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     KindPrinter::new(
         "apps",
         "StatefulSet",
-        &[
-            NAME,
-            Column::text("Ready", ColumnDescription::Text("Number of the pod with ready state")),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-        ],
+        &[NAME, Column::text("Ready", Text("Number of the pod with ready state")), AGE, CONTAINERS, IMAGES],
         |o| {
             let (names, images) = fields::containers(o, "/spec/template/spec/containers");
             let ready = format!("{}/{}", int(o, "/status/readyReplicas"), int(o, "/spec/replicas"));
@@ -146,25 +113,16 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "DaemonSet",
         &[
             NAME,
-            Column::number(
-                "Desired",
-                ColumnDescription::Field("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled"),
-            ),
-            Column::number(
-                "Current",
-                ColumnDescription::Field("api.apps.v1.DaemonSetStatus", "currentNumberScheduled"),
-            ),
-            Column::number("Ready", ColumnDescription::Field("api.apps.v1.DaemonSetStatus", "numberReady")),
-            Column::number(
-                "Up-to-date",
-                ColumnDescription::Field("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled"),
-            ),
-            Column::number("Available", ColumnDescription::Field("api.apps.v1.DaemonSetStatus", "numberAvailable")),
-            Column::text("Node Selector", ColumnDescription::Field("api.core.v1.PodSpec", "nodeSelector")),
+            Column::number("Desired", Field("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
+            Column::number("Current", Field("api.apps.v1.DaemonSetStatus", "currentNumberScheduled")),
+            Column::number("Ready", Field("api.apps.v1.DaemonSetStatus", "numberReady")),
+            Column::number("Up-to-date", Field("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled")),
+            Column::number("Available", Field("api.apps.v1.DaemonSetStatus", "numberAvailable")),
+            Column::text("Node Selector", Field("api.core.v1.PodSpec", "nodeSelector")),
             AGE,
             CONTAINERS,
             IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.apps.v1.DaemonSetSpec", "selector")).wide(),
+            selector_column("api.apps.v1.DaemonSetSpec"),
         ],
         |o| {
             let (names, images) = fields::containers(o, "/spec/template/spec/containers");
@@ -188,8 +146,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "ControllerRevision",
         &[
             NAME,
-            Column::text("Controller", ColumnDescription::Text("Controller of the object")),
-            Column::text("Revision", ColumnDescription::Field("api.apps.v1.ControllerRevision", "revision")),
+            Column::text("Controller", Text("Controller of the object")),
+            Column::text("Revision", Field("api.apps.v1.ControllerRevision", "revision")),
             AGE,
         ],
         |o| {
@@ -208,13 +166,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "Job",
         &[
             NAME,
-            Column::text("Status", ColumnDescription::Text("Status of the job.")),
-            Column::text("Completions", ColumnDescription::Field("api.batch.v1.JobStatus", "succeeded")),
-            Column::text("Duration", ColumnDescription::Text("Time required to complete the job.")),
+            Column::text("Status", Text("Status of the job.")),
+            Column::text("Completions", Field("api.batch.v1.JobStatus", "succeeded")),
+            Column::text("Duration", Text("Time required to complete the job.")),
             AGE,
             CONTAINERS,
             IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.batch.v1.JobSpec", "selector")).wide(),
+            selector_column("api.batch.v1.JobSpec"),
         ],
         job,
     ),
@@ -223,15 +181,15 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "CronJob",
         &[
             NAME,
-            Column::text("Schedule", ColumnDescription::Field("api.batch.v1.CronJobSpec", "schedule")),
-            Column::text("Timezone", ColumnDescription::Field("api.batch.v1.CronJobSpec", "timeZone")),
-            Column::new("Suspend", "boolean", ColumnDescription::Field("api.batch.v1.CronJobSpec", "suspend")),
-            Column::number("Active", ColumnDescription::Field("api.batch.v1.CronJobStatus", "active")),
-            Column::text("Last Schedule", ColumnDescription::Field("api.batch.v1.CronJobStatus", "lastScheduleTime")),
+            Column::text("Schedule", Field("api.batch.v1.CronJobSpec", "schedule")),
+            Column::text("Timezone", Field("api.batch.v1.CronJobSpec", "timeZone")),
+            Column::boolean("Suspend", Field("api.batch.v1.CronJobSpec", "suspend")),
+            Column::number("Active", Field("api.batch.v1.CronJobStatus", "active")),
+            Column::text("Last Schedule", Field("api.batch.v1.CronJobStatus", "lastScheduleTime")),
             AGE,
             CONTAINERS,
             IMAGES,
-            Column::text(SELECTOR_LABEL, ColumnDescription::Field("api.batch.v1.JobSpec", "selector")).wide(),
+            selector_column("api.batch.v1.JobSpec"),
         ],
         |o| {
             let (names, images) = fields::containers(o, "/spec/jobTemplate/spec/template/spec/containers");
@@ -256,26 +214,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "HorizontalPodAutoscaler",
         &[
             NAME,
-            Column::text(
-                "Reference",
-                ColumnDescription::Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef"),
-            ),
-            Column::text(
-                "Targets",
-                ColumnDescription::Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics"),
-            ),
-            Column::text(
-                "MinPods",
-                ColumnDescription::Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas"),
-            ),
-            Column::text(
-                "MaxPods",
-                ColumnDescription::Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas"),
-            ),
-            Column::text(
-                "Replicas",
-                ColumnDescription::Field("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas"),
-            ),
+            Column::text("Reference", Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
+            Column::text("Targets", Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics")),
+            Column::text("MinPods", Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas")),
+            Column::text("MaxPods", Field("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas")),
+            Column::text("Replicas", Field("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
             AGE,
         ],
         |o| {
@@ -298,17 +241,11 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "PodDisruptionBudget",
         &[
             NAME,
-            Column::text(
-                "Min Available",
-                ColumnDescription::Text("The minimum number of pods that must be available."),
-            ),
-            Column::text(
-                "Max Unavailable",
-                ColumnDescription::Text("The maximum number of pods that may be unavailable."),
-            ),
+            Column::text("Min Available", Text("The minimum number of pods that must be available.")),
+            Column::text("Max Unavailable", Text("The maximum number of pods that may be unavailable.")),
             Column::number(
                 "Allowed Disruptions",
-                ColumnDescription::Text("Calculated number of pods that may be disrupted at this time."),
+                Text("Calculated number of pods that may be disrupted at this time."),
             ),
             AGE,
         ],
@@ -323,6 +260,25 @@ pub(super) const KINDS: &[KindPrinter] = &[
         },
     ),
 ];
+
+/// Columns of controllers of replicas, with the OpenAPI schemas of their `spec` and `status`.
+const fn replica_columns(spec: &'static str, status: &'static str) -> [Column; 8] {
+    [
+        NAME,
+        Column::number("Desired", Field(spec, "replicas")),
+        Column::number("Current", Field(status, "replicas")),
+        Column::number("Ready", Field(status, "readyReplicas")),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        selector_column(spec),
+    ]
+}
+
+/// Column of the `selector` in an OpenAPI schema.
+const fn selector_column(schema: &'static str) -> Column {
+    Column::text("Selector", Field(schema, "selector")).wide()
+}
 
 fn replicas(o: &Value, selector: Cell) -> Vec<Cell> {
     let (names, images) = fields::containers(o, "/spec/template/spec/containers");
@@ -342,7 +298,7 @@ fn job(o: &Value) -> Vec<Cell> {
     let (names, images) = fields::containers(o, "/spec/template/spec/containers");
     let succeeded = int(o, "/status/succeeded");
     let completions = match (maybe_int(o, "/spec/completions"), int(o, "/spec/parallelism")) {
-        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (Some(completions), _) => format!("{succeeded}/{completions}"),
         (None, parallelism @ 2..) => format!("{succeeded}/1 of {parallelism}"),
         (None, _) => format!("{succeeded}/1"),
     };
@@ -351,18 +307,18 @@ fn job(o: &Value) -> Vec<Cell> {
         (Some(since), None) => Cell::Since { since },
         (Some(start), Some(end)) => Cell::from(human_duration(end - start)),
     };
-    let is = |kind: &str| fields::condition(o, kind) == "True";
-    let status = if is("Complete") {
+    let has_condition = |kind: &str| fields::condition(o, kind) == "True";
+    let status = if has_condition("Complete") {
         "Complete"
-    } else if is("Failed") {
+    } else if has_condition("Failed") {
         "Failed"
     } else if o.pointer("/metadata/deletionTimestamp").is_some() {
         "Terminating"
-    } else if is("Suspended") {
+    } else if has_condition("Suspended") {
         "Suspended"
-    } else if is("FailureTarget") {
+    } else if has_condition("FailureTarget") {
         "FailureTarget"
-    } else if is("SuccessCriteriaMet") {
+    } else if has_condition("SuccessCriteriaMet") {
         "SuccessCriteriaMet"
     } else {
         "Running"
@@ -414,9 +370,9 @@ fn metric(spec: &Value, status: &Value) -> String {
         "ContainerResource" => "containerResource",
         _ => return "<unknown type>".to_owned(),
     };
-    let target = |what: &str| text(spec, &format!("/{field}/target/{what}")).to_owned();
-    let current = |what: &str| {
-        let found = text(status, &format!("/{field}/current/{what}"));
+    let target = |name: &str| text(spec, &format!("/{field}/target/{name}")).to_owned();
+    let current = |name: &str| {
+        let found = text(status, &format!("/{field}/current/{name}"));
         if found.is_empty() { "<unknown>".to_owned() } else { found.to_owned() }
     };
     let average = target("averageValue");
@@ -432,8 +388,11 @@ fn metric(spec: &Value, status: &Value) -> String {
             let percent = |value: &Value, pointer: String, absent: &str| {
                 maybe_int(value, &pointer).map_or(absent.to_owned(), |n| format!("{n}%"))
             };
-            let now = percent(status, format!("/{field}/current/averageUtilization"), "<unknown>");
-            format!("{name}: {now}/{}", percent(spec, format!("/{field}/target/averageUtilization"), "<auto>"))
+            let current_percent = percent(status, format!("/{field}/current/averageUtilization"), "<unknown>");
+            format!(
+                "{name}: {current_percent}/{}",
+                percent(spec, format!("/{field}/target/averageUtilization"), "<auto>")
+            )
         }
     }
 }

@@ -102,7 +102,10 @@ fn subjects_are_those_that_a_real_server_allows() {
     let recorded = recorded["steps"].as_array().expect("recorded steps");
     let (mut rbac, mut allowed, mut refused) = (Rbac::default(), 0, 0);
     for step in scenario["steps"].as_array().expect("steps") {
-        let result = recorded.iter().find(|one| one["step"] == step["name"]).map(|one| &one["result"]);
+        let result = recorded
+            .iter()
+            .find(|recorded_step| recorded_step["step"] == step["name"])
+            .map(|recorded_step| &recorded_step["result"]);
         let result = result.expect("the recorded result");
         if let Some((user, action, reason)) = decision(step, result) {
             let scope = match &action {
@@ -112,11 +115,11 @@ fn subjects_are_those_that_a_real_server_allows() {
             let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
             let listed = view.who_can(&action, &scope).proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
             assert_eq!(listed, reason.is_some(), "{user:?} {action:?}");
-            let decided = match rbac.authorize(&user, &action) {
+            let actual_reason = match rbac.authorize(&user, &action) {
                 Decision::Allowed { reason } => Some(reason),
                 Decision::NoOpinion { .. } => None,
             };
-            assert_eq!(decided, reason, "{user:?} {action:?}");
+            assert_eq!(actual_reason, reason, "{user:?} {action:?}");
             *if reason.is_some() { &mut allowed } else { &mut refused } += 1;
         }
         if matches!(result["status"].as_u64(), Some(200 | 201)) {

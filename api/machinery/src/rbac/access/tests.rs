@@ -48,8 +48,9 @@ fn snapshot() -> Rbac {
             {"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]},
         ]),
     );
-    let one = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["db"], "verbs": ["get", "list"]}]);
-    put_role(&mut rbac, "shop", "one", &one);
+    let secret_by_name =
+        json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["db"], "verbs": ["get", "list"]}]);
+    put_role(&mut rbac, "shop", "one", &secret_by_name);
     bind(&mut rbac, "", "admins", "ClusterRole/admin", &json!([{"kind": "Group", "name": "sre"}]));
     bind(&mut rbac, "", "gone", "ClusterRole/gone", &json!([{"kind": "User", "name": "zoe"}]));
     bind(
@@ -77,7 +78,8 @@ fn in_shop() -> Scope {
 
 fn format_proofs(result: &AccessProofs<'_>) -> Vec<String> {
     let proof = |proof: &Proof<'_>| {
-        format!("{} by {}/{} of {}", proof.subject, proof.namespace, proof.binding, proof.role.name)
+        let RoleBinding { namespace, name, role } = proof.binding;
+        format!("{} by {namespace}/{name} of {}", proof.subject, role.name)
     };
     result.proofs.iter().map(proof).collect()
 }
@@ -102,7 +104,7 @@ fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: S
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let result = view.who_can(&action, &scope);
     assert_eq!(format_proofs(&result), expected);
-    let missing: Vec<_> = result.missing_roles.iter().map(|missing| missing.binding).collect();
+    let missing: Vec<_> = result.missing_roles.iter().map(|missing| missing.name).collect();
     assert_eq!(missing, ["gone"], "a missing role grants nothing and is reported");
 }
 
@@ -129,10 +131,12 @@ fn roles_of_a_user_name_the_subject_that_has_them() {
     let rbac = snapshot();
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let format_roles = |name: &str, groups: &[&str], scope: &Scope| {
-        let (held, missing) = view.roles_of(&UserInfo::new(name, groups.iter().copied()), scope);
-        let held: Vec<String> =
-            held.iter().map(|held| format!("{} in {:?} by {}", held.role.name, held.namespace, held.subject)).collect();
-        (held, missing.len())
+        let (roles, missing) = view.roles_of(&UserInfo::new(name, groups.iter().copied()), scope);
+        let roles: Vec<String> = roles
+            .iter()
+            .map(|role| format!("{} in {:?} by {}", role.binding.role.name, role.binding.namespace, role.subject))
+            .collect();
+        (roles, missing.len())
     };
     assert_eq!(
         format_roles("ann", &["sre"], &Scope::All),
@@ -275,7 +279,7 @@ proptest! {
         prop_assert_eq!(listed, allowed(&in_namespace), "{:?}", result);
         for proof in &result.proofs {
             prop_assert!(proof.rule.allows(&in_namespace));
-            prop_assert!(proof.namespace.is_empty() || proof.namespace == namespace);
+            prop_assert!(proof.binding.namespace.is_empty() || proof.binding.namespace == namespace);
         }
         let everywhere = view.who_can(&action, &Scope::All);
         let anywhere = NAMESPACES.iter().any(|namespace| allowed(&within(&action, namespace)));
@@ -287,9 +291,9 @@ proptest! {
     #[test]
     fn the_roles_agree_with_the_authorizer(rbac in any_rbac(), user in any_user(), namespace in word(NAMESPACES)) {
         let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
-        let (held, missing) = view.roles_of(&user, &Scope::from_namespace(&namespace));
+        let (roles, missing) = view.roles_of(&user, &Scope::from_namespace(&namespace));
         let (rules, problems) = rbac.rules_for(&user, &namespace);
-        let held: Vec<PolicyRule> = held.iter().flat_map(|held| held.rules.iter().cloned()).collect();
-        prop_assert_eq!((held, missing.len()), (rules, problems.len()));
+        let actual_rules: Vec<PolicyRule> = roles.iter().flat_map(|role| role.rules.iter().cloned()).collect();
+        prop_assert_eq!((actual_rules, missing.len()), (rules, problems.len()));
     }
 }

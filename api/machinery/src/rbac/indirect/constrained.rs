@@ -22,8 +22,8 @@ pub(super) fn step_to_impersonate_for(
     visible: &BTreeSet<&str>,
     proof: &Proof<'_>,
 ) -> Option<StepRequirements> {
-    let (mode, named) = impersonation_of(&proof.subject)?;
-    let namespaces: BTreeSet<&str> = match (action, proof.namespace, scope) {
+    let (mode, name_rights) = impersonation_of(&proof.subject)?;
+    let namespaces: BTreeSet<&str> = match (action, proof.binding.namespace, scope) {
         (Action::Path { .. }, ..) => BTreeSet::from([""]),
         (_, "", Scope::All) => std::iter::once("").chain(visible.iter().copied().take(MAX_NAMESPACES)).collect(),
         // Without a namespace, the request is one to the cluster.
@@ -31,15 +31,15 @@ pub(super) fn step_to_impersonate_for(
         (_, "", Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
         (_, namespace, _) => BTreeSet::from([namespace]),
     };
-    let on = namespaces.into_iter().map(|namespace| right_on(action, mode, namespace)).collect();
-    let mut step = requirements(StepKind::Impersonate, [on]);
-    step.needs.extend(named.into_iter().map(|right| vec![right]));
+    let request_rights = namespaces.into_iter().map(|namespace| request_right(action, mode, namespace)).collect();
+    let mut step = requirements(StepKind::Impersonate, [request_rights]);
+    step.needs.extend(name_rights.into_iter().map(|right| vec![right]));
     Some(step)
 }
 
 /// Mode in which a subject is impersonated, and the rights to its name.
 fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
-    let named = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
+    let name_rights = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
         let action = Action::Resource {
             verb: format!("impersonate:{mode}"),
             group: AUTHENTICATION.to_owned(),
@@ -54,25 +54,25 @@ fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
     match subject.kind {
         SubjectKind::ServiceAccount => {
             let mode = "serviceaccount";
-            Some((mode, vec![named(mode, "serviceaccounts", &subject.namespace, name)]))
+            Some((mode, vec![name_rights(mode, "serviceaccounts", &subject.namespace, name)]))
         }
         SubjectKind::User if name != ANONYMOUS => match name.strip_prefix(NODE_USER_PREFIX) {
             Some(node) => {
                 let mode = "arbitrary-node";
-                Some((mode, vec![named(mode, "nodes", "", node)]))
+                Some((mode, vec![name_rights(mode, "nodes", "", node)]))
             }
-            None => Some((USER_INFO, vec![named(USER_INFO, "users", "", name)])),
+            None => Some((USER_INFO, vec![name_rights(USER_INFO, "users", "", name)])),
         },
         // Groups are impersonated together with a user.
         SubjectKind::Group if !matches!(name, "" | AUTHENTICATED | UNAUTHENTICATED | MASTERS) => {
-            Some((USER_INFO, vec![named(USER_INFO, "groups", "", name), named(USER_INFO, "users", "", "")]))
+            Some((USER_INFO, vec![name_rights(USER_INFO, "groups", "", name), name_rights(USER_INFO, "users", "", "")]))
         }
         _ => None,
     }
 }
 
 /// The right to perform the action in a namespace as another subject.
-fn right_on(action: &Action, mode: &str, within: &str) -> Right {
+fn request_right(action: &Action, mode: &str, within: &str) -> Right {
     let mut action = action.clone();
     match &mut action {
         Action::Resource { verb, namespace, .. } => {

@@ -30,8 +30,10 @@ impl<'r> VisibleRbac<'r> {
             let mut steps = Vec::new();
             unreached.retain(|subject| {
                 let candidates = steps_to_become(&searched, RuleSource::Cluster, subject);
-                let step =
-                    roles.iter().enumerate().find_map(|(nth, held)| Some((nth, find_first_step(held, &candidates)?)));
+                let step = roles
+                    .iter()
+                    .enumerate()
+                    .find_map(|(nth, roles_of_identity)| Some((nth, find_first_step(roles_of_identity, &candidates)?)));
                 let Some((nth, (kind, rights))) = step else { return true };
                 steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), rights }));
                 false
@@ -80,26 +82,29 @@ pub(super) fn identity_of(subject: &Subject) -> UserInfo {
 }
 
 /// Kind of the first candidate step whose rights the roles grant, with the proved rights. `None` if there is none.
-fn find_first_step<'r>(held: &[HeldRole<'r>], candidates: &[StepRequirements]) -> Option<(StepKind, ProvedRights<'r>)> {
-    candidates.iter().find_map(|requirements| Some((requirements.kind, prove_rights(held, requirements)?)))
+fn find_first_step<'r>(
+    roles: &[HeldRole<'r>],
+    candidates: &[StepRequirements],
+) -> Option<(StepKind, ProvedRights<'r>)> {
+    candidates.iter().find_map(|requirements| Some((requirements.kind, prove_rights(roles, requirements)?)))
 }
 
 /// For each need of a step, the first of its rights that the roles grant, with the proof. `None` if a need is not
 /// satisfied.
-fn prove_rights<'r>(held: &[HeldRole<'r>], requirements: &StepRequirements) -> Option<ProvedRights<'r>> {
-    let prove_need = |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(held, right)?)));
+fn prove_rights<'r>(roles: &[HeldRole<'r>], requirements: &StepRequirements) -> Option<ProvedRights<'r>> {
+    let prove_need =
+        |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(roles, right)?)));
     requirements.needs.iter().map(prove_need).collect()
 }
 
 /// Proof of a right by the first role that grants it.
-fn prove_right<'r>(held: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
-    let is_in_scope = |held: &&HeldRole<'r>| {
-        held.namespace.is_empty()
-            || matches!(&right.action, Action::Resource { namespace, .. } if namespace == held.namespace)
+fn prove_right<'r>(roles: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
+    let is_in_scope = |role: &&HeldRole<'r>| {
+        let scope = role.binding.namespace;
+        scope.is_empty() || matches!(&right.action, Action::Resource { namespace, .. } if namespace == scope)
     };
-    held.iter().filter(is_in_scope).find_map(|held| {
-        let rule = held.rules.iter().find(|rule| rule.allows(&right.action))?;
-        let HeldRole { namespace, binding, role, .. } = *held;
-        Some(Proof { subject: held.subject.clone(), namespace, binding, role, rule })
+    roles.iter().filter(is_in_scope).find_map(|role| {
+        let rule = role.rules.iter().find(|rule| rule.allows(&right.action))?;
+        Some(Proof { subject: role.subject.clone(), binding: role.binding, rule })
     })
 }

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use super::StepKind;
-use super::step_requirements::{CHANGE, RightBuilder, StepRequirements, WRITE, requirements};
+use super::step_requirements::{RightBuilder, StepRequirements, UPDATE_VERBS, WRITE_VERBS, requirements};
 use crate::rbac::Action;
 use crate::rbac::access::VisibleRbac;
 
@@ -77,12 +77,12 @@ fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Acti
     for roles in kinds {
         bind.push(builder.right("bind", RBAC, roles.resource, ""));
         let names = view.names_in_rules(builder.namespace, &["bind"], RBAC, roles.resource).into_iter();
-        let allowing = names.filter(|name| roles.role_allows(name, view, action));
-        bind.extend(allowing.map(|name| builder.right("bind", RBAC, roles.resource, name)));
+        let names_of_allowing_roles = names.filter(|name| roles.role_allows(name, view, action));
+        bind.extend(names_of_allowing_roles.map(|name| builder.right("bind", RBAC, roles.resource, name)));
     }
-    let change = |name: &str| CHANGE.map(|verb| builder.right(verb, RBAC, bindings, name)).to_vec();
-    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), builder.rights(&WRITE, RBAC, bindings)])];
-    for name in view.names_in_rules(builder.namespace, &CHANGE, RBAC, bindings) {
+    let change = |name: &str| UPDATE_VERBS.map(|verb| builder.right(verb, RBAC, bindings, name)).to_vec();
+    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), builder.rights(&WRITE_VERBS, RBAC, bindings)])];
+    for name in view.names_in_rules(builder.namespace, &UPDATE_VERBS, RBAC, bindings) {
         let Some(role) = view.bound_role(builder.namespace, name) else { continue };
         let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(builder.namespace) };
         if roles.role_allows(&role.name, view, action) {
@@ -100,13 +100,13 @@ fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Acti
 fn steps_to_escalate(view: VisibleRbac<'_>, builder: RightBuilder<'_>) -> Vec<StepRequirements> {
     let roles = Roles::for_namespace(builder.namespace);
     let escalate = |name: &str| {
-        let change = CHANGE.map(|verb| builder.right(verb, RBAC, roles.resource, name)).to_vec();
+        let change = UPDATE_VERBS.map(|verb| builder.right(verb, RBAC, roles.resource, name)).to_vec();
         requirements(StepKind::Escalate, [vec![builder.right("escalate", RBAC, roles.resource, name)], change])
     };
     let verbs = ["escalate", "update", "patch"];
     let names = view.names_in_rules(builder.namespace, &verbs, RBAC, roles.resource).into_iter();
-    let existing = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
-    let mut steps: Vec<StepRequirements> = std::iter::once("").chain(existing).map(escalate).collect();
+    let names_of_existing_roles = names.filter(|name| view.role_rules(roles.namespace, name).is_some());
+    let mut steps: Vec<StepRequirements> = std::iter::once("").chain(names_of_existing_roles).map(escalate).collect();
     if builder.namespace.is_empty() && view.has_aggregated_roles() {
         // A new ClusterRole can be selected by an aggregated one, whose subjects then have its rules.
         let needs = ["escalate", "create"].map(|verb| builder.rights(&[verb], RBAC, roles.resource));

@@ -232,10 +232,10 @@ impl<'r> Search<'r> {
         let is_reached = |node: &Node<'_>| node.source == RuleSource::Cluster && node.subject == proof.subject;
         let Some(reached) = self.nodes.iter().position(is_reached) else { return };
         // Administrators have the right for the action too. They are allowed the action itself, so no step is needed.
-        let on = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
-        let holders: Vec<_> = on.iter().map(|right| self.find_holders(right)).collect();
-        let is_new = |held: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, held.subject.clone()));
-        if holders.iter().flat_map(|held| held.iter()).any(is_new) {
+        let request_rights = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
+        let holders: Vec<_> = request_rights.iter().map(|right| self.find_holders(right)).collect();
+        let is_new = |proof: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, proof.subject.clone()));
+        if holders.iter().flat_map(|proofs| proofs.iter()).any(is_new) {
             self.follow(&requirements, Some(&proof.subject), Some(reached), 1);
         }
     }
@@ -250,10 +250,12 @@ impl<'r> Search<'r> {
             None => needs.iter().flat_map(HashMap::keys).cloned().collect(),
         };
         let rights = |subject: Subject| {
-            let of_need = |need: &HashMap<Subject, (Right, Proof<'r>)>| {
-                std::iter::once(subject.clone()).chain(implied_groups(&subject)).find_map(|one| need.get(&one).cloned())
+            let find_right = |need: &HashMap<Subject, (Right, Proof<'r>)>| {
+                std::iter::once(subject.clone())
+                    .chain(implied_groups(&subject))
+                    .find_map(|identity| need.get(&identity).cloned())
             };
-            let rights: Option<Vec<_>> = needs.iter().map(of_need).collect();
+            let rights: Option<Vec<_>> = needs.iter().map(find_right).collect();
             rights.map(|rights| (subject, rights))
         };
         candidates.into_iter().filter_map(rights).collect()
@@ -271,8 +273,8 @@ impl<'r> Search<'r> {
     }
 
     fn find_holders(&mut self, right: &Right) -> Arc<[Proof<'r>]> {
-        if let Some(known) = self.holders.get(right) {
-            return Arc::clone(known);
+        if let Some(cached) = self.holders.get(right) {
+            return Arc::clone(cached);
         }
         let found = self.searched.view(right.source).who_can(&right.action, &right.scope()).proofs;
         let found: Arc<[Proof<'r>]> = found.into();
@@ -316,13 +318,14 @@ impl Right {
 
 /// Groups that API servers add to a subject.
 fn implied_groups(subject: &Subject) -> Vec<Subject> {
-    let all = Subject::group(AUTHENTICATED);
+    let authenticated = Subject::group(AUTHENTICATED);
     match subject.kind {
         SubjectKind::ServiceAccount => {
-            let [every, own] = service_account_groups(&subject.namespace).map(|group| Subject::group(&group));
-            vec![own, every, all]
+            let [all_service_accounts, service_accounts_of_namespace] =
+                service_account_groups(&subject.namespace).map(|group| Subject::group(&group));
+            vec![service_accounts_of_namespace, all_service_accounts, authenticated]
         }
-        _ if all.includes(subject) => vec![all],
+        _ if authenticated.includes(subject) => vec![authenticated],
         _ => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use crate::rbac::access::Scope;
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 
-const CERTIFICATES: &str = "certificates.k8s.io";
+const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Objects that make Pods, by group.
 const WORKLOADS: [(&str, &str); 7] = [
@@ -20,10 +20,10 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "jobs"),
     ("batch", "cronjobs"),
 ];
-const POLICIES: &str = "policy.karmada.io";
-pub(super) const WRITE: [&str; 3] = ["create", "update", "patch"];
-pub(super) const CHANGE: [&str; 2] = ["update", "patch"];
-const READ: [&str; 3] = ["get", "list", "watch"];
+const POLICY_GROUP: &str = "policy.karmada.io";
+pub(super) const WRITE_VERBS: [&str; 3] = ["create", "update", "patch"];
+pub(super) const UPDATE_VERBS: [&str; 2] = ["update", "patch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Maximum number of namespaces in which steps are searched.
 pub(super) const MAX_NAMESPACES: usize = 100;
 
@@ -46,7 +46,7 @@ impl StepRequirements {
 #[derive(Clone, Copy)]
 pub(super) struct RightBuilder<'a> {
     pub source: RuleSource,
-    /// Empty: the cluster.
+    /// Empty for cluster-scoped resources.
     pub namespace: &'a str,
 }
 
@@ -70,7 +70,7 @@ impl RightBuilder<'_> {
 
     /// Steps that start a container as any service account of the namespace, with any of its Secrets.
     fn steps_to_start_pods(self) -> [StepRequirements; 2] {
-        let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.rights(&WRITE, group, resource));
+        let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.rights(&WRITE_VERBS, group, resource));
         [
             requirements(StepKind::CreatePod, [self.rights(&["create"], "", "pods")]),
             requirements(StepKind::CreateWorkload, [workloads.collect()]),
@@ -82,7 +82,7 @@ impl RightBuilder<'_> {
         [
             requirements(StepKind::ExecInPod, [self.rights(&["create", "get"], "", "pods/exec")]),
             requirements(StepKind::AttachToPod, [self.rights(&["create", "get"], "", "pods/attach")]),
-            requirements(StepKind::EphemeralContainer, [self.rights(&CHANGE, "", "pods/ephemeralcontainers")]),
+            requirements(StepKind::EphemeralContainer, [self.rights(&UPDATE_VERBS, "", "pods/ephemeralcontainers")]),
         ]
     }
 
@@ -96,9 +96,9 @@ impl RightBuilder<'_> {
     /// one for `system:masters`).
     fn step_to_approve_certificate(self) -> StepRequirements {
         let needs = [
-            self.rights(&["create"], CERTIFICATES, "certificatesigningrequests"),
-            self.rights(&CHANGE, CERTIFICATES, "certificatesigningrequests/approval"),
-            vec![self.right("approve", CERTIFICATES, "signers", CLIENT_SIGNER)],
+            self.rights(&["create"], CERTIFICATES_GROUP, "certificatesigningrequests"),
+            self.rights(&UPDATE_VERBS, CERTIFICATES_GROUP, "certificatesigningrequests/approval"),
+            vec![self.right("approve", CERTIFICATES_GROUP, "signers", CLIENT_SIGNER)],
         ];
         requirements(StepKind::ApproveCertificate, needs)
     }
@@ -109,7 +109,7 @@ pub(super) fn requirements<const N: usize>(kind: StepKind, needs: [Vec<Right>; N
     StepRequirements { kind, needs: needs.into(), only_subject: None }
 }
 
-/// Steps by which another subject becomes this one in the cluster of `source`.
+/// Steps by which another subject becomes `subject` in the cluster of `source`.
 pub(super) fn steps_to_become(
     rules: &SearchedRules<'_>,
     source: RuleSource,
@@ -167,7 +167,7 @@ fn steps_to_become_account(builder: RightBuilder<'_>, name: &str) -> Vec<StepReq
     steps.extend(builder.steps_to_enter_pods());
     steps
         .push(requirements(StepKind::RequestToken, [vec![builder.right("create", "", "serviceaccounts/token", name)]]));
-    steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ, "", "secrets")]));
+    steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ_VERBS, "", "secrets")]));
     steps.push(requirements(StepKind::Impersonate, [vec![builder.right("impersonate", "", "serviceaccounts", name)]]));
     steps.push(builder.step_to_use_node_proxy());
     steps
@@ -176,11 +176,11 @@ fn steps_to_become_account(builder: RightBuilder<'_>, name: &str) -> Vec<StepReq
 /// Step that creates a workload and a policy that propagates it in the control plane.
 fn step_to_propagate_workload(namespace: &str) -> StepRequirements {
     let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
-    let everywhere = RightBuilder { namespace: "", ..builder };
-    let templates = WORKLOADS.iter().flat_map(|(group, resource)| builder.rights(&WRITE, group, resource));
+    let cluster = RightBuilder { namespace: "", ..builder };
+    let templates = WORKLOADS.iter().flat_map(|(group, resource)| builder.rights(&WRITE_VERBS, group, resource));
     let pods = builder.rights(&["create"], "", "pods");
-    let mut policies = builder.rights(&WRITE, POLICIES, "propagationpolicies");
-    policies.extend(everywhere.rights(&WRITE, POLICIES, "clusterpropagationpolicies"));
+    let mut policies = builder.rights(&WRITE_VERBS, POLICY_GROUP, "propagationpolicies");
+    policies.extend(cluster.rights(&WRITE_VERBS, POLICY_GROUP, "clusterpropagationpolicies"));
     requirements(StepKind::Propagate, [templates.chain(pods).collect(), policies])
 }
 
@@ -204,7 +204,7 @@ pub(super) fn steps_to_perform(
     let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
     steps.extend(steps_to_grant(rules.cluster, cluster, action));
     if *scope == Scope::All {
-        // Rights that hold in every namespace, also in those that the reader cannot see.
+        // Rights in every namespace, also in those that the reader cannot see.
         steps.extend(steps_to_read_secrets(cluster, action));
     }
     for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
@@ -223,14 +223,14 @@ pub(super) fn steps_to_perform(
         for (namespace, name) in control_plane.credentials {
             let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
             // Rights without a name first: the name of the Secret is shown only with a rule that names it.
-            credentials.extend(builder.rights(&READ, "", "secrets"));
+            credentials.extend(builder.rights(&READ_VERBS, "", "secrets"));
             credentials.push(builder.right("get", "", "secrets", name));
         }
         if !credentials.is_empty() {
             steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));
         }
         let works = RightBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
-        steps.push(requirements(StepKind::WriteWork, [works.rights(&WRITE, "work.karmada.io", "works")]));
+        steps.push(requirements(StepKind::WriteWork, [works.rights(&WRITE_VERBS, "work.karmada.io", "works")]));
     }
     steps
 }
@@ -238,13 +238,13 @@ pub(super) fn steps_to_perform(
 /// Steps that read Secrets in another way than by `get`: a list contains their values, and a Pod can mount them.
 fn steps_to_read_secrets(builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
-    let is_read = READ.contains(&verb.as_str());
+    let is_read = READ_VERBS.contains(&verb.as_str());
     if !is_read || (group.as_str(), resource.as_str(), subresource.as_str()) != ("", "secrets", "") {
         return Vec::new();
     }
     let mut steps = Vec::from(builder.steps_to_start_pods());
     if verb == "get" {
-        steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ[1..], "", "secrets")]));
+        steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ_VERBS[1..], "", "secrets")]));
     }
     steps
 }

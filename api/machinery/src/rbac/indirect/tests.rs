@@ -235,7 +235,7 @@ fn hidden_namespaces_are_not_named() {
     assert_eq!(format_paths(&found.paths), ["ann: CreatePod"]);
     let (right, proof) = &found.paths[0].steps[0].rights[0];
     assert!(matches!(&right.action, Action::Resource { namespace, .. } if namespace.is_empty()), "{right:?}");
-    assert_eq!(proof.binding, "role1");
+    assert_eq!(proof.binding.name, "role1");
 }
 
 #[test]
@@ -274,10 +274,10 @@ fn the_control_plane_gives_access_to_members(
     #[case] rule: &str,
     #[case] expected: &[&str],
 ) {
-    let (member, own) = (rbac(&[ROBOT]), rbac(&[(namespace, subject, rule)]));
+    let (member, control_plane_rbac) = (rbac(&[ROBOT]), rbac(&[(namespace, subject, rule)]));
     let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
     let control_plane = ControlPlane {
-        view: visible(&own),
+        view: visible(&control_plane_rbac),
         cluster: "member1",
         execution_namespace: "karmada-es-member1",
         credentials: &credentials,
@@ -292,10 +292,10 @@ fn the_control_plane_gives_access_to_members(
 #[case::of_a_rule("get /secrets member1", "member1")]
 #[case::of_no_rule("get /secrets", "")]
 fn names_of_credentials_are_shown_with_rules_that_name_them(#[case] rule: &str, #[case] expected: &str) {
-    let (member, own) = (rbac(&[ROBOT]), rbac(&[("karmada-cluster", "User/ann", rule)]));
+    let (member, control_plane_rbac) = (rbac(&[ROBOT]), rbac(&[("karmada-cluster", "User/ann", rule)]));
     let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
     let control_plane = ControlPlane {
-        view: visible(&own),
+        view: visible(&control_plane_rbac),
         cluster: "member1",
         execution_namespace: "karmada-es-member1",
         credentials: &credentials,
@@ -314,9 +314,9 @@ fn templates_and_policies_start_containers_in_members() {
         ("shop", "User/ann", "create policy.karmada.io/propagationpolicies"),
         ("shop", "User/bob", "create apps/deployments"),
     ];
-    let (member, own) = (rbac(&[ROBOT]), rbac(&grants));
+    let (member, control_plane_rbac) = (rbac(&[ROBOT]), rbac(&grants));
     let control_plane = ControlPlane {
-        view: visible(&own),
+        view: visible(&control_plane_rbac),
         cluster: "member1",
         execution_namespace: "karmada-es-member1",
         credentials: &[],

@@ -40,7 +40,7 @@ pub enum Step {
         all: Action,
         each: Vec<Action>,
     },
-    /// Refuses values that the mode does not allow, for the given reason.
+    /// Refuses values that the mode does not allow.
     Refuse {
         action: Action,
         reason: String,
@@ -82,11 +82,13 @@ impl Mode {
         let is_bare = requested.uid.is_empty() && requested.groups.is_empty() && requested.extra.is_empty();
         match self {
             Mode::AssociatedNode => {
-                let own = match caller.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) {
-                    Some([own]) if parse_service_account_user(&caller.name).is_some() => Some(own.as_str()),
+                let associated_node = match caller.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) {
+                    Some([associated_node]) if parse_service_account_user(&caller.name).is_some() => {
+                        Some(associated_node.as_str())
+                    }
                     _ => None,
                 };
-                is_bare && own.is_some() && own == node_name(&requested.name)
+                is_bare && associated_node.is_some() && associated_node == node_name(&requested.name)
             }
             Mode::ArbitraryNode => is_bare && node_name(&requested.name).is_some(),
             Mode::ServiceAccount => is_bare && parse_service_account_user(&requested.name).is_some(),
@@ -102,9 +104,9 @@ impl Mode {
             let steps = required_actions(requested).into_iter().map(Step::Check).collect();
             return Attempt { mode: self, steps, user: add_default_groups(requested.clone()) };
         };
-        let on = verb.replacen("impersonate:", "impersonate-on:", 1);
+        let request_verb = verb.replacen("impersonate:", "impersonate-on:", 1);
         let mut steps =
-            vec![Step::Check(with_verb(request, &on)), Step::Check(self.name_action(verb, &requested.name))];
+            vec![Step::Check(with_verb(request, &request_verb)), Step::Check(self.name_action(verb, &requested.name))];
         if !requested.uid.is_empty() {
             steps.push(Step::Check(impersonation_action(verb, "uids", "", &requested.uid)));
         }
@@ -123,10 +125,10 @@ impl Mode {
             // The right is independent of the node on which the service account's pod runs.
             (Some(_), _) if self == Mode::AssociatedNode => impersonation_action(verb, "nodes", "", "*"),
             (Some(node), _) => impersonation_action(verb, "nodes", "", node),
-            (None, Some((in_namespace, account))) => {
+            (None, Some((account_namespace, account))) => {
                 let mut action = impersonation_action(verb, "serviceaccounts", "", account);
                 if let Action::Resource { namespace, .. } = &mut action {
-                    namespace.push_str(in_namespace);
+                    namespace.push_str(account_namespace);
                 }
                 action
             }
@@ -136,8 +138,8 @@ impl Mode {
 }
 
 fn group_steps(verb: &str, groups: &[String]) -> Vec<Step> {
-    let refuse = |name: &str, what: &str| {
-        let reason = format!("impersonating the {what} is not allowed");
+    let refuse = |name: &str, description: &str| {
+        let reason = format!("impersonating the {description} is not allowed");
         vec![Step::Refuse { action: impersonation_action(verb, "groups", "", name), reason }]
     };
     if groups.iter().any(String::is_empty) {
@@ -177,10 +179,10 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
         return Some(format!("impersonating an invalid key in extra is not allowed: {error}"));
     };
     let mut errors: Vec<FieldError> =
-        dns1123_subdomain(host).into_iter().map(|why| FieldError::invalid("extra.key", host, why)).collect();
+        dns1123_subdomain(host).into_iter().map(|problem| FieldError::invalid("extra.key", host, problem)).collect();
     if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)) {
-        let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        errors.push(FieldError::invalid("extra.key", path, why));
+        let problem = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.push(FieldError::invalid("extra.key", path, problem));
     }
     if !errors.is_empty() {
         return Some(format!("impersonating an invalid key in extra is not allowed: {}", aggregate(&errors)));
@@ -212,10 +214,10 @@ fn impersonation_action(verb: &str, resource: &str, subresource: &str, name: &st
 }
 
 /// The request with the verb of a mode: `impersonate-on:user-info:list` for a list.
-fn with_verb(request: &Action, on: &str) -> Action {
+fn with_verb(request: &Action, request_verb: &str) -> Action {
     let mut action = request.clone();
     match &mut action {
-        Action::Resource { verb, .. } | Action::Path { verb, .. } => *verb = format!("{on}:{verb}"),
+        Action::Resource { verb, .. } | Action::Path { verb, .. } => *verb = format!("{request_verb}:{verb}"),
     }
     action
 }
@@ -306,12 +308,12 @@ mod tests {
         #[case] groups: &[&str],
     ) {
         let caller = user("system:serviceaccount:kube-system:agent", &[], &[(NODE_NAME_EXTRA, &["own"])]);
-        let found = plan_attempts(&caller, &requested, &list_pods(), None);
-        let first = found.first().unwrap();
+        let attempts = plan_attempts(&caller, &requested, &list_pods(), None);
+        let first = attempts.first().unwrap();
         assert_eq!(first.mode, mode);
         assert_eq!(first.steps.iter().map(format_step).collect::<Vec<_>>(), steps);
         assert_eq!(first.user.groups, groups);
-        assert_eq!(found.last().unwrap().mode, Mode::Legacy);
+        assert_eq!(attempts.last().unwrap().mode, Mode::Legacy);
     }
 
     #[test]
@@ -332,8 +334,8 @@ mod tests {
     fn many_groups_are_checked_at_once() {
         let groups = ["a", "b", "c", "d"];
         let requested = user("jane", &groups, &[]);
-        let found = plan_attempts(&user("ops", &[], &[]), &requested, &list_pods(), None);
-        let last = format_step(found[0].steps.last().unwrap());
+        let attempts = plan_attempts(&user("ops", &[], &[]), &requested, &list_pods(), None);
+        let last = format_step(attempts[0].steps.last().unwrap());
         assert!(last.starts_with("impersonate:user-info groups /* or impersonate:user-info groups /a and"), "{last}");
     }
 }

@@ -130,8 +130,8 @@ fn groups(settings: &Settings, claims: &Claims) -> Result<Vec<String>, ClaimErro
 /// Reads a string or a list of strings.
 fn strings(value: &Value) -> Option<Vec<String>> {
     match value {
-        Value::String(one) => Some(vec![one.clone()]),
-        Value::Array(many) => many.iter().map(|one| one.as_str().map(str::to_owned)).collect(),
+        Value::String(text) => Some(vec![text.clone()]),
+        Value::Array(texts) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),
         _ => None,
     }
 }
@@ -186,9 +186,9 @@ mod tests {
             (json!({"aud": [7, "crowsnest"]}), Err("expected audience \"crowsnest\" got []")),
         ];
         for (change, expected) in cases {
-            let mut given = claims(base.clone());
-            given.extend(claims(change.clone()));
-            let got = check_validity(&settings(|_| {}), &given, now);
+            let mut changed = claims(base.clone());
+            changed.extend(claims(change.clone()));
+            let got = check_validity(&settings(|_| {}), &changed, now);
             assert_eq!(got.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{change}");
         }
     }
@@ -210,10 +210,14 @@ mod tests {
             ),
             ("name", json!({"name": "Alice", "email_verified": false}), Ok("Alice")),
         ];
-        for (claim, given, expected) in cases {
+        for (claim, claim_set, expected) in cases {
             let settings = settings(|g| g.username_claim = claim.into());
-            let got = user(&settings, &claims(given.clone())).map(|user| user.name);
-            assert_eq!(got.map_err(|e| e.to_string()), expected.map(str::to_owned).map_err(str::to_owned), "{given}");
+            let got = user(&settings, &claims(claim_set.clone())).map(|user| user.name);
+            assert_eq!(
+                got.map_err(|e| e.to_string()),
+                expected.map(str::to_owned).map_err(str::to_owned),
+                "{claim_set}"
+            );
         }
     }
 
@@ -241,13 +245,13 @@ mod tests {
             ),
             ("groups", "", json!({"groups": "a", "_claim_names": {"groups": "src1"}}), Ok(vec!["a"])),
         ];
-        for (claim, prefix, given, expected) in cases {
+        for (claim, prefix, claim_set, expected) in cases {
             let settings = settings(|g| (g.groups_claim, g.groups_prefix) = (claim.into(), prefix.into()));
-            let mut with_name = claims(given.clone());
+            let mut with_name = claims(claim_set.clone());
             with_name.insert("sub".into(), "alice".into());
             let got = user(&settings, &with_name).map(|user| user.groups).map_err(|e| e.to_string());
             let expected = expected.map(|groups| groups.into_iter().map(str::to_owned).collect());
-            assert_eq!(got, expected.map_err(str::to_owned), "{given}");
+            assert_eq!(got, expected.map_err(str::to_owned), "{claim_set}");
         }
     }
 
@@ -263,11 +267,11 @@ mod tests {
                 Some("required claim hd value does not match. Got = example.org, want = example.com"),
             ),
         ];
-        for (given, expected) in cases {
-            let mut with_name = claims(given.clone());
+        for (claim_set, expected) in cases {
+            let mut with_name = claims(claim_set.clone());
             with_name.insert("sub".into(), "alice".into());
             let got = user(&settings, &with_name).err().map(|e| e.to_string());
-            assert_eq!(got.as_deref(), expected, "{given}");
+            assert_eq!(got.as_deref(), expected, "{claim_set}");
         }
     }
 }

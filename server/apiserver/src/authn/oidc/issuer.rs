@@ -123,20 +123,20 @@ impl Issuer {
         }
     }
 
-    /// Fetches documents that are newer than `seen`, in which a key was missing. Returns `seen` itself if keys were
-    /// fetched for this reason recently.
+    /// Fetches documents that are newer than `outdated`, in which a key was missing. Returns `outdated` itself if keys
+    /// were fetched for this reason recently.
     pub(super) async fn refresh_documents(
         &self,
-        seen: &Arc<IssuerDocuments>,
+        outdated: &Arc<IssuerDocuments>,
     ) -> Result<Arc<IssuerDocuments>, IssuerError> {
         let mut fetch_times = self.fetch_times.lock().await;
-        if let Some(now) = self.documents.load_full()
-            && !Arc::ptr_eq(&now, seen)
+        if let Some(current) = self.documents.load_full()
+            && !Arc::ptr_eq(&current, outdated)
         {
-            return Ok(now);
+            return Ok(current);
         }
         if fetch_times.last_key_fetch.is_some_and(|at| at.elapsed() < MIN_FETCH_INTERVAL) {
-            return Ok(Arc::clone(seen));
+            return Ok(Arc::clone(outdated));
         }
         fetch_times.last_key_fetch = Some(Instant::now());
         self.fetch_unless_failed_recently(&mut fetch_times).await

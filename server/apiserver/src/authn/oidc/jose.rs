@@ -188,7 +188,7 @@ impl PublicKey {
     /// True if the token was signed with this key. The algorithm is the one allowed by configuration, not the one
     /// that the token claims.
     fn verifies(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> bool {
-        if self.algorithm.as_ref().is_some_and(|only| only != algorithm.name()) {
+        if self.algorithm.as_ref().is_some_and(|required| required != algorithm.name()) {
             return false;
         }
         let (message, signature_bytes) = (token.message.as_bytes(), token.signature.as_slice());

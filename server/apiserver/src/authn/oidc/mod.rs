@@ -58,7 +58,8 @@ impl Oidc {
         jose::unverified_issuer(token).is_some_and(|issuer| issuer == self.settings.issuer_url())
     }
 
-    /// Verifies a token and returns its claims: signed by this issuer, issued for our client, and currently valid.
+    /// Verifies a token and returns its claims: signed by this issuer, issued for the configured client, and currently
+    /// valid.
     pub async fn verify(&self, token: &str) -> Result<Claims, OidcError> {
         let token = jose::SignedToken::parse(token)?;
         let algorithm = self.settings.algorithm(token.algorithm())?;

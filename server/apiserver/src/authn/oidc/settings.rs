@@ -29,7 +29,10 @@ pub enum SettingsError {
     Missing(&'static str),
     #[error("--oidc-issuer-url {url:?}: {why}")]
     IssuerUrl { url: String, why: String },
-    #[error("--oidc-signing-algs {0}: unsupported signing alg, supported are {known}", known = Algorithm::NAMES.join(", "))]
+    #[error(
+        "--oidc-signing-algs {0}: unsupported signing alg, supported are {supported}",
+        supported = Algorithm::NAMES.join(", ")
+    )]
     Algorithm(String),
 }
 

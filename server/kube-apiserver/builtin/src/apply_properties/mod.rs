@@ -112,7 +112,7 @@ fn check_apply(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Tes
             (writer.apply(live, config, true).unwrap(), conflicts)
         }
     };
-    // Without any owner, managers are first recorded by the next apply.
+    // If no field has an owner yet, repeating the apply records the first manager and changes the object.
     if !owners(&after).is_empty() {
         check_repeated_apply(writer, &after, config)?;
     }
@@ -180,8 +180,13 @@ fn check_empty_apply(writer: &Writer<'_>, live: &Value) -> TestResult<Value> {
         }
     }
     for (field, path) in owned {
-        let is_others = others.values().flat_map(|fields| fields.keys()).any(|other| other.starts_with(&field));
-        prop_assert!(is_others || value_at(&after, &path).is_none_or(is_zero_value), "{} stays in {}", field, after);
+        let has_other_owner = others.values().flat_map(|fields| fields.keys()).any(|other| other.starts_with(&field));
+        prop_assert!(
+            has_other_owner || value_at(&after, &path).is_none_or(is_zero_value),
+            "{} stays in {}",
+            field,
+            after
+        );
     }
     Ok(writer.to_stored(after))
 }
@@ -219,7 +224,7 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
             let (before, after) = (value_at(live, path), value_at(&after, path));
             let is_same = before == after && before.is_some();
             prop_assert!(!is_same || kept.contains_key(field), "{} lost {} in {:?}", who, field, after);
-            // Removal of a value by a default is not attributed to a manager.
+            // A removed field has no owner, even if a default removed it.
             let removed = before.is_some() && after.is_none();
             prop_assert!(!removed || !kept.contains_key(field), "{} was removed but is still owned by {}", field, who);
         }

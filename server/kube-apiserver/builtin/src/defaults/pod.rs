@@ -84,8 +84,8 @@ fn set_pod_spec_defaults(spec: &mut Value) {
 }
 
 fn set_container_defaults(container: &mut Value) {
-    let pull = pull_policy(text(container, "image"));
-    set_default(container, "imagePullPolicy", pull);
+    let policy = pull_policy(text(container, "image"));
+    set_default(container, "imagePullPolicy", policy);
     set_default(container, "terminationMessagePath", "/dev/termination-log");
     set_default(container, "terminationMessagePolicy", "File");
     for_each_item(container, "ports", |port| set_default(port, "protocol", "TCP"));
@@ -99,11 +99,11 @@ fn set_container_defaults(container: &mut Value) {
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = at_mut(container, name) {
-            for (field, wanted) in
+            for (field, default) in
                 [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
             {
                 if probe.get(field).and_then(Value::as_i64).unwrap_or(0) == 0 {
-                    set_field(probe, field, wanted);
+                    set_field(probe, field, default);
                 }
             }
             if let Some(grpc) = at_mut(probe, "grpc") {
@@ -138,8 +138,8 @@ static IMAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Default pull policy: `Always` for the explicit or implied tag `latest`. Invalid references imply no tag.
 fn pull_policy(image: &str) -> &'static str {
     // 64 hexadecimal digits are an image ID, not a name.
-    let identifier = image.len() == 64 && image.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    let found = IMAGE.as_ref().filter(|_| !identifier).and_then(|form| form.captures(image));
+    let is_image_id = image.len() == 64 && image.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let found = IMAGE.as_ref().filter(|_| !is_image_id).and_then(|pattern| pattern.captures(image));
     let Some(found) = found else { return "IfNotPresent" };
     match (found.name("tag").map(|tag| tag.as_str()), found.name("digest")) {
         (Some("latest"), _) | (None, None) => "Always",
@@ -195,9 +195,9 @@ fn set_volume_defaults(volume: &mut Value) {
         set_default(spec, "volumeMode", "Filesystem");
     }
     if is_set(volume, "image") {
-        let pull = pull_policy(text(volume, "image.reference"));
+        let policy = pull_policy(text(volume, "image.reference"));
         if let Some(image) = at_mut(volume, "image") {
-            set_default(image, "pullPolicy", pull);
+            set_default(image, "pullPolicy", policy);
         }
     }
 }
@@ -229,9 +229,9 @@ pub(crate) fn qos_class(spec: &Value) -> &'static str {
         text.and_then(|text| Quantity::parse(text).ok()).filter(|quantity| !quantity.is_zero())
     };
     let pod_level = is_set(spec, "resources.requests") || is_set(spec, "resources.limits");
-    let whole = json!({"resources": at(spec, "resources")});
+    let pod_as_container = json!({"resources": at(spec, "resources")});
     let containers: Vec<&Value> = if pod_level {
-        vec![&whole]
+        vec![&pod_as_container]
     } else {
         ["containers", "initContainers"].iter().flat_map(|list| crate::object::items(spec, list)).collect()
     };

@@ -68,16 +68,16 @@ pub(super) fn legacy_cidr_error(range: &str) -> Option<String> {
 
 /// `ValidateIPAddress`: checks the parent reference.
 pub(super) fn validate_ip_address(e: &mut Errors, object: &Value) {
-    let (owner, path) = (at(object, "spec.parentRef"), "spec.parentRef");
-    if owner.is_null() {
+    let (parent, path) = (at(object, "spec.parentRef"), "spec.parentRef");
+    if parent.is_null() {
         return e.required(path, "");
     }
-    let group = text(owner, "group");
+    let group = text(parent, "group");
     if !group.is_empty() {
         e.names(&format!("{path}.group"), group, dns1123_subdomain(group));
     }
     for field in ["resource", "name", "namespace"] {
-        let (value, field_path) = (text(owner, field), format!("{path}.{field}"));
+        let (value, field_path) = (text(parent, field), format!("{path}.{field}"));
         if !value.is_empty() {
             e.names(&field_path, value, path_segment(value, false));
         } else if field != "namespace" {

@@ -20,11 +20,11 @@ fn non_null<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|given| !given.is_null())
 }
 
-fn require_one_of(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec<FieldError>) {
+fn require_one_of(value: &Value, key: &str, path: &str, supported: &[&str], errors: &mut Vec<FieldError>) {
     match non_null(value, key) {
         None => errors.push(FieldError::required(format!("{path}.{key}"), "")),
-        Some(one) if !known.iter().any(|k| one == k) => {
-            errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), one, known));
+        Some(one) if !supported.iter().any(|k| one == k) => {
+            errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), one, supported));
         }
         Some(_) => {}
     }
@@ -53,8 +53,8 @@ pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
         let at = format!("spec.auditAnnotations[{index}]");
         let (field, key) = (format!("{at}.key"), text(annotation, "key"));
         let wrong = qualified_name(&format!("{policy}/{key}"));
-        let whole = format!("{policy}/{key}");
-        errors.extend(wrong.into_iter().map(|why| FieldError::invalid(field.as_str(), &whole, why)));
+        let qualified_key = format!("{policy}/{key}");
+        errors.extend(wrong.into_iter().map(|why| FieldError::invalid(field.as_str(), &qualified_key, why)));
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(field, key));
         }
@@ -117,12 +117,12 @@ fn validate_common_fields(spec: &Value, operations: &[&str], errors: &mut Vec<Fi
 }
 
 /// Checks that a policy uses only supported operations.
-fn validate_operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_operations(constraints: &Value, supported: &[&str], errors: &mut Vec<FieldError>) {
     for rule in list(constraints, "resourceRules") {
         for operation in list(rule, "operations") {
-            if !known.iter().any(|known| operation == *known) {
+            if !supported.iter().any(|supported| operation == *supported) {
                 let field = "spec.matchConstraints.resourceRules.operations";
-                errors.push(FieldError::not_supported_sorted(field, operation, known));
+                errors.push(FieldError::not_supported_sorted(field, operation, supported));
             }
         }
     }
@@ -200,7 +200,7 @@ fn validate_expression(
 
 /// Validates variables: unique names, and expressions that can use preceding variables.
 fn validate_variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
-    let mut known: Vec<(String, Type)> = Vec::new();
+    let mut variables: Vec<(String, Type)> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
         let at = format!("spec.variables[{index}]");
         let (field, name) = (format!("{at}.name"), text(entry, "name"));
@@ -208,15 +208,16 @@ fn validate_variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>
             errors.push(FieldError::required(field, "name is not specified"));
         } else if !is_identifier(name) {
             errors.push(FieldError::invalid(field, name, "must be a valid CEL identifier"));
-        } else if known.iter().any(|(one, _)| one == name) {
+        } else if variables.iter().any(|(other, _)| other == name) {
             errors.push(FieldError::duplicate(field, name));
         }
-        let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&known) };
+        let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&variables) };
         let missing = "expression is not specified";
-        let given = validate_expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
-        known.push((name.to_owned(), given.unwrap_or(Type::Dyn)));
+        let result_type =
+            validate_expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
+        variables.push((name.to_owned(), result_type.unwrap_or(Type::Dyn)));
     }
-    known
+    variables
 }
 
 fn is_identifier(name: &str) -> bool {

@@ -112,13 +112,13 @@ fn validate_scaling_rules(e: &mut Errors, rules: &Value, path: &str) {
         if kind != "Pods" && kind != "Percent" {
             e.unsupported(format!("{path}.type"), &json!(kind), &["Percent", "Pods"]);
         }
-        for (field, most) in [("value", i64::MAX), ("periodSeconds", 1800)] {
+        for (field, max) in [("value", i64::MAX), ("periodSeconds", 1800)] {
             let value = number(policy, field).unwrap_or(0);
             if value <= 0 {
                 e.invalid(format!("{path}.{field}"), &json!(value), "must be greater than zero");
             }
-            if value > most {
-                e.invalid(format!("{path}.{field}"), &json!(value), format!("must be less than or equal to {most}"));
+            if value > max {
+                e.invalid(format!("{path}.{field}"), &json!(value), format!("must be less than or equal to {max}"));
             }
         }
     }

@@ -70,12 +70,12 @@ fn validate_generated_selector(e: &mut Errors, object: &Value) {
         }
         expected.insert(key.to_owned(), json!(value));
     }
-    let readable = {
-        let mut own = Errors::default();
-        validate_label_selector(&mut own, selector, "");
-        own.0.is_empty()
+    let is_valid = {
+        let mut selector_errors = Errors::default();
+        validate_label_selector(&mut selector_errors, selector, "");
+        selector_errors.0.is_empty()
     };
-    if readable && !selects(selector, &expected) {
+    if is_valid && !selects(selector, &expected) {
         let kind = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
         e.push(go::invalid("spec.selector", selector, kind, "`selector` not auto-generated"));
     }
@@ -117,10 +117,10 @@ fn validate_job_spec(e: &mut Errors, spec: &Value, path: &str) {
         }
     }
     let replacement = at(spec, "podReplacementPolicy");
-    let known: &[&str] =
+    let supported: &[&str] =
         if is_set(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
-    if !replacement.is_null() && !known.iter().any(|name| replacement == name) {
-        e.unsupported(format!("{path}.podReplacementPolicy"), replacement, known);
+    if !replacement.is_null() && !supported.iter().any(|name| replacement == name) {
+        e.unsupported(format!("{path}.podReplacementPolicy"), replacement, supported);
     }
     validate_pod_template(e, spec, path);
 }
@@ -196,7 +196,7 @@ pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
     // kube-apiserver validates a changed job like a new one, and then its spec again.
     validate_job(e, new);
     validate_job_spec(e, at(new, "spec"), "spec");
-    let fixed: &[&str] =
+    let immutable_fields: &[&str] =
         &["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let selector = at(after, "selector");
@@ -212,16 +212,17 @@ pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
     } else if was != is && !is.is_null() && is != at(after, "parallelism") {
         e.invalid("spec.completions", is, "can only be modified in tandem with spec.parallelism");
     }
-    for field in &fixed[..1] {
+    for field in &immutable_fields[..1] {
         e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
     }
     validate_template_update(e, old, new);
-    for field in &fixed[1..] {
+    for field in &immutable_fields[1..] {
         let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
         match *field {
             "podFailurePolicy" | "successPolicy" if !same(was, is) && !is.is_null() => {
-                let shape = if *field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
-                e.push(go::invalid_internal(&path, is, shape, "field is immutable"));
+                let go_struct =
+                    if *field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
+                e.push(go::invalid_internal(&path, is, go_struct, "field is immutable"));
             }
             _ => e.immutable(&path, was, is),
         }
@@ -287,13 +288,13 @@ fn validate_time_zone(e: &mut Errors, zone: &Value) {
 /// The template's scheduling directives and resources can change while the job is suspended and has no pods.
 fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
-    let suspended = at(old, "spec.suspend") == true;
+    let is_suspended = at(old, "spec.suspend") == true;
     let has_condition =
         items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
-    let started = !at(old, "status.startTime").is_null();
-    let open = suspended && (!started || has_condition) && number(old, "status.active").unwrap_or(0) == 0;
+    let has_started = !at(old, "status.startTime").is_null();
+    let is_mutable = is_suspended && (!has_started || has_condition) && number(old, "status.active").unwrap_or(0) == 0;
     let mut expected = before.clone();
-    if open {
+    if is_mutable {
         copy_scheduling_directives(at(after, "spec"), &mut expected["spec"]);
         for field in ["labels", "annotations"] {
             if let Some(metadata) = expected.get_mut("metadata") {
@@ -302,20 +303,21 @@ fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
         }
     }
     let why = "field is immutable";
-    if !open {
+    if !is_mutable {
         if !same(&expected, after) {
             e.push(go::invalid_internal("spec.template", after, "core.PodTemplateSpec", why));
         }
         return;
     }
     for list in ["containers", "initContainers"] {
-        let theirs = items(at(after, "spec"), list);
-        let Some(ours) = expected["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
-        if ours.len() != theirs.len() {
+        let new_containers = items(at(after, "spec"), list);
+        let Some(expected_containers) = expected["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        if expected_containers.len() != new_containers.len() {
             continue;
         }
-        for (ours, theirs) in ours.iter_mut().zip(theirs).filter(|(ours, theirs)| ours["name"] == theirs["name"]) {
-            object::copy_field(theirs, ours, "resources");
+        let same_name = |pair: &(&mut Value, &Value)| pair.0["name"] == pair.1["name"];
+        for (expected, new) in expected_containers.iter_mut().zip(new_containers).filter(same_name) {
+            object::copy_field(new, expected, "resources");
         }
     }
     if !same(&expected["spec"], at(after, "spec")) {

@@ -225,9 +225,9 @@ pub(super) fn validate_approval(e: &mut Errors, object: &Value) {
         if kind.is_empty() {
             e.required(format!("{path}.type"), "");
         }
-        let known: &[&str] =
+        let supported: &[&str] =
             if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
-        e.one_of(&format!("{path}.status"), at(condition, "status"), known);
+        e.one_of(&format!("{path}.status"), at(condition, "status"), supported);
         if kind == "Denied" && seen.contains(&"Approved") || kind == "Approved" && seen.contains(&"Denied") {
             let why = "Approved and Denied conditions are mutually exclusive";
             e.invalid("status.conditions", &json!(kind), why);
@@ -258,13 +258,13 @@ pub(super) fn validate_priority_class(e: &mut Errors, object: &Value) {
 
 /// `IsKnownSystemPriorityClass`: the first difference from the server's own class.
 fn system_class_error(name: &str, value: i64, default: bool) -> Option<String> {
-    let known = match name {
+    let expected = match name {
         "system-node-critical" => 2_000_001_000,
         "system-cluster-critical" => 2_000_000_000,
         _ => return Some(format!("{name} is not a known system priority class")),
     };
-    if value != known {
-        return Some(format!("value of {name} PriorityClass must be {known}"));
+    if value != expected {
+        return Some(format!("value of {name} PriorityClass must be {expected}"));
     }
     default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }

@@ -88,13 +88,13 @@ pub(super) fn validate_containers<'a>(
 /// `validateContainerRestartPolicy`: the container's restart policy and its rules for exit codes.
 fn validate_restart_policy(e: &mut Errors, container: &Value, path: &str) {
     let (policy, rules) = (at(container, "restartPolicy"), items(container, "restartPolicyRules"));
-    let known = ["Always", "Never", "OnFailure"];
+    let supported = ["Always", "Never", "OnFailure"];
     if policy.is_null() {
         if !rules.is_empty() {
             e.required(format!("{path}.restartPolicy"), "must specify restartPolicy when restart rules are used");
         }
-    } else if !known.iter().any(|name| policy == name) {
-        e.unsupported(format!("{path}.restartPolicy"), policy, &known);
+    } else if !supported.iter().any(|name| policy == name) {
+        e.unsupported(format!("{path}.restartPolicy"), policy, &supported);
     }
     if rules.len() > 20 {
         e.too_many(format!("{path}.restartPolicyRules"), rules.len(), 20);

@@ -128,8 +128,8 @@ fn group_hunks(steps: Vec<Step>) -> Vec<Vec<Step>> {
             old.end = old.end.min(old.start + CONTEXT_LINES);
             new.end = new.end.min(new.start + CONTEXT_LINES);
         } else if is_equal && old.len() > 2 * CONTEXT_LINES {
-            let (before, behind) = (old.start + CONTEXT_LINES, new.start + CONTEXT_LINES);
-            hunk.push(Step { old: old.start..before, new: new.start..behind, is_equal });
+            let (old_end, new_end) = (old.start + CONTEXT_LINES, new.start + CONTEXT_LINES);
+            hunk.push(Step { old: old.start..old_end, new: new.start..new_end, is_equal });
             hunks.push(std::mem::take(&mut hunk));
             (old.start, new.start) = (old.end - CONTEXT_LINES, new.end - CONTEXT_LINES);
         }

@@ -63,21 +63,21 @@ fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
 
 fn validate_subject(e: &mut Errors, subject: &Value, path: &str) {
     let kind = text(subject, "kind");
-    let Some((_, own)) = SUBJECTS.iter().find(|(name, _)| *name == kind) else {
+    let Some((_, member)) = SUBJECTS.iter().find(|(name, _)| *name == kind) else {
         return e.unsupported(format!("{path}.kind"), &json!(kind), &["Group", "ServiceAccount", "User"]);
     };
-    let (found, path_of_own) = (at(subject, own), format!("{path}.{own}"));
+    let (found, member_path) = (at(subject, member), format!("{path}.{member}"));
     if found.is_null() {
-        e.required(path_of_own, &format!("{own} is required when subject kind is '{kind}'"));
+        e.required(member_path, &format!("{member} is required when subject kind is '{kind}'"));
     } else {
         let name = text(found, "name");
         if name.is_empty() {
-            e.required(format!("{path_of_own}.name"), "");
+            e.required(format!("{member_path}.name"), "");
         } else if kind == "ServiceAccount" && name != "*" {
-            e.names(&format!("{path_of_own}.name"), name, dns1123_subdomain(name));
+            e.names(&format!("{member_path}.name"), name, dns1123_subdomain(name));
         }
         if kind == "ServiceAccount" {
-            let (field, namespace) = (format!("{path_of_own}.namespace"), text(found, "namespace"));
+            let (field, namespace) = (format!("{member_path}.namespace"), text(found, "namespace"));
             match namespace {
                 "" => e.required(field, "must specify namespace for service account"),
                 namespace => e.names(&field, namespace, dns1123_label(namespace)),
@@ -114,9 +114,9 @@ fn validate_wildcard_list(e: &mut Errors, rule: &Value, field: &str, path: &str,
 }
 
 fn validate_verbs(e: &mut Errors, rule: &Value, path: &str) {
-    let some = validate_wildcard_list(e, rule, "verbs", path, "verbs", "verbs must contain at least one value");
-    let known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
-    if some && !items(rule, "verbs").iter().all(known) {
+    let is_explicit = validate_wildcard_list(e, rule, "verbs", path, "verbs", "verbs must contain at least one value");
+    let is_verb = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
+    if is_explicit && !items(rule, "verbs").iter().all(is_verb) {
         e.unsupported(format!("{path}.verbs"), at(rule, "verbs"), &VERBS);
     }
 }
@@ -165,8 +165,8 @@ fn url_path_error(path: &str) -> Option<&'static str> {
         _ if path.contains("//") => Some("must not contain double slash"),
         _ => {
             let wildcards = path.matches('*').count();
-            let wrong = wildcards > 1 || (wildcards == 1 && !path.ends_with("/*"));
-            wrong.then_some("wildcard can only do suffix matching")
+            let is_invalid = wildcards > 1 || (wildcards == 1 && !path.ends_with("/*"));
+            is_invalid.then_some("wildcard can only do suffix matching")
         }
     }
 }
@@ -240,27 +240,27 @@ fn validate_limited(e: &mut Errors, limited: &Value) {
 
 fn validate_queuing(e: &mut Errors, queuing: &Value, path: &str) {
     let count = |field: &str| number(queuing, field).unwrap_or(0);
-    let mut wrong = |field: &str, why: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), why);
+    let mut reject = |field: &str, why: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), why);
     if count("queueLengthLimit") <= 0 {
-        wrong("queueLengthLimit", "must be positive".to_owned());
+        reject("queueLengthLimit", "must be positive".to_owned());
     }
     let (queues, hand) = (count("queues"), count("handSize"));
     if queues <= 0 {
-        wrong("queues", "must be positive".to_owned());
+        reject("queues", "must be positive".to_owned());
     } else if queues > MAX_QUEUES {
-        wrong("queues", format!("must not be greater than {MAX_QUEUES}"));
+        reject("queues", format!("must not be greater than {MAX_QUEUES}"));
     }
     // The conversion is lossless: both values are far below 2^52.
     let bits = ((queues.max(1) as f64).log2() * hand as f64).ceil();
     if hand <= 0 {
-        wrong("handSize", "must be positive".to_owned());
+        reject("handSize", "must be positive".to_owned());
     } else if hand > queues {
-        wrong("handSize", format!("should not be greater than queues ({queues})"));
+        reject("handSize", format!("should not be greater than queues ({queues})"));
     } else if bits > f64::from(MAX_HASH_BITS) {
         let why = format!(
             "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
         );
-        wrong("handSize", why);
+        reject("handSize", why);
     }
 }
 

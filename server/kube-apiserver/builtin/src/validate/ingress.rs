@@ -123,7 +123,7 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
             validate_resource_reference(e, at(backend, "resource"), &format!("{path}.resource"));
         }
         (false, true) => {
-            let (service, whole, path) = (at(backend, "service"), path, format!("{path}.service"));
+            let (service, backend_path, path) = (at(backend, "service"), path, format!("{path}.service"));
             let name = text(service, "name");
             if name.is_empty() {
                 e.required(format!("{path}.name"), "");
@@ -133,8 +133,8 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {
                 (false, 0) => e.names(&format!("{path}.port.name"), port, port_name(port)),
-                (false, _) => e.invalid(whole, &json!(""), "cannot set both port name & port number"),
-                (true, 0) => e.required(whole, "port name or number is required"),
+                (false, _) => e.invalid(backend_path, &json!(""), "cannot set both port name & port number"),
+                (true, 0) => e.required(backend_path, "port name or number is required"),
                 (true, number) => {
                     if let Some(why) = port_number_error(number) {
                         e.invalid(format!("{path}.port.number"), &json!(number), why);

@@ -15,12 +15,12 @@ fn push_error_without_value(e: &mut Errors, path: &str, why: &str) {
 }
 
 /// Like `one_of`, but the error for a missing value lists the valid ones.
-fn require_one_of(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
+fn require_one_of(e: &mut Errors, field: &str, value: &Value, supported: &[&str]) {
     if value.is_null() || value == "" {
-        let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
+        let names: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
         e.required(field, &format!("valid values: [{}]", names.join(" ")));
-    } else if !known.iter().any(|name| value == name) {
-        e.unsupported(field, value, known);
+    } else if !supported.iter().any(|name| value == name) {
+        e.unsupported(field, value, supported);
     }
 }
 

@@ -288,17 +288,17 @@ pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
 /// Validates the name of an object.
 pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
     // The prefix of a generated name may end with a dash, because a suffix follows.
-    let masked = prefix && name.len() > 1 && name.ends_with('-');
-    let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+    let ends_with_dash = prefix && name.len() > 1 && name.ends_with('-');
+    let checked_name = if ends_with_dash { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
-        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&whole),
+        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&checked_name),
         ("networking.k8s.io", "IPAddress") => addresses::address_error(name).into_iter().collect(),
         ("rbac.authorization.k8s.io", _)
         | ("", "Event")
         | ("policy", "PodDisruptionBudget")
         | ("certificates.k8s.io", "CertificateSigningRequest") => path_segment(name, prefix),
-        ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
-        _ => dns1123_subdomain(&whole),
+        ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&checked_name),
+        _ => dns1123_subdomain(&checked_name),
     }
 }
 

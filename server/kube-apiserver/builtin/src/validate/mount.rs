@@ -83,9 +83,9 @@ fn validate_mount_propagation(e: &mut Errors, container: &Value, mount: &Value, 
     if mode.is_null() {
         return;
     }
-    let known = ["Bidirectional", "HostToContainer", "None"];
-    if !known.iter().any(|name| mode == name) {
-        e.unsupported(&path, mode, &known);
+    let supported = ["Bidirectional", "HostToContainer", "None"];
+    if !supported.iter().any(|name| mode == name) {
+        e.unsupported(&path, mode, &supported);
     }
     if mode == "Bidirectional" && !flag(container, "securityContext.privileged") {
         e.forbidden(path, "Bidirectional mount propagation is available only to privileged containers");
@@ -114,18 +114,18 @@ pub(super) fn validate_volume_devices(e: &mut Errors, container: &Value, volumes
     for (index, device) in items(container, "volumeDevices").iter().enumerate() {
         let (at_name, at_path) = (format!("{list}[{index}].name"), format!("{list}[{index}].devicePath"));
         let (name, path) = (text(device, "name"), text(device, "devicePath"));
-        let known = volumes.names.contains(name);
+        let is_declared = volumes.names.contains(name);
         if name.is_empty() {
             e.required(&at_name, "");
         }
         if names.contains(name) {
             e.invalid(&at_name, &json!(name), "must be unique");
         }
-        if known && !volumes.claims.contains(name) {
+        if is_declared && !volumes.claims.contains(name) {
             let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
             e.invalid(&at_name, &json!(name), why);
         }
-        if !known {
+        if !is_declared {
             e.push(FieldError::not_found(&at_name, &json!(name)));
         }
         if path.is_empty() {

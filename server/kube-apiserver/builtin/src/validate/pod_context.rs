@@ -40,10 +40,10 @@ pub(super) fn validate_pod_security_context(e: &mut Errors, spec: &Value, path: 
         e.invalid(format!("{path}.shareProcessNamespace"), &json!(true), why);
     }
     validate_sysctls(e, spec, &path);
-    let require_one_of = |e: &mut Errors, field: &str, known: &[&str]| {
+    let require_one_of = |e: &mut Errors, field: &str, supported: &[&str]| {
         let given = at(context, field);
-        if !given.is_null() && !known.iter().any(|name| given == name) {
-            e.unsupported(format!("{path}.{field}"), given, known);
+        if !given.is_null() && !supported.iter().any(|name| given == name) {
+            e.unsupported(format!("{path}.{field}"), given, supported);
         }
     };
     require_one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);

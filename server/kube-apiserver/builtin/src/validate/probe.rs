@@ -2,7 +2,7 @@
 
 use super::{Errors, Value, at, is_set, is_unset, items, json, number, text, validate_port};
 
-/// Validates lifecycle handlers; `grace` is `terminationGracePeriodSeconds`, the upper limit of a sleep.
+/// Validates lifecycle handlers and probes; `grace` is `terminationGracePeriodSeconds`, the upper limit of a sleep.
 pub(super) fn validate_handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
     for name in ["postStart", "preStop"] {
         let handler = at(container, &format!("lifecycle.{name}"));
@@ -43,21 +43,21 @@ fn validate_handler_action(e: &mut Errors, handler: &Value, grace: Option<i64>, 
         if !is_set(handler, kind) {
             continue;
         }
-        let (here, source) = (format!("{path}.{kind}"), at(handler, kind));
+        let (handler_path, source) = (format!("{path}.{kind}"), at(handler, kind));
         if found {
-            e.forbidden(here, "may not specify more than 1 handler type");
+            e.forbidden(handler_path, "may not specify more than 1 handler type");
             continue;
         }
         found = true;
         match kind {
-            "exec" if items(source, "command").is_empty() => e.required(format!("{here}.command"), ""),
-            "httpGet" => validate_http_get(e, source, &here),
-            "tcpSocket" | "grpc" => validate_port(e, &format!("{here}.port"), at(source, "port")),
+            "exec" if items(source, "command").is_empty() => e.required(format!("{handler_path}.command"), ""),
+            "httpGet" => validate_http_get(e, source, &handler_path),
+            "tcpSocket" | "grpc" => validate_port(e, &format!("{handler_path}.port"), at(source, "port")),
             "sleep" => {
                 let seconds = number(source, "seconds").unwrap_or(0);
                 if let Some(grace) = grace.filter(|grace| seconds < 0 || seconds > *grace) {
                     let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-                    e.invalid(here, &json!(seconds), why);
+                    e.invalid(handler_path, &json!(seconds), why);
                 }
             }
             _ => {}

@@ -176,15 +176,16 @@ fn validate_storage_bounds(e: &mut Errors, limit: &Value, path: &str) {
 }
 
 fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
-    let pod = text(limit, "type") == "Pod";
+    let is_pod = text(limit, "type") == "Pod";
     let lists = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
-    let counted = |field: &&str| !(pod && field.starts_with("default"));
+    let is_applicable = |field: &&str| !(is_pod && field.starts_with("default"));
     let mut names: Vec<&String> =
-        lists.iter().copied().filter(counted).flat_map(|field| fields(limit, field).keys()).collect();
+        lists.iter().copied().filter(is_applicable).flat_map(|field| fields(limit, field).keys()).collect();
     names.sort();
     names.dedup();
     for name in names {
-        let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount).filter(|_| counted(&field));
+        let value =
+            |field: &str| fields(limit, field).get(name.as_str()).and_then(amount).filter(|_| is_applicable(&field));
         // Smaller field, larger field, field to report, its value: order and choice of fields are those of
         // kube-apiserver.
         for (low, high, field, shown) in [
@@ -224,9 +225,9 @@ fn validate_ratio(e: &mut Errors, ratio: &Quantity, bounds: Option<(Quantity, Qu
         e.invalid(field, &shown, format!("ratio {ratio} is less than 1"));
     }
     let Some((low, high)) = bounds else { return };
-    let most = high.as_f64() / low.as_f64();
-    if ratio.as_f64() > most {
-        e.invalid(field, &shown, format!("ratio {ratio} is greater than max/min = {most:.6}"));
+    let max_ratio = high.as_f64() / low.as_f64();
+    if ratio.as_f64() > max_ratio {
+        e.invalid(field, &shown, format!("ratio {ratio} is greater than max/min = {max_ratio:.6}"));
     }
 }
 

@@ -81,7 +81,7 @@ fn validate_role_binding(e: &mut Errors, namespaced: bool, object: &Value) {
         if name.is_empty() {
             e.required(format!("{path}.name"), "");
         }
-        let wanted = match kind {
+        let expected_group = match kind {
             "ServiceAccount" => {
                 if !name.is_empty() {
                     e.names(&format!("{path}.name"), name, super::dns1123_subdomain(name));
@@ -97,8 +97,8 @@ fn validate_role_binding(e: &mut Errors, namespaced: bool, object: &Value) {
                 continue;
             }
         };
-        if text(subject, "apiGroup") != wanted {
-            e.unsupported(format!("{path}.apiGroup"), &json!(text(subject, "apiGroup")), &[wanted]);
+        if text(subject, "apiGroup") != expected_group {
+            e.unsupported(format!("{path}.apiGroup"), &json!(text(subject, "apiGroup")), &[expected_group]);
         }
     }
 }

@@ -58,7 +58,7 @@ fn is_hugepages_request(name: &str) -> bool {
     name.starts_with("requests.hugepages-")
 }
 
-/// Resources of Kubernetes itself, which can be overcommitted.
+/// True for resources of Kubernetes itself, as opposed to extended resources (`IsNativeResource`).
 pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -86,8 +86,8 @@ pub(super) fn validate_container_resource_name(e: &mut Errors, name: &str, path:
 
 /// `validatePodResourceName`: resources that are supported at pod level.
 fn validate_pod_resource_name(e: &mut Errors, name: &str, path: &str) {
-    let known = matches!(name, "cpu" | "memory") || is_hugepages(name);
-    if validate_resource_name(e, name, path) && !known {
+    let is_supported = matches!(name, "cpu" | "memory") || is_hugepages(name);
+    if validate_resource_name(e, name, path) && !is_supported {
         e.unsupported(path, &json!(name), &["cpu", "hugepages-", "memory"]);
     }
 }
@@ -98,8 +98,8 @@ pub(super) fn validate_resource_value(e: &mut Errors, name: &str, value: &Value,
     if quantity.sign() < 0 {
         e.invalid(path, value, "must be greater than or equal to 0");
     }
-    let whole = OBJECT_COUNTS.contains(&name) || name == "pods" || is_extended(name);
-    if whole && quantity.milli_value() % 1000 != 0 {
+    let is_countable = OBJECT_COUNTS.contains(&name) || name == "pods" || is_extended(name);
+    if is_countable && quantity.milli_value() % 1000 != 0 {
         e.invalid(path, value, "must be an integer");
     }
 }
@@ -186,7 +186,7 @@ fn validate_lists(e: &mut Errors, resources: &Value, validate_name: fn(&mut Erro
 }
 
 fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
-    let known: std::collections::BTreeSet<&str> = pod
+    let declared: std::collections::BTreeSet<&str> = pod
         .map(|pod| items(pod, "resourceClaims").iter().map(|claim| text(claim, "name")).collect())
         .unwrap_or_default();
     let mut seen: Vec<String> = Vec::new();
@@ -203,17 +203,17 @@ fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path:
             if !request.is_empty() {
                 e.names(&format!("{path}.request"), request, dns1123_label(request));
             }
-            let part = format!("{name}/");
+            let prefix = format!("{name}/");
             if seen.contains(&key) {
                 e.duplicate(&path, &json!(key));
-            } else if request.is_empty() && seen.iter().any(|other| other.starts_with(&part)) {
+            } else if request.is_empty() && seen.iter().any(|other| other.starts_with(&prefix)) {
                 e.duplicate(&path, &json!(name));
             }
             seen.push(key);
         }
-        if !known.contains(name) {
+        if !declared.contains(name) {
             let mut why = "must be one of the names in pod.spec.resourceClaims".to_owned();
-            let names: Vec<&str> = known.iter().copied().collect();
+            let names: Vec<&str> = declared.iter().copied().collect();
             why += &if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
             e.push(super::FieldError::not_found(path, &json!(name)).with_detail(why));
         }

@@ -245,9 +245,9 @@ fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
 
 fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     let external = text(spec, "externalTrafficPolicy");
-    let facing =
+    let is_externally_accessible =
         matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
-    if facing {
+    if is_externally_accessible {
         e.one_of("spec.externalTrafficPolicy", at(spec, "externalTrafficPolicy"), &["Cluster", "Local"]);
     } else if !external.is_empty() {
         e.invalid("spec.externalTrafficPolicy", &json!(external), "may only be set for externally-accessible services");
@@ -264,28 +264,32 @@ fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
     let distribution = at(spec, "trafficDistribution");
     // In the order in which kube-apiserver prints them.
-    let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
-    if !distribution.is_null() && !known.iter().any(|name| distribution == name) {
-        e.unsupported("spec.trafficDistribution", distribution, &known);
+    let supported = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    if !distribution.is_null() && !supported.iter().any(|name| distribution == name) {
+        e.unsupported("spec.trafficDistribution", distribution, &supported);
     }
 }
 
 pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
-    let is = |spec: &Value, kind: &str| text(spec, "type") == kind;
-    if !is(before, "ExternalName") && !is(after, "ExternalName") {
+    let has_type = |spec: &Value, kind: &str| text(spec, "type") == kind;
+    if !has_type(before, "ExternalName") && !has_type(after, "ExternalName") {
         validate_cluster_ip_change(e, before, after);
-        let headless = |spec: &Value| text(spec, "clusterIP") == "None";
-        if !headless(before) && !headless(after) {
+        let is_headless = |spec: &Value| text(spec, "clusterIP") == "None";
+        if !is_headless(before) && !is_headless(after) {
             validate_ip_family_change(e, before, after);
         }
     }
     let class = |spec: &Value| at(spec, "loadBalancerClass").clone();
-    if is(before, "LoadBalancer") && is(after, "LoadBalancer") && class(before) != class(after) {
+    if has_type(before, "LoadBalancer") && has_type(after, "LoadBalancer") && class(before) != class(after) {
         e.invalid("spec.loadBalancerClass", &class(after), "may not change once set");
     }
-    let checked = |spec: &Value| is(spec, "LoadBalancer") && text(spec, "externalTrafficPolicy") == "Local";
-    if checked(before) && checked(after) && at(before, "healthCheckNodePort") != at(after, "healthCheckNodePort") {
+    let has_health_check =
+        |spec: &Value| has_type(spec, "LoadBalancer") && text(spec, "externalTrafficPolicy") == "Local";
+    if has_health_check(before)
+        && has_health_check(after)
+        && at(before, "healthCheckNodePort") != at(after, "healthCheckNodePort")
+    {
         e.forbidden("spec.healthCheckNodePort", "field is immutable");
     }
     create(e, new);

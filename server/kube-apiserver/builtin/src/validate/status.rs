@@ -159,12 +159,12 @@ fn validate_ip_mode(e: &mut Errors, ingress: &Value, path: &str) {
 }
 
 fn validate_namespace_phase(e: &mut Errors, new: &Value) {
-    let (going, phase) = (is_set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
-    let (wanted, why) = match going {
+    let (is_deleting, phase) = (is_set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
+    let (expected_phase, why) = match is_deleting {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
         true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
     };
-    if phase != wanted {
+    if phase != expected_phase {
         e.invalid("status.Phase", &json!(phase), why);
     }
 }

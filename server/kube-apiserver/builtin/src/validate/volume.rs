@@ -279,7 +279,7 @@ fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
     }
 }
 
-fn validate_projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str) {
+fn validate_projection(e: &mut Errors, kind: &str, part: &Value, source_path: &str, path: &str) {
     match kind {
         "secret" | "configMap" => {
             require_fields(e, part, &["name"], path);
@@ -295,7 +295,7 @@ fn validate_projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, pa
             if seconds > 1 << 32 {
                 e.invalid(&field, &json!(seconds), "may not specify a duration larger than 2^32 seconds");
             }
-            validate_relative_path(e, format!("{whole}.path"), at(part, "path"));
+            validate_relative_path(e, format!("{source_path}.path"), at(part, "path"));
         }
         _ => {
             let (name, signer) = (is_set(part, "name"), is_set(part, "signerName"));

@@ -128,7 +128,7 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if all.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    let (mut whole, mut with_every, mut of_every) = (false, BTreeSet::new(), BTreeSet::new());
+    let (mut is_last_specific, mut with_every, mut of_every) = (false, BTreeSet::new(), BTreeSet::new());
     for (index, resource) in all.iter().enumerate() {
         let at = format!("{path}[{index}]");
         if resource.is_empty() {
@@ -137,18 +137,18 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         let Some((parent, sub)) = resource.split_once('/') else {
             // As in kube-apiserver, the last entry decides.
-            whole = resource != "*";
+            is_last_specific = resource != "*";
             continue;
         };
-        let mut covered = |by: String| {
+        let mut report_overlap = |by: String| {
             let why = format!("if '{by}' is present, must not specify {resource}");
             errors.push(FieldError::invalid(at.as_str(), resource.as_str(), why));
         };
         if with_every.contains(parent) {
-            covered(format!("{parent}/*"));
+            report_overlap(format!("{parent}/*"));
         }
         if of_every.contains(sub) {
-            covered(format!("*/{sub}"));
+            report_overlap(format!("*/{sub}"));
         }
         if sub == "*" {
             with_every.insert(parent);
@@ -157,12 +157,12 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
             of_every.insert(sub);
         }
     }
-    let has = |wanted: &str| all.iter().any(|resource| resource == wanted);
+    let has = |name: &str| all.iter().any(|resource| resource == name);
     let shown = serde_json::json!(all);
     if has("*/*") && all.len() > 1 {
         errors.push(FieldError::invalid(path, &shown, "if '*/*' is present, must not specify other resources"));
     }
-    if has("*") && whole {
+    if has("*") && is_last_specific {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(path, &shown, detail));
     }

@@ -47,20 +47,20 @@ fn validate_selector(e: &mut Errors, object: &Value, kind: &str) {
 /// Validates a pod template: its labels must match the selector, and pods must restart always.
 fn validate_template(e: &mut Errors, object: &Value, kind: &str) {
     let claims = items(object, "spec.volumeClaimTemplates");
-    let whole;
+    let template_with_claims;
     let template = match at(object, "spec.template") {
         template if claims.is_empty() => template,
         template => {
-            whole = with_claim_volumes(template, claims);
-            &whole
+            template_with_claims = with_claim_volumes(template, claims);
+            &template_with_claims
         }
     };
     let selector = at(object, "spec.selector");
     let labels = at(template, "metadata.labels");
     let valid = {
-        let mut own = Errors::default();
-        validate_label_selector(&mut own, selector, "");
-        own.0.is_empty()
+        let mut selector_errors = Errors::default();
+        validate_label_selector(&mut selector_errors, selector, "");
+        selector_errors.0.is_empty()
     };
     let stateful = kind == "StatefulSet";
     if !valid {
@@ -91,15 +91,15 @@ fn validate_claim_templates(e: &mut Errors, object: &Value) {
 
 /// The template of a stateful set's pods: each claim template adds a volume or replaces the one with its name.
 fn with_claim_volumes(template: &Value, claims: &[Value]) -> Value {
-    let mut whole = template.clone();
+    let mut out = template.clone();
     let names: Vec<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
     let mut volumes: Vec<Value> = items(template, "spec.volumes").to_vec();
     volumes.retain(|volume| !names.contains(&text(volume, "name")));
     volumes.extend(names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})));
-    if let Some(spec) = super::super::object::at_mut(&mut whole, "spec") {
+    if let Some(spec) = super::super::object::at_mut(&mut out, "spec") {
         super::super::object::set_field(spec, "volumes", volumes);
     }
-    whole
+    out
 }
 
 fn validate_restart_always(e: &mut Errors, template: &Value, kind: &str) {
@@ -169,8 +169,8 @@ pub(super) fn validate_deployment(e: &mut Errors, object: &Value) {
             validate_at_most_all(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
         }
         _ => {
-            let known = ["Recreate", "RollingUpdate"];
-            e.push(go::unsupported_internal("spec.strategy", strategy, "apps.DeploymentStrategy", &known));
+            let supported = ["Recreate", "RollingUpdate"];
+            e.push(go::unsupported_internal("spec.strategy", strategy, "apps.DeploymentStrategy", &supported));
         }
     }
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
@@ -314,8 +314,13 @@ pub(super) fn validate_daemon_set(e: &mut Errors, object: &Value) {
             }
         }
         _ => {
-            let known = ["RollingUpdate", "OnDelete"];
-            e.push(go::unsupported_internal("spec.updateStrategy", strategy, "apps.DaemonSetUpdateStrategy", &known));
+            let supported = ["RollingUpdate", "OnDelete"];
+            e.push(go::unsupported_internal(
+                "spec.updateStrategy",
+                strategy,
+                "apps.DaemonSetUpdateStrategy",
+                &supported,
+            ));
         }
     }
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));

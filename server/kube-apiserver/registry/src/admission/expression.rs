@@ -75,7 +75,7 @@ pub fn declarations(available: AvailableVariables<'_>, patches: bool) -> Declara
     for (name, fields) in OBJECTS {
         declarations.add_object(name, fields);
     }
-    let mut add = |name: &str, of: Type| declarations.variables.insert(name.to_owned(), of);
+    let mut add = |name: &str, value_type: Type| declarations.variables.insert(name.to_owned(), value_type);
     for name in ["object", "oldObject"].into_iter().chain(available.has_params.then_some("params")) {
         add(name, Type::Dyn);
     }

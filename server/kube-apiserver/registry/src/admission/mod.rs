@@ -110,7 +110,7 @@ impl<'a> Attributes<'a> {
         let Some(record) = &self.ctx.record else { return };
         if !key.contains('/') || !qualified_name(key).is_empty() {
             tracing::warn!(key, "ignoring an audit annotation with an invalid key");
-        } else if !record.annotate_first(key, value) {
+        } else if !record.annotate_once(key, value) {
             tracing::warn!(key, "ignoring another value of an audit annotation");
         }
     }

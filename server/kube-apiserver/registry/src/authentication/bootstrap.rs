@@ -15,8 +15,12 @@ use crate::Registry;
 use crate::authentication::service_account::stored_object;
 use crate::object::Object;
 
-const NAMESPACE: &str = "kube-system";
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+/// Namespace of the Secrets with tokens.
+pub const TOKEN_NAMESPACE: &str = "kube-system";
+/// Type of the Secrets with tokens.
+pub const TOKEN_TYPE: &str = "bootstrap.kubernetes.io/token";
+/// Prefix of the names of the Secrets with tokens; the ID of the token follows.
+pub const TOKEN_NAME_PREFIX: &str = "bootstrap-token-";
 const GROUP: &str = "system:bootstrappers";
 const TOKEN_ID_LENGTH: usize = 6;
 const TOKEN_SECRET_LENGTH: usize = 16;
@@ -39,20 +43,21 @@ pub(super) fn is_bootstrap_token(token: &str) -> bool {
 /// Authenticates a bootstrap token; returns its user or the reason for the rejection.
 pub(super) fn authenticate(registry: &Registry, token: &str, now: Timestamp) -> Result<UserInfo, String> {
     let (id, secret) = split_token(token).ok_or("not a bootstrap token")?;
-    let secret_object = stored_object(registry, "", "secrets", NAMESPACE, &format!("bootstrap-token-{id}"));
+    let secret_object = stored_object(registry, "", "secrets", TOKEN_NAMESPACE, &format!("{TOKEN_NAME_PREFIX}{id}"));
     let secret_object = secret_object.ok_or_else(|| format!("there is no bootstrap token {id}"))?;
     user(&secret_object, (id, secret), now).map_err(|why| format!("bootstrap token {id}: {why}"))
 }
 
 /// The user that the Secret of a bootstrap token defines.
 fn user(object: &Value, (id, secret): (&str, &str), now: Timestamp) -> Result<UserInfo, &'static str> {
-    if object.is_deleting() || object["type"] != TYPE {
+    if object.is_deleting() || object["type"] != TOKEN_TYPE {
         return Err("its Secret is being deleted or has another type");
     }
     let field = |name: &str| field(object, name);
     // Digests are compared, so that timing does not reveal the position of the first difference.
     let hash = |text: &str| digest(&SHA256, text.as_bytes());
-    let is_valid_secret = field("token-secret").is_some_and(|own| hash(&own).as_ref() == hash(secret).as_ref());
+    let is_valid_secret =
+        field("token-secret").is_some_and(|token_secret| hash(&token_secret).as_ref() == hash(secret).as_ref());
     if !is_valid_secret || field("token-id").as_deref() != Some(id) {
         return Err("its ID or secret is wrong");
     }
@@ -86,7 +91,8 @@ fn check_expiration(object: &Value, now: Timestamp) -> Result<(), &'static str> 
 /// or not enabled for signing.
 pub fn sign_cluster_info(object: &Value, text: &str, now: Timestamp) -> Option<(String, String)> {
     let (id, secret) = (field(object, "token-id")?, field(object, "token-secret")?);
-    let is_token = object["type"] == TYPE && !object.is_deleting() && object.name() == format!("bootstrap-token-{id}");
+    let is_token =
+        object["type"] == TOKEN_TYPE && !object.is_deleting() && object.name() == format!("{TOKEN_NAME_PREFIX}{id}");
     let is_enabled_for_signing = field(object, "usage-bootstrap-signing").as_deref() == Some("true");
     (is_token && is_enabled_for_signing && check_expiration(object, now).is_ok()).then(|| {
         let jws = detached_jws(text, (&id, &secret));
@@ -127,7 +133,7 @@ mod tests {
         json_patch::merge(&mut data, &change);
         let encoded = data.as_object().expect("fields").iter();
         let encoded = encoded.map(|(name, text)| (name.clone(), json!(STANDARD.encode(text.as_str().expect("text")))));
-        json!({"type": TYPE, "metadata": {"name": "bootstrap-token-abcdef"},
+        json!({"type": TOKEN_TYPE, "metadata": {"name": "bootstrap-token-abcdef"},
             "data": encoded.collect::<serde_json::Map<_, _>>()})
     }
 

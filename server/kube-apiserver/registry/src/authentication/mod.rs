@@ -89,13 +89,13 @@ impl Authenticator {
 
     /// Like [`Self::authenticate_token`], with the reason for a rejection as TokenReview reports it.
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
-        let own = self.signer.audiences();
-        let accepted = if audiences.is_empty() { own } else { audiences };
+        let server_audiences = self.signer.audiences();
+        let accepted = if audiences.is_empty() { server_audiences } else { audiences };
         // Static tokens, bootstrap tokens and ID tokens carry none of our audiences.
-        let shared = || own.iter().filter(|a| accepted.contains(a)).cloned().collect::<Vec<String>>();
-        let accept = |user: UserInfo| match shared() {
-            shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
-            shared => Ok((with_standard_groups(user), shared)),
+        let common = || server_audiences.iter().filter(|a| accepted.contains(a)).cloned().collect::<Vec<String>>();
+        let accept = |user: UserInfo| match common() {
+            common if common.is_empty() => Err("invalid bearer token".to_owned()),
+            common => Ok((with_standard_groups(user), common)),
         };
         if let Some(user) = self.tokens.get(token) {
             return accept(user.clone());

@@ -101,11 +101,11 @@ fn binding(entry: BindingEntry) -> Value {
     let mut binding = object("RoleBinding", &entry.name, &entry.namespace, Map::new());
     let kind = if entry.namespace.is_empty() { "ClusterRole" } else { "Role" };
     binding["roleRef"] = json!({"apiGroup": GROUP, "kind": kind, "name": entry.role.unwrap_or(entry.name)});
-    let of = |kind: &'static str| move |name: String| json!({"apiGroup": GROUP, "kind": kind, "name": name});
+    let subject = |kind: &'static str| move |name: String| json!({"apiGroup": GROUP, "kind": kind, "name": name});
     let accounts = entry.accounts.into_iter();
     let accounts = accounts.map(|name| json!({"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}));
-    let users = entry.users.into_iter().map(of("User"));
-    let subjects: Vec<Value> = accounts.chain(users).chain(entry.groups.into_iter().map(of("Group"))).collect();
+    let users = entry.users.into_iter().map(subject("User"));
+    let subjects: Vec<Value> = accounts.chain(users).chain(entry.groups.into_iter().map(subject("Group"))).collect();
     if !subjects.is_empty() {
         binding["subjects"] = subjects.into();
     }
@@ -149,24 +149,25 @@ pub fn plan_repair(existing: &Value, default: &Value) -> Repair {
 
 /// Appends the missing elements to a list.
 fn add_missing(object: &mut Value, list: &str, required: &[Value]) {
-    let mut have = object[list].as_array().cloned().unwrap_or_default();
-    let before = have.len();
-    for one in required {
-        if !have.contains(one) {
-            have.push(one.clone());
+    let mut existing = object[list].as_array().cloned().unwrap_or_default();
+    let before = existing.len();
+    for item in required {
+        if !existing.contains(item) {
+            existing.push(item.clone());
         }
     }
-    if have.len() > before {
-        object[list] = have.into();
+    if existing.len() > before {
+        object[list] = existing.into();
     }
 }
 
 /// Adds the missing rules, with one verb and one resource each.
 fn add_rules(role: &mut Value, default: &Value) {
     let read = |role: &Value| Vec::<PolicyRule>::deserialize(&role["rules"]).unwrap_or_default();
-    let have = read(role);
-    let atoms = read(default).into_iter().flat_map(|rule| rule.break_down());
-    let missing: Vec<PolicyRule> = atoms.filter(|atom| !have.iter().any(|rule| rule.covers(atom))).collect();
+    let existing = read(role);
+    let subrules = read(default).into_iter().flat_map(|rule| rule.break_down());
+    let missing: Vec<PolicyRule> =
+        subrules.filter(|subrule| !existing.iter().any(|rule| rule.covers(subrule))).collect();
     if missing.is_empty() {
         return;
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     fn find_default(kind: &str, name: &str) -> Value {
-        defaults().into_iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == name).unwrap()
+        defaults().into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
     }
 
     #[test]
@@ -204,14 +205,14 @@ mod tests {
     #[test]
     fn bindings_reference_existing_roles() {
         let all = defaults();
-        for binding in all.iter().filter(|one| !one["roleRef"].is_null()) {
+        for binding in all.iter().filter(|object| !object["roleRef"].is_null()) {
             let role = &binding["roleRef"];
-            let same = |one: &&Value| {
-                one["kind"] == role["kind"]
-                    && one["metadata"]["name"] == role["name"]
-                    && one["metadata"]["namespace"] == binding["metadata"]["namespace"]
+            let is_referenced = |object: &&Value| {
+                object["kind"] == role["kind"]
+                    && object["metadata"]["name"] == role["name"]
+                    && object["metadata"]["namespace"] == binding["metadata"]["namespace"]
             };
-            assert!(all.iter().any(|one| same(&one)), "{binding}");
+            assert!(all.iter().any(|object| is_referenced(&object)), "{binding}");
         }
     }
 
@@ -269,7 +270,7 @@ mod tests {
             |verbs: &[&str], resources: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
         let account = json!({"kind": "ServiceAccount", "name": "a", "namespace": "b"});
         let group = json!({"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"});
-        let kept = json!({AUTOUPDATE: "false"});
+        let no_autoupdate = json!({AUTOUPDATE: "false"});
         let cases = [
             (&role, role.clone(), Repair::Nothing),
             (
@@ -288,7 +289,7 @@ mod tests {
             // Rules that cover more than the default need no repair.
             (&role, with(&role, "/rules", json!([rule(&["*"], &["*"])])), Repair::Nothing),
             // Automatic updates are disabled by annotation.
-            (&role, with(&with(&role, "/rules", json!([])), "/metadata/annotations", kept), Repair::Nothing),
+            (&role, with(&with(&role, "/rules", json!([])), "/metadata/annotations", no_autoupdate), Repair::Nothing),
             (&role, with(&role, "/metadata/labels", json!({})), Repair::Update(role.clone())),
             (
                 &binding,

@@ -11,19 +11,19 @@ pub fn check_grant(rbac: &Rbac, user: &UserInfo, namespace: &str, granted: &[Pol
     if user.is_master() {
         return Ok(());
     }
-    let (held, unresolved) = rbac.rules_for(user, namespace);
+    let (user_rules, unresolved) = rbac.rules_for(user, namespace);
     let mut missing: Vec<PolicyRule> = Vec::new();
     for rule in granted {
-        for atom in rule.break_down() {
-            if !held.iter().any(|h| h.covers(&atom)) {
-                merge_verbs(&mut missing, atom);
+        for subrule in rule.break_down() {
+            if !user_rules.iter().any(|h| h.covers(&subrule)) {
+                merge_verbs(&mut missing, subrule);
             }
         }
     }
     if missing.is_empty() {
         return Ok(());
     }
-    let mut lines: Vec<String> = missing.iter().map(PolicyRule::compact).collect();
+    let mut lines: Vec<String> = missing.iter().map(PolicyRule::compact_string).collect();
     lines.sort();
     let groups: Vec<String> = user.groups.iter().map(|g| format!("{g:?}")).collect();
     let mut text = format!(
@@ -38,23 +38,23 @@ pub fn check_grant(rbac: &Rbac, user: &UserInfo, namespace: &str, granted: &[Pol
     Err(text)
 }
 
-/// Merges atoms that differ only in their verb, to shorten the message.
-fn merge_verbs(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
-    let same = |m: &PolicyRule| {
-        m.api_groups == atom.api_groups
-            && m.resources == atom.resources
-            && m.resource_names == atom.resource_names
-            && m.non_resource_urls == atom.non_resource_urls
+/// Merges subrules that differ only in their verb, to shorten the message.
+fn merge_verbs(missing: &mut Vec<PolicyRule>, subrule: PolicyRule) {
+    let is_same_target = |m: &PolicyRule| {
+        m.api_groups == subrule.api_groups
+            && m.resources == subrule.resources
+            && m.resource_names == subrule.resource_names
+            && m.non_resource_urls == subrule.non_resource_urls
     };
-    match missing.iter_mut().find(|m| same(m)) {
+    match missing.iter_mut().find(|m| is_same_target(m)) {
         Some(found) => {
-            for verb in atom.verbs {
+            for verb in subrule.verbs {
                 if !found.verbs.contains(&verb) {
                     found.verbs.push(verb);
                 }
             }
         }
-        None => missing.push(atom),
+        None => missing.push(subrule),
     }
 }
 
@@ -62,10 +62,10 @@ fn merge_verbs(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
 /// role does not aggregate. `roles` are all ClusterRoles.
 pub fn aggregated_rules<'a>(role: &Value, roles: impl IntoIterator<Item = &'a Value>) -> Option<Vec<Value>> {
     let selectors = role.pointer("/aggregationRule/clusterRoleSelectors")?.as_array()?;
-    let own = role.pointer("/metadata/name");
+    let role_name = role.pointer("/metadata/name");
     let mut chosen: Vec<&Value> = roles
         .into_iter()
-        .filter(|r| r.pointer("/metadata/name") != own && selectors.iter().any(|s| selects(s, r)))
+        .filter(|r| r.pointer("/metadata/name") != role_name && selectors.iter().any(|s| selects(s, r)))
         .collect();
     chosen.sort_by_key(|r| r.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned());
     let mut rules: Vec<Value> = Vec::new();
@@ -132,13 +132,13 @@ mod tests {
     fn aggregated_rules_are_ordered_and_deduplicated() {
         let rule = |verb: &str| json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
         let part = |name: &str, verbs: &[&str]| json!({"metadata": {"name": name, "labels": {"to": "x"}}, "rules": verbs.iter().map(|v| rule(v)).collect::<Vec<_>>()});
-        let whole = json!({"metadata": {"name": "x"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "x"}}]}});
+        let aggregated = json!({"metadata": {"name": "x"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "x"}}]}});
         let parts = [
             part("b", &["list", "get"]),
             part("a", &["get"]),
             json!({"metadata": {"name": "c"}, "rules": [rule("watch")]}),
         ];
-        assert_eq!(aggregated_rules(&whole, &parts), Some(vec![rule("get"), rule("list")]));
+        assert_eq!(aggregated_rules(&aggregated, &parts), Some(vec![rule("get"), rule("list")]));
         assert_eq!(aggregated_rules(&parts[0], &parts), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Admission step against privilege escalation. Writers of roles and bindings must hold the granted rights
+//! Admission step against privilege escalation. Writers of roles and bindings must have the granted rights
 //! themselves; writers of admission policies and their bindings must be able to read the parameters.
 
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl EscalationGuard {
         };
         if plural == "clusterroles" && (aggregates(object) || a.old.is_some_and(aggregates)) {
             let why = "must have cluster-admin privileges to use the aggregationRule";
-            self.check_grant(a, object, &all_rights()).map_err(|_| forbidden(a, object, why))?;
+            self.check_grant(a, object, &all_rights()).map_err(|_| forbidden_error(a, object, why))?;
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl EscalationGuard {
 
     fn check_grant(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
         escalation::check_grant(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
-            .map_err(|why| forbidden(a, object, &why))
+            .map_err(|why| forbidden_error(a, object, &why))
     }
 }
 
@@ -140,7 +140,7 @@ fn is_post(a: &Attributes<'_>) -> bool {
     a.operation == Operation::Create && a.options["kind"] == "CreateOptions"
 }
 
-fn forbidden(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
+fn forbidden_error(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
     let base = object.meta_text("generateName");
     // kube-apiserver generates names after this check.
     let has_generated_name = is_post(a) && !base.is_empty() && object.name().starts_with(base);

@@ -46,24 +46,14 @@ fn validate_requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &
     if kind == "fieldSelector" && key.is_empty() {
         errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
     }
-    match text(requirement, "operator") {
-        "In" | "NotIn" if values.is_empty() => {
-            let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            errors.push(FieldError::required(format!("{path}.values"), why));
-        }
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            errors.push(FieldError::forbidden(format!("{path}.values"), why));
-        }
-        _ => {}
-    }
+    errors.extend(FieldError::requirement_values(text(requirement, "operator"), !values.is_empty(), path));
     if kind == "labelSelector" {
-        let wrong = qualified_name(key).into_iter();
-        errors.extend(wrong.map(|why| FieldError::invalid(format!("{path}.key"), key, why)));
+        let messages = qualified_name(key).into_iter();
+        errors.extend(messages.map(|why| FieldError::invalid(format!("{path}.key"), key, why)));
         for (index, value) in values.iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            let wrong = label_value(value).into_iter();
-            errors.extend(wrong.map(|why| FieldError::invalid(format!("{path}.values[{index}]"), value, why)));
+            let messages = label_value(value).into_iter();
+            errors.extend(messages.map(|why| FieldError::invalid(format!("{path}.values[{index}]"), value, why)));
         }
     }
 }

@@ -267,7 +267,7 @@ impl Run {
             writes.push(Write { table: table(), key: key(*object), precondition, body: payload.map(body) });
         }
         let results = self.store.write_all(writes).await.unwrap();
-        let results: Vec<_> = results.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
+        let results: Vec<_> = results.into_iter().map(|result| result.map_err(|error| error.to_string())).collect();
         assert_eq!(results, expected);
     }
 

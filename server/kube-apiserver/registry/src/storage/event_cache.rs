@@ -1,9 +1,11 @@
-//! Data that all watches of a change share: its encoded event lines, and the labels and fields for selectors.
+//! Data that all watches of a change share: its encoded event lines, the lines of the changes up to it, and the labels
+//! and fields for selectors.
 //!
 //! Kept for the newest changes within the limits of [`EventCache`]; otherwise computed again. Written and read by
 //! `watch`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,12 +16,12 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::storage::Change;
+use crate::storage::{Change, Revision};
 
-/// Maximum size of all retained lines in bytes.
+/// Maximum size of all retained data in bytes.
 const MAX_RETAINED_BYTES: usize = 8 << 20;
-/// Maximum number of retained lines.
-const MAX_RETAINED_LINES: usize = 4096;
+/// Maximum number of changes with retained data.
+const MAX_RETAINED_CHANGES: usize = 4096;
 
 /// Key of an event line of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,15 @@ pub struct LineKey {
     pub representation: Arc<str>,
     /// True for the first line of a watch, which may contain more, such as the columns of a table.
     pub first: bool,
+}
+
+/// Key of the lines that a group of equal watches sends for consecutive changes; part of the last of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BatchKey {
+    /// Revision of the first change.
+    pub first: Revision,
+    /// Number of the group.
+    pub group: u64,
 }
 
 /// Labels and fields of one state of an object, for selectors.
@@ -56,8 +67,9 @@ struct Line {
 #[derive(Debug, Default)]
 struct CachedData {
     lines: Vec<Line>,
+    batches: BTreeMap<BatchKey, Arc<OnceCell<Bytes>>>,
     /// By requested version; empty for labels alone, which need no conversion.
-    states: Vec<(Arc<str>, Arc<OnceCell<SelectableStates>>)>,
+    states: BTreeMap<Arc<str>, Arc<OnceCell<SelectableStates>>>,
 }
 
 /// Cached data of a [`Change`].
@@ -80,15 +92,14 @@ impl ChangeCache {
         text
     }
 
+    /// Slot of the lines of a batch that ends with this change.
+    pub fn batch(&self, key: BatchKey) -> Arc<OnceCell<Bytes>> {
+        self.0.lock().batches.entry(key).or_default().clone()
+    }
+
     /// Slot of the data for selectors.
     pub fn states(&self, version: &Arc<str>) -> Arc<OnceCell<SelectableStates>> {
-        let mut cached = self.0.lock();
-        if let Some((_, states)) = cached.states.iter().find(|(known, _)| known == version) {
-            return states.clone();
-        }
-        let states = Arc::new(OnceCell::new());
-        cached.states.push((version.clone(), states.clone()));
-        states
+        self.0.lock().states.entry(version.clone()).or_default().clone()
     }
 
     fn clear(&self) {
@@ -96,7 +107,7 @@ impl ChangeCache {
     }
 }
 
-/// The changes whose lines are retained, oldest first.
+/// The changes whose data is retained, oldest first.
 #[derive(Debug, Default)]
 pub struct EventCache {
     retained: Mutex<(VecDeque<(Weak<Change>, usize)>, usize)>,
@@ -114,9 +125,12 @@ impl EventCache {
     pub fn retain(&self, change: &Arc<Change>, bytes: usize) {
         let mut retained = self.retained.lock();
         let (changes, total) = &mut *retained;
-        changes.push_back((Arc::downgrade(change), bytes));
+        match changes.back_mut() {
+            Some((newest, size)) if ptr::eq(newest.as_ptr(), Arc::as_ptr(change)) => *size += bytes,
+            _ => changes.push_back((Arc::downgrade(change), bytes)),
+        }
         *total += bytes;
-        while (*total > MAX_RETAINED_BYTES || changes.len() > MAX_RETAINED_LINES)
+        while (*total > MAX_RETAINED_BYTES || changes.len() > MAX_RETAINED_CHANGES)
             && let Some((oldest, size)) = changes.pop_front()
         {
             *total -= size;

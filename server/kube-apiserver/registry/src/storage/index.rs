@@ -30,6 +30,12 @@ impl Default for HistoryLimits {
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Size of a history in bytes up to which it does not expire until its table changes.
 const MAX_IDLE_HISTORY_BYTES: usize = 1 << 20;
+/// Time between wake-ups of a table's watchers for each of them: about as long as one takes to send its changes.
+const WAKE_INTERVAL_PER_WATCHER: Duration = Duration::from_micros(20);
+/// Wake-ups that would be less apart are not deferred: timers are not more precise.
+const MIN_WAKE_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum time between wake-ups of any number of watchers.
+pub const MAX_WAKE_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of newest changes that are scanned linearly before a binary search.
 const LINEAR_SCAN_CHANGES: usize = 8;
 
@@ -111,6 +117,8 @@ struct Table {
     /// Revision of the last change of this table.
     last_change: Revision,
     progress: watch::Sender<Revision>,
+    /// Time of the last wake-up of the watchers.
+    woken_at: Option<Instant>,
 }
 
 impl Table {
@@ -123,6 +131,7 @@ impl Table {
             oldest,
             last_change: 0,
             progress: watch::Sender::new(0),
+            woken_at: None,
         }
     }
 
@@ -173,6 +182,13 @@ impl Table {
             self.bytes -= first.size();
             self.changes.pop_front();
         }
+    }
+
+    /// Minimum time between wake-ups of the watchers.
+    fn wake_interval(&self) -> Duration {
+        let watchers = u32::try_from(self.progress.receiver_count()).unwrap_or(u32::MAX);
+        let interval = WAKE_INTERVAL_PER_WATCHER.saturating_mul(watchers).min(MAX_WAKE_INTERVAL);
+        if interval < MIN_WAKE_INTERVAL { Duration::ZERO } else { interval }
     }
 
     fn range(&self, namespace: &str, after: Option<&ObjectKey>) -> impl Iterator<Item = &Record> {
@@ -233,7 +249,7 @@ impl Index {
         let Some(table) = self.tables.get(table) else { return Vec::new() };
         let others = table.versions.iter().filter(|version| *version.api_version != *api_version);
         let mut first: Vec<Record> = others.filter_map(|version| table.objects.get(&version.first).cloned()).collect();
-        first.sort_by(|one, other| one.key.cmp(&other.key));
+        first.sort_by(|left, right| left.key.cmp(&right.key));
         first
     }
 
@@ -296,11 +312,16 @@ impl Index {
         }
     }
 
-    /// Wakes the watchers of a table.
-    pub fn wake(&self, table: &ResourceKey) {
-        if let Some(table) = self.tables.get(table) {
+    /// Wakes the watchers of a table. If they are many and were woken just before, returns the time at which this must be
+    /// tried again: they send the changes until then at once, which takes less time than one after the other.
+    pub fn wake(&mut self, table: &ResourceKey, now: Instant) -> Option<Instant> {
+        let table = self.tables.get_mut(table)?;
+        let due = table.woken_at.map(|at| at + table.wake_interval()).filter(|due| *due > now);
+        if due.is_none() {
+            table.woken_at = Some(now);
             table.progress.send_replace(self.revision);
         }
+        due
     }
 
     pub fn subscribe(&mut self, table: &ResourceKey) -> watch::Receiver<Revision> {

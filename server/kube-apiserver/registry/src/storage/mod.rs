@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use body::{Body, Links, MAX_OBJECT_BYTES, OwnerLink};
-pub use event_cache::{EventCache, LineKey, Selectable, SelectableStates};
+pub use event_cache::{BatchKey, EventCache, LineKey, Selectable, SelectableStates};
 pub use index::{Change, ChangeKind, HistoryLimits, ListRange, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use sqlite::{Durability, SqliteJournal};

@@ -163,8 +163,8 @@ async fn write(store: &Store, model: &mut Model, object: usize, precondition: Pr
     let key = key(object);
     let expected_result = model.write(&key, precondition, payload);
     let write = Write { table: table(), key, precondition, body: payload.map(body) };
-    let given = store.write(write).await.map_err(|error| error.to_string());
-    assert_eq!(given, expected_result);
+    let result = store.write(write).await.map_err(|error| error.to_string());
+    assert_eq!(result, expected_result);
 }
 
 /// The revision that a write expects.
@@ -180,10 +180,10 @@ async fn create_group(store: &Store, model: &mut Model, objects: &[usize]) {
         precondition: Precondition::Absent,
         body: Some(body(*object as u64)),
     });
-    let given = store.write_all(writes.collect()).await.unwrap();
-    for (object, given) in objects.iter().zip(given) {
+    let result = store.write_all(writes.collect()).await.unwrap();
+    for (object, result) in objects.iter().zip(result) {
         let expected_result = model.write(&key(*object), Precondition::Absent, Some(*object as u64));
-        assert_eq!(given.map_err(|error| error.to_string()), expected_result);
+        assert_eq!(result.map_err(|error| error.to_string()), expected_result);
     }
 }
 
@@ -226,8 +226,8 @@ async fn watch(store: &Store, model: &Model, percent: u64) {
 }
 
 async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
-    let open = || async { SqliteJournal::open(directory, Durability::Process).await };
-    let mut store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
+    let open_journal = || async { SqliteJournal::open(directory, Durability::Process).await };
+    let mut store = Store::open(Box::new(open_journal().await.unwrap()), HistoryLimits::default()).await.unwrap();
     let mut model = Model::new(store.revision());
     for operation in operations {
         match operation {
@@ -252,7 +252,7 @@ async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
             Operation::Watch { percent } => watch(&store, &model, percent).await,
             Operation::Crash => {
                 store.close().await.unwrap();
-                store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
+                store = Store::open(Box::new(open_journal().await.unwrap()), HistoryLimits::default()).await.unwrap();
                 // History is kept in memory only.
                 let now = model.current().clone();
                 let revision = model.revision();

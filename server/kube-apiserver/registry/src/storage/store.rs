@@ -1,6 +1,7 @@
 //! The store: reads the index under a lock; one task commits writes in groups.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::storage::index::{Change, ChangeKind, HistoryLimits, Index, ListRange, Listing, Record};
+use crate::storage::index::{Change, ChangeKind, HistoryLimits, Index, ListRange, Listing, MAX_WAKE_INTERVAL, Record};
 use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
@@ -176,7 +177,7 @@ impl Store {
         self.shared.index.write().compact(revision);
     }
 
-    /// All stored objects, then all changes of all tables, for components that follow the whole store.
+    /// All stored objects, then all changes of all tables, for components that follow the entire store.
     pub fn feed(&self) -> Feed {
         Feed { shared: self.shared.clone(), position: None, progress: self.shared.progress.subscribe() }
     }
@@ -301,7 +302,8 @@ async fn run_writer(
     mut journal: Box<dyn Journal>,
 ) -> Result<()> {
     let mut group = Vec::with_capacity(MAX_WRITES_PER_TRANSACTION);
-    while queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION).await > 0 {
+    let mut wake_times = WakeTimes::new();
+    while wake_while(&shared, &mut wake_times, queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION)).await > 0 {
         if let Some(why) = shared.failure.lock().clone() {
             for queued in group.drain(..) {
                 send_result(queued.reply, Err(Error::WritesDisabled(why.clone())));
@@ -310,7 +312,7 @@ async fn run_writer(
         }
         let (entries, replies) = check_preconditions(&shared.index.read(), group.drain(..));
         let Some(last) = entries.last().map(|e| e.revision) else { continue };
-        if let Err(error) = journal.commit(&entries, last).await {
+        if let Err(error) = wake_while(&shared, &mut wake_times, journal.commit(&entries, last)).await {
             tracing::error!(%error, "cannot commit; the store accepts no more writes");
             let why = error.to_string();
             *shared.failure.lock() = Some(why.clone());
@@ -319,14 +321,54 @@ async fn run_writer(
             }
             continue;
         }
-        publish(&shared, entries);
+        publish(&shared, entries, &mut wake_times);
         for (reply, revision) in replies {
             send_result(reply, Ok(revision));
         }
     }
+    for (table, time) in wake_times {
+        // Due for any number of watchers.
+        shared.index.write().wake(&table, time + MAX_WAKE_INTERVAL);
+    }
     // Wakes feeds that wait for progress, so that they end.
     shared.progress.send_modify(|_| {});
     journal.close().await
+}
+
+/// Tables whose watchers have not been woken for all changes, with the time of the next attempt.
+type WakeTimes = HashMap<ResourceKey, Instant>;
+
+/// Waits for a time; forever if there is none.
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes an operation. Meanwhile, wakes the watchers of the tables that are due: a commit can take long.
+async fn wake_while<T>(shared: &Shared, wake_times: &mut WakeTimes, operation: impl Future<Output = T>) -> T {
+    let mut operation = pin!(operation);
+    loop {
+        tokio::select! {
+            output = &mut operation => return output,
+            () = wait_until(wake_times.values().min().copied()) => {
+                wake_due(&mut shared.index.write(), wake_times, Instant::now());
+            }
+        }
+    }
+}
+
+/// Wakes the watchers of the tables that are due.
+fn wake_due(index: &mut Index, wake_times: &mut WakeTimes, now: Instant) {
+    wake_times.retain(|table, time| {
+        if *time <= now {
+            let later = index.wake(table, now);
+            *time = later.unwrap_or(now);
+            return later.is_some();
+        }
+        true
+    });
 }
 
 /// Sends a result; the caller may have stopped waiting.
@@ -367,20 +409,15 @@ fn check_preconditions(index: &Index, group: impl Iterator<Item = QueuedWrite>) 
     (entries, replies)
 }
 
-fn publish(shared: &Shared, entries: Vec<Entry>) {
+fn publish(shared: &Shared, entries: Vec<Entry>, wake_times: &mut WakeTimes) {
     let now = Instant::now();
     let mut index = shared.index.write();
-    let mut changed_tables: Vec<ResourceKey> = Vec::new();
     for entry in entries {
         index.apply(&entry.table, &entry.key, entry.revision, entry.body, now);
-        if !changed_tables.contains(&entry.table) {
-            changed_tables.push(entry.table);
-        }
+        wake_times.insert(entry.table, now);
     }
     index.expire_history(now);
-    for table in &changed_tables {
-        index.wake(table);
-    }
+    wake_due(&mut index, wake_times, now);
     shared.progress.send_replace(index.revision());
 }
 

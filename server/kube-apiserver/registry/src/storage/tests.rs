@@ -1,10 +1,18 @@
 //! Behaviour of a store for its readers, writers and watchers.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use rstest::rstest;
 use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::index::Index;
+use super::journal::Entry;
 use super::*;
 use crate::error::Error;
 
@@ -142,15 +150,145 @@ async fn watchers_get_each_change_once_and_in_order() {
     assert_eq!(watcher.position(), third);
 }
 
+#[rstest]
+#[case::few(49, 0)]
+#[case::some(50, 1)]
+#[case::many(200, 4)]
+#[case::at_the_limit(3_000, 50)]
+fn many_watchers_are_woken_at_intervals(#[case] count: usize, #[case] milliseconds: u64) {
+    let (table, key, start) = (ResourceKey::new("", "configmaps"), ObjectKey::new("ns", "a"), Instant::now());
+    let mut index = Index::new(0, HistoryLimits::default());
+    let mut watchers: Vec<_> = (0..count).map(|_| index.subscribe(&table)).collect();
+    index.apply(&table, &key, 1, Some(body("a", 1)), start);
+    assert_eq!(index.wake(&table, start), None, "the first wake-up is not deferred");
+    assert!(watchers.iter_mut().all(|watcher| *watcher.borrow_and_update() == 1));
+    index.apply(&table, &key, 2, Some(body("a", 2)), start);
+    let due = start + Duration::from_millis(milliseconds);
+    let is_deferred = milliseconds > 0;
+    assert_eq!(index.wake(&table, start), is_deferred.then_some(due));
+    assert!(watchers.iter().all(|watcher| watcher.has_changed().unwrap() != is_deferred));
+    assert_eq!(index.wake(&table, due), None);
+    assert!(watchers.iter_mut().all(|watcher| *watcher.borrow_and_update() == 2));
+}
+
+#[tokio::test]
+async fn many_watchers_get_all_of_many_changes() {
+    let store = open_in_memory().await;
+    let table = ResourceKey::new("", "configmaps");
+    let mut watchers: Vec<Watcher> = (0..200).map(|_| store.watch(&table, store.revision()).unwrap()).collect();
+    let mut revisions = Vec::new();
+    for name in (0..20).map(|nth| format!("map-{nth}")) {
+        revisions.push(store.write(write(&name, Precondition::Absent, Some(body(&name, 1)))).await.unwrap());
+    }
+    for watcher in &mut watchers {
+        let mut seen = Vec::new();
+        while seen.last() != revisions.last() {
+            seen.extend(watcher.next().await.unwrap().iter().map(|change| change.revision));
+        }
+        assert_eq!(seen, revisions);
+    }
+    // The wake-up for the last changes is not lost if the watchers have to wait for it.
+    let last = store.write(write("last", Precondition::Absent, Some(body("last", 1)))).await.unwrap();
+    for watcher in &mut watchers {
+        assert_eq!(watcher.next().await.unwrap()[0].revision, last);
+    }
+}
+
+/// Watchers that were just woken for the first change of the table.
+async fn woken_watchers(store: &Store, table: &ResourceKey, count: usize) -> Vec<Watcher> {
+    let mut watchers: Vec<Watcher> = (0..count).map(|_| store.watch(table, store.revision()).unwrap()).collect();
+    let first = store.write(write("first", Precondition::Absent, Some(body("first", 1)))).await.unwrap();
+    for watcher in &mut watchers {
+        assert_eq!(watcher.next().await.unwrap()[0].revision, first);
+    }
+    watchers
+}
+
+/// Journal whose commits each take a permit.
+struct GatedJournal(Arc<Semaphore>);
+
+#[async_trait]
+impl Journal for GatedJournal {
+    async fn load(&mut self) -> crate::error::Result<Snapshot> {
+        MemoryJournal.load().await
+    }
+
+    async fn commit(&mut self, _entries: &[Entry], _revision: Revision) -> crate::error::Result<()> {
+        self.0.acquire().await.unwrap().forget();
+        Ok(())
+    }
+
+    async fn close(self: Box<Self>) -> crate::error::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn many_watchers_do_not_wait_for_the_next_commit() {
+    let (table, permits) = (ResourceKey::new("", "configmaps"), Arc::new(Semaphore::new(2)));
+    let store = Store::open(Box::new(GatedJournal(permits.clone())), HistoryLimits::default()).await.unwrap();
+    let mut watchers = woken_watchers(&store, &table, 3_000).await;
+    let second = store.write(write("second", Precondition::Absent, Some(body("second", 1)))).await.unwrap();
+    let mut third = pin!(store.write(write("third", Precondition::Absent, Some(body("third", 1)))));
+    assert!(third.as_mut().now_or_never().is_none(), "the commit waits for a permit");
+    for watcher in &mut watchers {
+        let changes = timeout(Duration::from_secs(60), watcher.next()).await.expect("the watcher is woken");
+        assert_eq!(changes.unwrap()[0].revision, second);
+    }
+    permits.add_permits(1);
+    third.await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_wakes_all_watchers() {
+    let (store, table) = (open_in_memory().await, ResourceKey::new("", "configmaps"));
+    let mut watchers = woken_watchers(&store, &table, 1_000).await;
+    let second = store.write(write("second", Precondition::Absent, Some(body("second", 1)))).await.unwrap();
+    // The interval of more watchers is longer than the one for which the wake-up was deferred.
+    let more: Vec<Watcher> = (0..2_000).map(|_| store.watch(&table, second).unwrap()).collect();
+    store.close().await.unwrap();
+    for watcher in &mut watchers {
+        let changes = watcher.next().now_or_never().expect("the watcher is woken");
+        assert_eq!(changes.unwrap()[0].revision, second);
+    }
+    drop(more);
+}
+
+#[tokio::test]
+async fn batches_of_many_groups_leave_the_data_of_other_changes() {
+    let (store, table) = (open_in_memory().await, ResourceKey::new("", "configmaps"));
+    let since = store.revision();
+    for name in ["a", "b"] {
+        store.write(write(name, Precondition::Absent, Some(body(name, 1)))).await.unwrap();
+    }
+    let changes = store.watch(&table, since).unwrap().next().await.unwrap();
+    let [first, last] = &changes[..] else { panic!("{changes:?}") };
+    let line = || {
+        let key = LineKey { event: "ADDED", representation: "v1 json".into(), first: false };
+        first.cache.line(key, None)
+    };
+    line().set(Bytes::from_static(b"line")).unwrap();
+    let cache = EventCache::default();
+    cache.retain(first, 4);
+    for group in 0..10_000 {
+        let batch = last.cache.batch(BatchKey { first: first.revision, group });
+        assert!(batch.set(Bytes::new()).is_ok(), "each group has its own batch");
+        cache.retain(last, 100);
+    }
+    assert!(line().initialized());
+    cache.retain(last, 8 << 20);
+    assert!(!line().initialized(), "the data of the oldest change is dropped above the limit");
+}
+
 #[tokio::test]
 async fn sqlite_persists_writes_and_is_locked() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || async { SqliteJournal::open(directory.path(), Durability::Process).await };
-    let store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
+    let open_journal = || async { SqliteJournal::open(directory.path(), Durability::Process).await };
+    let store = Store::open(Box::new(open_journal().await.unwrap()), HistoryLimits::default()).await.unwrap();
     let revision = store.write(write("a", Precondition::Absent, Some(body("a", 7)))).await.unwrap();
-    assert!(matches!(open().await, Err(Error::Locked { .. })));
+    assert!(matches!(open_journal().await, Err(Error::Locked { .. })));
     store.close().await.unwrap();
-    let store = Store::open(Box::new(open().await.unwrap()), HistoryLimits::default()).await.unwrap();
+    let store = Store::open(Box::new(open_journal().await.unwrap()), HistoryLimits::default()).await.unwrap();
     assert_eq!(store.revision(), revision);
     let record = store.get(&ResourceKey::new("", "configmaps"), &ObjectKey::new("ns", "a")).unwrap();
     let object = record.body.decode(record.revision).unwrap();

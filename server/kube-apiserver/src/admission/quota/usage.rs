@@ -93,10 +93,10 @@ fn has_cross_namespace_affinity(pod: &Value) -> bool {
 
 /// Usage of one object by quota resource name.
 pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
-    let one = || Quantity::new(1, Format::DecimalSI);
+    let one_object = || Quantity::new(1, Format::DecimalSI);
     let mut used = Amounts::new();
     let count_name = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
-    used.insert(count_name, one());
+    used.insert(count_name, one_object());
     if !group.is_empty() {
         return used;
     }
@@ -110,7 +110,7 @@ pub(crate) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
         "services" => service_usage(object, &mut used),
         "persistentvolumeclaims" => claim_usage(object, &mut used),
         "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => {
-            used.insert(resource.to_owned(), one());
+            used.insert(resource.to_owned(), one_object());
         }
         _ => {}
     }
@@ -151,11 +151,11 @@ fn pod_resources(pod: &Value, kind: &str) -> Amounts {
     // Sidecars keep running; other init containers run one at a time, next to the sidecars that precede them.
     let (mut sidecars, mut max_during_start) = (Amounts::new(), Amounts::new());
     for container in containers(pod, "initContainers") {
-        let own = resources(container);
+        let container_resources = resources(container);
         let mut concurrent = sidecars.clone();
-        add_amounts(&mut concurrent, &own);
+        add_amounts(&mut concurrent, &container_resources);
         if container["restartPolicy"] == "Always" {
-            add_amounts(&mut sum, &own);
+            add_amounts(&mut sum, &container_resources);
             sidecars.clone_from(&concurrent);
         }
         raise_to(&mut max_during_start, &concurrent);
@@ -185,12 +185,12 @@ fn service_usage(service: &Value, used: &mut Amounts) {
 }
 
 fn claim_usage(claim: &Value, used: &mut Amounts) {
-    let one = Quantity::new(1, Format::DecimalSI);
+    let one_claim = Quantity::new(1, Format::DecimalSI);
     let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
-    used.insert("persistentvolumeclaims".into(), one);
+    used.insert("persistentvolumeclaims".into(), one_claim);
     let storage = parse_amounts(claim.pointer("/spec/resources/requests")).remove("storage");
     if !class.is_empty() {
-        used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
+        used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one_claim);
         if let Some(storage) = &storage {
             used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), *storage);
         }

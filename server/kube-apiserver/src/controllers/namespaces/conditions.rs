@@ -76,8 +76,8 @@ impl RemainingContent {
                 ["ContentHasNoFinalizers", "All content-preserving finalizers finished"],
                 (!self.finalizers.is_empty()).then(|| {
                     let all = list(&self.finalizers, "in");
-                    let what = "Some content in the namespace has finalizers remaining";
-                    ("SomeFinalizersRemain", format!("{what}: {all}"))
+                    let message_start = "Some content in the namespace has finalizers remaining";
+                    ("SomeFinalizersRemain", format!("{message_start}: {all}"))
                 }),
             ),
         ]

@@ -294,21 +294,21 @@ fn decode_raw_json(bytes: &[u8]) -> Result<Value, String> {
 fn decode_schema_or(bytes: &[u8], name: &str, depth: usize) -> Result<Value, String> {
     let props = format!("{APIEXTENSIONS_PACKAGE}.JSONSchemaProps");
     let schema = SchemaSet::builtin().definition(&props).ok_or("JSON schemas have no schema")?;
-    let (mut flag, mut one, mut list) = (false, None, Vec::new());
+    let (mut flag, mut single, mut list) = (false, None, Vec::new());
     let mut reader = Reader(bytes);
     while let Some(field) = reader.next_field()? {
         match (name, field) {
             ("JSONSchemaPropsOrBool", (1, WireValue::Varint(n))) => flag = n != 0,
-            ("JSONSchemaPropsOrBool", (2, wire)) => one = Some(decode_value(&schema, wire, depth + 1)?),
-            (_, (1, wire)) => one = Some(decode_value(&schema, wire, depth + 1)?),
+            ("JSONSchemaPropsOrBool", (2, wire)) => single = Some(decode_value(&schema, wire, depth + 1)?),
+            (_, (1, wire)) => single = Some(decode_value(&schema, wire, depth + 1)?),
             ("JSONSchemaPropsOrStringArray", (2, WireValue::Bytes(text))) => list.push(json!(decode_text(text)?)),
             (_, (2, wire)) => list.push(decode_value(&schema, wire, depth + 1)?),
             _ => {}
         }
     }
     // Empty fields are removed here, because the schema of this field accepts any JSON.
-    list.iter_mut().chain(one.as_mut()).for_each(|props| normalize(&schema, props));
-    Ok(match one {
+    list.iter_mut().chain(single.as_mut()).for_each(|props| normalize(&schema, props));
+    Ok(match single {
         _ if !list.is_empty() => list.into(),
         Some(schema) => schema,
         None if name == "JSONSchemaPropsOrBool" => flag.into(),

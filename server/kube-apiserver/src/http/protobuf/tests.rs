@@ -131,7 +131,7 @@ fn encode_field(out: &mut Writer, number: usize, schema: &Schema, value: &Value)
 /// A value with all fields of a schema; recursive schemas end at the second level.
 fn value_with_all_fields(schema: &Schema, above: &[&str]) -> Option<Value> {
     let name = schema.name.as_deref().unwrap_or_default();
-    let level = above.iter().filter(|other| **other == name && !name.is_empty()).count();
+    let level = above.iter().filter(|ancestor| **ancestor == name && !name.is_empty()).count();
     if level > 1 {
         return None;
     }
@@ -177,11 +177,11 @@ fn kinds() -> BTreeSet<(String, String)> {
     let mut kinds = BTreeSet::from(meta);
     kinds.insert(("apps/v1".into(), "DeleteOptions".into()));
     for resource in crowsnest_builtin::resources() {
-        let own = resource.gvr.api_version();
+        let api_version = resource.gvr.api_version();
         if resource.verbs.contains(&"list") {
-            kinds.insert((own.clone(), resource.list_kind.clone()));
+            kinds.insert((api_version.clone(), resource.list_kind.clone()));
         }
-        kinds.insert((own, resource.kind));
+        kinds.insert((api_version, resource.kind));
         for sub in resource.subresources.into_iter().filter(|sub| !sub.kind.ends_with("Options")) {
             kinds.insert((Gvr::new(&sub.group, &sub.version, sub.name).api_version(), sub.kind));
         }

@@ -100,12 +100,12 @@ pub async fn agnhost(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     const NAMESPACES: [&str; 3] = ["kube-system", "default", "ns"];
     let pause = Duration::from_secs_f64((seconds / f64::from(lines.max(1))).clamp(0.0, 3.2e8));
     for number in 0..lines {
-        let dice = usize::try_from(shell.random()).unwrap_or_default();
-        let (verb, namespace) = (VERBS[dice % 3], NAMESPACES[number as usize % 3]);
+        let random = usize::try_from(shell.random()).unwrap_or_default();
+        let (verb, namespace) = (VERBS[random % 3], NAMESPACES[number as usize % 3]);
         let at = shell.clock.now().strftime("%m%d %H:%M:%S%.6f").to_string();
         let line = format!(
-            "I{at}       1 logs_generator.go:76] {number} {verb} /api/v1/namespaces/{namespace}/pods/{dice:04x} {}\n",
-            200 + dice % 400
+            "I{at}       1 logs_generator.go:76] {number} {verb} /api/v1/namespaces/{namespace}/pods/{random:04x} {}\n",
+            200 + random % 400
         );
         print(&io.stdout, line).await?;
         shell.clock.sleep(pause).await;

@@ -37,9 +37,9 @@ async fn open_inputs(shell: &Shell, name: &str, files: &[String], io: &Stdio) ->
     (opened, code)
 }
 
-/// Splits arguments into option letters and operands. The letters in `valued` take a value, attached or as next
+/// Splits arguments into option letters and operands. The letters in `with_value` take a value, attached or as next
 /// argument.
-fn parse_options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) {
+fn parse_options(args: &[String], with_value: &str) -> (Vec<(char, String)>, Vec<String>) {
     let (mut found, mut rest) = (Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -53,7 +53,7 @@ fn parse_options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<Str
         };
         let letters = letters.char_indices();
         for (at, letter) in letters {
-            if valued.contains(letter) {
+            if with_value.contains(letter) {
                 let attached = arg[1 + at + letter.len_utf8()..].to_owned();
                 found.push((
                     letter,
@@ -177,11 +177,11 @@ pub async fn cat(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 /// Parses the options of `head` and `tail`: count, whether it counts from the start (`+N`), whether it counts bytes,
 /// and the files.
 fn parse_count(args: &[String]) -> (usize, bool, bool, Vec<String>) {
-    let numbered =
+    let is_count =
         |a: &String| a.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     let args: Vec<String> = args
         .iter()
-        .flat_map(|a| if numbered(a) { vec!["-n".into(), a[1..].into()] } else { vec![a.clone()] })
+        .flat_map(|a| if is_count(a) { vec!["-n".into(), a[1..].into()] } else { vec![a.clone()] })
         .collect();
     let (options, files) = parse_options(&args, "nc");
     let bytes = option_value(&options, 'c');
@@ -249,8 +249,8 @@ pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 
 pub async fn wc(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let (options, files) = parse_options(args, "");
-    let wants = |letter| options.is_empty() || options.iter().any(|(l, _)| *l == letter);
-    let named = !files.is_empty();
+    let is_selected = |letter| options.is_empty() || options.iter().any(|(l, _)| *l == letter);
+    let has_names = !files.is_empty();
     let (inputs, code) = open_inputs(shell, "wc", &files, io).await;
     for (file, input) in inputs {
         let mut input = input.lock().await;
@@ -261,8 +261,9 @@ pub async fn wc(shell: &Shell, args: &[String], io: &Stdio) -> Code {
             bytes += line.len();
         }
         let counts = [('l', lines), ('w', words), ('c', bytes)];
-        let mut fields: Vec<String> = counts.iter().filter(|(l, _)| wants(*l)).map(|(_, n)| n.to_string()).collect();
-        if named {
+        let mut fields: Vec<String> =
+            counts.iter().filter(|(l, _)| is_selected(*l)).map(|(_, n)| n.to_string()).collect();
+        if has_names {
             fields.push(file.to_owned());
         }
         print(&io.stdout, format!("{}\n", fields.join(" "))).await?;
@@ -431,7 +432,7 @@ pub async fn tr(args: &[String], io: &Stdio) -> Code {
 pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let (options, files) = parse_options(args, "dfc");
     let delimiter = option_value(&options, 'd').unwrap_or("\t").to_owned();
-    let wanted: Vec<usize> =
+    let positions: Vec<usize> =
         option_value(&options, 'f').unwrap_or("1").split(',').filter_map(|f| f.parse().ok()).collect();
     let (inputs, code) = open_inputs(shell, "cut", &files, io).await;
     for (_, input) in inputs {
@@ -439,8 +440,8 @@ pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         while let Some(line) = input.read_line().await {
             let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
             let fields: Vec<&str> = line.split(delimiter.as_str()).collect();
-            let picked: Vec<&str> = wanted.iter().filter_map(|n| fields.get(n.checked_sub(1)?).copied()).collect();
-            print(&io.stdout, format!("{}\n", picked.join(&delimiter))).await?;
+            let selected: Vec<&str> = positions.iter().filter_map(|n| fields.get(n.checked_sub(1)?).copied()).collect();
+            print(&io.stdout, format!("{}\n", selected.join(&delimiter))).await?;
         }
     }
     Ok(code)

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::patch::golang::{format_type, print_list};
 
-const LIST: &str = "[]interface {}";
-const MAP: &str = "map[string]interface {}";
+/// Go types in error messages.
+const GO_LIST: &str = "[]interface {}";
+const GO_MAP: &str = "map[string]interface {}";
 
 /// Applies the `$setElementOrder` directives of a patch and removes them with their lists.
 pub(super) fn apply_element_orders(
@@ -23,7 +24,7 @@ pub(super) fn apply_element_orders(
     for directive in directives {
         let element_order = match patch.remove(&directive) {
             Some(Value::Array(order)) => order,
-            other => return Err(type_error(LIST, &other.unwrap_or_default())),
+            other => return Err(type_error(GO_LIST, &other.unwrap_or_default())),
         };
         let Some(field) = directive_field(&directive, SET_ELEMENT_ORDER) else {
             return Err(bad_request("invalid patch format of setElementOrder list"));
@@ -31,12 +32,12 @@ pub(super) fn apply_element_orders(
         let server = match original.get(field) {
             None => None,
             Some(Value::Array(items)) => Some(items.clone()),
-            Some(other) => return Err(type_error(LIST, other)),
+            Some(other) => return Err(type_error(GO_LIST, other)),
         };
         let change = match patch.get_mut(field) {
             None => None,
             Some(Value::Array(items)) => Some(items),
-            Some(other) => return Err(type_error(LIST, other)),
+            Some(other) => return Err(type_error(GO_LIST, other)),
         };
         let (elements, tags) = at.list(field)?;
         let key = tags.merge_key;
@@ -64,7 +65,7 @@ pub(super) fn apply_element_orders(
 }
 
 fn as_map(value: &Value) -> ApiResult<&Map<String, Value>> {
-    value.as_object().ok_or_else(|| type_error(MAP, value))
+    value.as_object().ok_or_else(|| type_error(GO_MAP, value))
 }
 
 fn merge_key_value<'v>(value: &'v Value, key: &str) -> ApiResult<&'v Value> {
@@ -73,7 +74,7 @@ fn merge_key_value<'v>(value: &'v Value, key: &str) -> ApiResult<&'v Value> {
 }
 
 fn is_deletion(value: &Value) -> bool {
-    value.get(PATCH).is_some_and(|word| word == "delete")
+    value.get(PATCH).is_some_and(|directive| directive == "delete")
 }
 
 /// Checks that the elements of the patch are in the order of `$setElementOrder`, which must name all of them.
@@ -95,7 +96,7 @@ fn check_order(patch: &[Value], element_order: &[Value], key: Option<&str>) -> A
     let not_deleted: Vec<Value>;
     if key.is_some() {
         if let Some(other) = patch.iter().find(|item| !item.is_object()) {
-            return Err(type_error(MAP, other));
+            return Err(type_error(GO_MAP, other));
         }
         not_deleted = patch.iter().filter(|item| !is_deletion(item)).cloned().collect();
         rest = &not_deleted;

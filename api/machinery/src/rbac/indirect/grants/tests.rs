@@ -143,10 +143,10 @@ fn any_rule() -> impl Strategy<Value = Value> {
     let verbs = proptest::collection::vec(word(["create", "update", "patch", "bind", "escalate", "*"]), 1..4);
     let resources = word(["roles", "clusterroles", "rolebindings", "clusterrolebindings", "*"]);
     let names = proptest::collection::vec(word(["a", "b", "x"]), 0..2);
-    let of_rbac = (verbs, proptest::collection::vec(resources, 1..3), names).prop_map(|(verbs, resources, names)| {
+    let rbac_rule = (verbs, proptest::collection::vec(resources, 1..3), names).prop_map(|(verbs, resources, names)| {
         json!({"verbs": verbs, "apiGroups": [RBAC], "resources": resources, "resourceNames": names})
     });
-    prop_oneof![4 => of_rbac, 1 => Just(reads())]
+    prop_oneof![4 => rbac_rule, 1 => Just(reads())]
 }
 
 fn any_subject() -> impl Strategy<Value = Value> {
@@ -242,7 +242,7 @@ proptest! {
         let writer = Writer { rbac: &rbac, user: &user, subject: &subject };
         let allows = |rbac: &Rbac| matches!(rbac.authorize(&user, &read_in_shop()), Decision::Allowed { .. });
         let (found, direct) = paths(&rbac);
-        let is_listed = direct.iter().chain(found.iter().map(|path| &path.subject)).any(|one| one.matches_user(&user, ""));
+        let is_listed = direct.iter().chain(found.iter().map(|path| &path.subject)).any(|listed_subject| listed_subject.matches_user(&user, ""));
         prop_assert!(is_listed || !writer.writes().iter().any(allows), "{:?}", rbac);
     }
 }
