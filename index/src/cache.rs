@@ -15,7 +15,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_members::{ApiResources, Fleet};
 use crowsnest_search::authorization::rbac_resources;
-use crowsnest_search::{Searcher, SearcherParts};
+use crowsnest_search::{CacheParts, Searcher, SearcherParts};
 use crowsnest_store::CollectionStates;
 use crowsnest_store::ReplicaView;
 use crowsnest_store::codec::Codec;
@@ -185,12 +185,14 @@ impl GlobalCache {
             options: &shared.options,
             identity: &store_identity,
             filled_since_ms,
-            fleet: shared.fleet.clone(),
-            store: Arc::clone(&shared.store),
-            tail: Arc::clone(&shared.tail),
-            states: Arc::clone(&shared.states),
-            metrics: Arc::clone(&shared.metrics),
-            discovery: Arc::clone(&shared) as _,
+            cache: CacheParts {
+                fleet: shared.fleet.clone(),
+                store: Arc::clone(&shared.store),
+                tail: Arc::clone(&shared.tail),
+                states: Arc::clone(&shared.states),
+                metrics: Arc::clone(&shared.metrics),
+                discovery: Arc::clone(&shared) as _,
+            },
             committed: indexed_seq,
             elected,
             tasks: tasks.clone(),

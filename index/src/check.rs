@@ -11,7 +11,7 @@ use crowsnest_store::{CheckReport, Error, Seq, StoreOptions, format};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads the whole data directory of a cache: every database page, every body, the checksums of the text index, and
+/// Reads the complete data directory of a cache: every database page, every body, the checksums of the text index, and
 /// whether both agree. Fails only if the directory contains no cache or cannot be read.
 pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     let path = data_dir.join(sqlite::FILE);
@@ -32,7 +32,7 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     let (opened_at, identity) = (store.latest().await?, store.stored_identity().await?);
     let text = engine::local_indexes().find_map(|local| (local.inspect)(data_dir).transpose()).transpose();
     // While another process writes, the two are read at different times and cannot be compared.
-    let is_unchanged = store.newest().await? == opened_at;
+    let is_unchanged = store.newest_seq().await? == opened_at;
     check_text(text, &identity, opened_at, is_unchanged, &mut report);
     Ok(report)
 }

@@ -138,12 +138,12 @@ impl GlobalCache {
             plain("crowsnest_text_index_bytes", "Bytes of the index on the disks of the search engine.", bytes)
         }));
         for (name, help, value) in COLLECTION_SERIES {
-            let series_of = |one: &CollectionStatus| Series {
+            let series_of = |collection: &CollectionStatus| Series {
                 name,
                 help,
                 is_counter: false,
-                labels: one.labels(),
-                value: value(one, now_ms),
+                labels: collection.labels(),
+                value: value(collection, now_ms),
             };
             all.extend(status.collections.iter().map(series_of));
         }
@@ -155,10 +155,12 @@ impl GlobalCache {
 type Measure = fn(&CollectionStatus, i64) -> u64;
 
 const COLLECTION_SERIES: [(&str, &str, Measure); 4] = [
-    ("crowsnest_cache_records", "Objects cached.", |one, _| one.records),
-    ("crowsnest_cache_complete", "1 if a complete list was stored.", |one, _| one.complete.into()),
-    ("crowsnest_cache_followed", "1 while the member is followed.", |one, _| one.stale_reason.is_none().into()),
-    ("crowsnest_cache_silent_seconds", "Time since the last contact with the member.", |one, now_ms| {
-        (now_ms.saturating_sub(one.last_contact_ms).max(0) / 1000) as u64
+    ("crowsnest_cache_records", "Objects cached.", |collection, _| collection.records),
+    ("crowsnest_cache_complete", "1 if a complete list was stored.", |collection, _| collection.complete.into()),
+    ("crowsnest_cache_followed", "1 while the member is followed.", |collection, _| {
+        collection.stale_reason.is_none().into()
+    }),
+    ("crowsnest_cache_silent_seconds", "Time since the last contact with the member.", |collection, now_ms| {
+        (now_ms.saturating_sub(collection.last_contact_ms).max(0) / 1000) as u64
     }),
 ];

@@ -82,7 +82,7 @@ impl WriterHandle {
         self.queue(batch, Completion { _share: None, done: None }).await
     }
 
-    /// Queues a batch that holds bytes in flight until it is stored.
+    /// Queues a batch that occupies bytes in flight until it is stored.
     pub(crate) async fn apply_with_share(&self, batch: Batch, share: Share) -> Result<(), Error> {
         self.queue(batch, Completion { _share: Some(share), done: None }).await
     }
@@ -148,8 +148,8 @@ impl CommandGroup {
     /// Drops batches whose claims have been lost. Returns true if there were any.
     fn drop_fenced(&mut self, claims: &Claims) -> bool {
         let before = self.batches.len();
-        self.batches.retain(|batch| claims.holds(&batch.collection.cluster, batch.epoch));
-        self.waiting.retain(|(cluster, epoch, _)| claims.holds(cluster, *epoch));
+        self.batches.retain(|batch| claims.has(&batch.collection.cluster, batch.epoch));
+        self.waiting.retain(|(cluster, epoch, _)| claims.has(cluster, *epoch));
         self.batches.len() < before
     }
 }
@@ -215,13 +215,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores the positions whose claims are still held.
+    /// Stores the positions of the clusters that are still claimed.
     async fn store_positions(&self, positions: Positions) -> Result<(), Error> {
-        let held = |(collection, (epoch, version, last_contact_ms)): (CollectionKey, (Epoch, String, i64))| {
-            let is_held = self.claims.holds(&collection.cluster, epoch);
-            is_held.then_some(Position { collection, epoch, version, last_contact_ms })
-        };
-        let positions: Vec<Position> = positions.into_iter().filter_map(held).collect();
+        let local_position =
+            |(collection, (epoch, version, last_contact_ms)): (CollectionKey, (Epoch, String, i64))| {
+                let is_claimed = self.claims.has(&collection.cluster, epoch);
+                is_claimed.then_some(Position { collection, epoch, version, last_contact_ms })
+            };
+        let positions: Vec<Position> = positions.into_iter().filter_map(local_position).collect();
         if positions.is_empty() {
             return Ok(());
         }
@@ -310,7 +311,7 @@ impl Writer {
 
     /// Adds a batch to the group. Drops it, which notifies its sender, if its claim has been lost.
     fn admit(&self, batch: Batch, then: Completion, group: &mut CommandGroup) {
-        if !self.claims.holds(&batch.collection.cluster, batch.epoch) {
+        if !self.claims.has(&batch.collection.cluster, batch.epoch) {
             return;
         }
         group.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
@@ -327,8 +328,9 @@ impl Writer {
             return false;
         }
         let is_known = |state: CollectionState| {
-            let same = |(kind, namespaced): &(String, bool)| *state.kind == **kind && state.namespaced == *namespaced;
-            state.complete && kind.as_ref().is_none_or(same)
+            let is_same_kind =
+                |(kind, namespaced): &(String, bool)| *state.kind == **kind && state.namespaced == *namespaced;
+            state.complete && kind.as_ref().is_none_or(is_same_kind)
         };
         resource_version.is_none() && kind.is_none() || self.states.get(&batch.collection).is_some_and(is_known)
     }
@@ -344,7 +346,7 @@ impl Writer {
         }
     }
 
-    /// Applies the batches whose claims are held. If a claim is lost during the transaction, the other batches are
+    /// Applies the batches of claimed clusters. If a claim is lost during the transaction, the other batches are
     /// applied again.
     async fn apply_held(&self, group: &mut CommandGroup) -> Result<(), Error> {
         loop {
@@ -376,9 +378,9 @@ impl Writer {
         match control {
             Control::Drop(key, epoch, done) => {
                 positions.remove(&key);
-                while self.claims.holds(&key.cluster, epoch) {
+                while self.claims.has(&key.cluster, epoch) {
                     let dropped = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await;
-                    if matches!(dropped, Err(Error::Fenced)) && !self.claims.holds(&key.cluster, epoch) {
+                    if matches!(dropped, Err(Error::Fenced)) && !self.claims.has(&key.cluster, epoch) {
                         break;
                     }
                     let changes = dropped?;

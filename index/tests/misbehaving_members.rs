@@ -490,12 +490,12 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
     }
     // No change is published twice; the control plane may still be creating its own roles.
     let published = env.cache.follow(seq).ready_now().unwrap();
-    let named = |change: &Arc<Change>| {
+    let name_of = |change: &Arc<Change>| {
         let key = &change.object.record.key;
         format!("{} {}", key.cluster(), key.name)
     };
     let published: BTreeSet<String> =
-        published.iter().map(named).filter(|name| !name.starts_with("honest") && !name.starts_with('@')).collect();
+        published.iter().map(name_of).filter(|name| !name.starts_with("honest") && !name.starts_with('@')).collect();
     assert_eq!(published.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
     env.stop().await;
 }

@@ -118,7 +118,7 @@ impl Batch {
             let seq = batch.collections.entry(change.collection().clone()).or_default();
             *seq = change.seq().max(*seq);
             match last.get(change.key()) {
-                Some(known) if known.seq() > change.seq() => {}
+                Some(previous) if previous.seq() > change.seq() => {}
                 _ => drop(last.insert(change.key().to_owned(), change)),
             }
         }
@@ -186,8 +186,8 @@ impl Batch {
     }
 }
 
-fn edge_row(own: &str, edge: &EdgeRow) -> Value {
-    json!({"own": own, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.required_uid})
+fn edge_row(key: &str, edge: &EdgeRow) -> Value {
+    json!({"own": key, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.required_uid})
 }
 
 /// Row of a SELECTS edge from a node to a Pod with the labels that it has since `seq`.

@@ -31,6 +31,6 @@ pub use bolt::{Bolt, BoltTarget};
 pub use config::{SinkConfig, SinkOptions, SinkSource};
 pub use error::{SinkError, SinkFailure};
 pub use model::MODEL_VERSION;
-pub use progress::{SinkProgress, SinkState};
+pub use progress::{SinkCounters, SinkProgress, SinkState};
 pub use sink::GraphSink;
 pub use visibility::{CacheVisibility, RuleDigests, Visibility, VisibilityDecision};

@@ -195,7 +195,7 @@ impl RowBuilder<'_> {
                 Target::Key(_) if link.edge == EdgeType::Contains => {}
                 Target::Key(_) => {
                     let Some(other) = self.resolve_other_end(&link) else { continue };
-                    let required_uid = link.named.map(|named| named.uid).unwrap_or_default();
+                    let required_uid = link.named.map(|object| object.uid).unwrap_or_default();
                     edges.entry((link.edge, link.forward, other, required_uid)).or_default().insert(link.via);
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::error::SinkFailure;
 
-/// State and counters of a sink. Counters begin at 0 with the process.
+/// State and counters of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SinkProgress {
     pub state: SinkState,
@@ -17,6 +17,14 @@ pub struct SinkProgress {
     /// Time of the oldest change that the graph may lack, or an earlier time, in Unix milliseconds. None if there is no
     /// such change or its time is unknown.
     pub oldest_pending_ms: Option<i64>,
+    pub counters: SinkCounters,
+    /// Clusters in which permissions are unknown: their nodes are not changed.
+    pub undecided_clusters: Vec<String>,
+}
+
+/// Counters of a sink, which begin at 0 with the process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SinkCounters {
     /// Node rows sent.
     pub nodes_written: u64,
     /// Nodes whose edges were replaced.
@@ -33,8 +41,6 @@ pub struct SinkProgress {
     pub loads: u64,
     /// Sessions that ended with an error.
     pub failures: u64,
-    /// Clusters in which permissions are unknown: their nodes are not changed.
-    pub undecided_clusters: Vec<String>,
 }
 
 /// Current activity of a sink.

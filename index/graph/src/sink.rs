@@ -88,7 +88,7 @@ impl GraphSink {
             is_new = progress.state != state;
             progress.state = state;
             progress.is_connected = false;
-            progress.failures += 1;
+            progress.counters.failures += 1;
         });
         if is_new {
             tracing::warn!(sink = self.config.name, error = message, "cannot write to a graph database");
@@ -349,10 +349,10 @@ impl GraphSink {
         session.batch_size.record_success(objects);
         session.known_collections.extend(batch.collections.into_keys());
         self.update_progress(|progress| {
-            progress.nodes_written += counts.written;
-            progress.nodes_relinked += counts.relinked;
-            progress.nodes_removed += counts.removed;
-            progress.transactions += 1;
+            progress.counters.nodes_written += counts.written;
+            progress.counters.nodes_relinked += counts.relinked;
+            progress.counters.nodes_removed += counts.removed;
+            progress.counters.transactions += 1;
         });
         Ok(())
     }
@@ -393,7 +393,7 @@ impl GraphSink {
                 _ => nodes.push(session.remove_node(&change.key, &change.kind, change.seq)),
             }
         }
-        self.update_progress(|progress| progress.objects_skipped += skipped);
+        self.update_progress(|progress| progress.counters.objects_skipped += skipped);
         Ok(nodes)
     }
 
@@ -415,7 +415,7 @@ impl GraphSink {
     async fn load_pod_selectors(&self) -> Result<PodSelectors, SinkError> {
         let SinkSource { changes, states, rules, .. } = &self.source;
         let (selectors, skipped) = load_pod_selectors(changes, states, rules).await?;
-        self.update_progress(|progress| progress.objects_skipped += skipped);
+        self.update_progress(|progress| progress.counters.objects_skipped += skipped);
         Ok(selectors)
     }
 
@@ -423,7 +423,7 @@ impl GraphSink {
     /// the fleet.
     async fn sweep(&self, session: &mut Session) -> Result<(), SinkError> {
         session.follow_states(&self.source);
-        for key in session.sweeps.due(session.position) {
+        for key in session.sweeps.due_collections(session.position) {
             // A collection whose kind is unknown has no nodes yet.
             let Some(kind) = session.kinds.kind(&key).map(str::to_owned) else { continue };
             self.sweep_kind(session, &key, &kind).await?;
@@ -462,7 +462,7 @@ impl GraphSink {
                 return Ok(());
             }
             session.batch_size.record_success(usize::try_from(swept).unwrap_or(usize::MAX));
-            self.update_progress(|progress| progress.nodes_swept += swept);
+            self.update_progress(|progress| progress.counters.nodes_swept += swept);
         }
     }
 

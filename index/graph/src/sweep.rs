@@ -36,7 +36,7 @@ impl Sweeps {
     }
 
     /// Collections that may be swept once the graph has all changes up to a position.
-    pub fn due(&self, position: u64) -> Vec<CollectionKey> {
+    pub fn due_collections(&self, position: u64) -> Vec<CollectionKey> {
         self.pending.iter().filter(|(_, required)| **required <= position).map(|(key, _)| key.clone()).collect()
     }
 
@@ -79,7 +79,7 @@ mod tests {
         CollectionState { complete, ..CollectionState::default() }
     }
 
-    fn scheduled(complete: bool, undecided_clusters: &[&str], swept: &[CollectionKey]) -> Sweeps {
+    fn new_sweeps(complete: bool, undecided_clusters: &[&str], swept: &[CollectionKey]) -> Sweeps {
         let mut sweeps = Sweeps::new(swept.iter().cloned().collect());
         let states = [(key("m1", "pods"), state(complete))];
         let undecided_clusters = undecided_clusters.iter().map(|name| cluster(name)).collect();
@@ -88,36 +88,36 @@ mod tests {
     }
 
     #[rstest]
-    #[case::complete(scheduled(true, &[], &[]), 7, 1)]
-    #[case::partial_list(scheduled(false, &[], &[]), 7, 0)]
-    #[case::not_written_yet(scheduled(true, &[], &[]), 6, 0)]
-    #[case::permissions_unknown(scheduled(true, &["m1"], &[]), 7, 0)]
-    #[case::swept_before(scheduled(true, &[], &[key("m1", "pods")]), 7, 0)]
+    #[case::complete(new_sweeps(true, &[], &[]), 7, 1)]
+    #[case::partial_list(new_sweeps(false, &[], &[]), 7, 0)]
+    #[case::not_written_yet(new_sweeps(true, &[], &[]), 6, 0)]
+    #[case::permissions_unknown(new_sweeps(true, &["m1"], &[]), 7, 0)]
+    #[case::swept_before(new_sweeps(true, &[], &[key("m1", "pods")]), 7, 0)]
     fn a_collection_is_swept_once_it_is_complete_and_written(
         #[case] sweeps: Sweeps,
         #[case] position: u64,
         #[case] expected: usize,
     ) {
-        assert_eq!(sweeps.due(position).len(), expected);
+        assert_eq!(sweeps.due_collections(position).len(), expected);
     }
 
     #[test]
     fn a_collection_is_swept_once() {
-        let mut sweeps = scheduled(true, &[], &[]);
+        let mut sweeps = new_sweeps(true, &[], &[]);
         sweeps.mark_swept(&key("m1", "pods"));
         let states = [(key("m1", "pods"), state(true))];
         sweeps.schedule(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 9);
-        assert_eq!(sweeps.due(9), []);
+        assert_eq!(sweeps.due_collections(9), []);
     }
 
     #[test]
     fn a_sweep_waits_for_the_changes_before_its_first_schedule() {
-        let mut sweeps = scheduled(true, &[], &[]);
+        let mut sweeps = new_sweeps(true, &[], &[]);
         let states = [(key("m1", "pods"), state(true))];
         sweeps.schedule(states.iter().map(|(key, state)| (key, state)), &BTreeSet::new(), 90);
-        assert_eq!(sweeps.due(7), [key("m1", "pods")]);
+        assert_eq!(sweeps.due_collections(7), [key("m1", "pods")]);
         sweeps.cancel(&cluster("m1"));
-        assert_eq!(sweeps.due(90), []);
+        assert_eq!(sweeps.due_collections(90), []);
     }
 
     #[test]

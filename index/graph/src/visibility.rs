@@ -80,9 +80,9 @@ impl CacheVisibility {
 impl Visibility for CacheVisibility {
     async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
         let searcher = self.cache.searcher();
-        let matching = searcher.matching(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
-        self.first_basis.lock().get_or_insert(matching.basis);
-        Ok(VisibilityDecision { visible_ids: matching.ids, undecided_clusters: matching.undecided })
+        let decision = searcher.matching_ids(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
+        self.first_basis.lock().get_or_insert(decision.basis);
+        Ok(VisibilityDecision { visible_ids: decision.ids, undecided_clusters: decision.undecided })
     }
 
     fn rule_changes(&self) -> watch::Receiver<u64> {

@@ -42,15 +42,15 @@ async fn the_graph_equals_the_cache_after_the_first_load() {
     }
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
     // The next process resumes the generation.
     cache.put("m1", &[pod("m1", "late", "Running", 2)]).await;
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 0);
+    assert_eq!(sink.progress().counters.loads, 0);
     // The edges of other nodes were not written again.
-    assert!(sink.progress().nodes_relinked <= 1, "{:?}", sink.progress());
+    assert!(sink.progress().counters.nodes_relinked <= 1, "{:?}", sink.progress());
     sink.stop().await;
 }
 
@@ -121,7 +121,7 @@ async fn a_sink_continues_after_its_database_was_killed_and_started_again() {
     cache.put("m1", &workload("m1", 600)).await;
     let rules = Rules { batch_size: 20, ..Rules::default() };
     let sink = RunningSink::start(&cache, &database, rules);
-    sink.wait_until("some nodes", |progress| progress.nodes_written > 100).await;
+    sink.wait_until("some nodes", |progress| progress.counters.nodes_written > 100).await;
     database.kill();
     let is_waiting = |state: &SinkState| matches!(state, SinkState::Waiting { failure: SinkFailure::Unreachable, message } if message.contains("check that"));
     sink.wait_until("an error", |progress| is_waiting(&progress.state)).await;
@@ -136,7 +136,7 @@ async fn a_sink_continues_after_its_database_was_killed_and_started_again() {
     cache.delete("m1", &pods("m1", 0..50)).await;
     database.start();
     sink.wait_until_equal(&cache, &database).await;
-    assert!(sink.progress().failures >= 1);
+    assert!(sink.progress().counters.failures >= 1);
     let generation = "MATCH (s:CrowsnestSink) RETURN toString(s.generation) AS key";
     assert_eq!(database.query_keys(generation).await, ["1"], "the load continued");
     sink.stop().await;
@@ -197,7 +197,8 @@ async fn only_complete_collections_are_swept() {
     cache.put_incomplete("m1", &pods("m1", 0..5)).await;
     let rules = Rules { clusters: vec!["m1"], ..Rules::default() };
     let sink = RunningSink::start(&cache, &database, rules);
-    sink.wait_until("the load", |progress| progress.loads == 1 && progress.state == SinkState::Following).await;
+    sink.wait_until("the load", |progress| progress.counters.loads == 1 && progress.state == SinkState::Following)
+        .await;
     let nodes_of_m2 = "MATCH (n:Resource {cluster: 'm2', exists: true}) RETURN n.key AS key";
     database.wait_until("the removal of the cluster", async || database.query_keys(nodes_of_m2).await.is_empty()).await;
     let pods_of_m1 = "MATCH (n:Pod {cluster: 'm1', exists: true}) RETURN n.key AS key";
@@ -283,7 +284,7 @@ async fn a_graph_has_one_writer() {
     let second = RunningSink::start(&cache, &database, Rules::default());
     second.wait_until("the second sink to follow", |progress| progress.state == SinkState::Following).await;
     cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
-    first.wait_until("the first sink to be locked out", |progress| progress.failures > 0).await;
+    first.wait_until("the first sink to be locked out", |progress| progress.counters.failures > 0).await;
     first.stop().await;
     second.wait_until_equal(&cache, &database).await;
     second.stop().await;
@@ -299,7 +300,7 @@ async fn a_changed_selection_is_loaded_in_a_new_generation() {
     let rules = Rules { hidden_kinds: vec!["Pod", "Service"], ..Rules::default() };
     let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "-kind:pod".to_owned());
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
 }
 

@@ -93,7 +93,7 @@ pub enum TermKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
     /// One of [`super::FIELDS`].
-    Known(&'static FieldDefinition),
+    Definition(&'static FieldDefinition),
     /// `.spec.replicas`: a manifest path without the leading dot.
     Path(String),
 }

@@ -123,7 +123,7 @@ pub fn find_field(name: &str) -> Option<Field> {
     let found = FIELDS
         .iter()
         .find(|f| f.name.eq_ignore_ascii_case(name) || f.aliases.iter().any(|a| a.eq_ignore_ascii_case(name)));
-    found.map(Field::Known)
+    found.map(Field::Definition)
 }
 
 /// Canonical name of a facet. Facet names are case-insensitive, except label keys.

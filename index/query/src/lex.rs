@@ -128,19 +128,19 @@ impl<'a> Cursor<'a> {
     /// A bare word; ends at a blank, at `,` if `ends_at_comma`, and at an unmatched `)`.
     pub(super) fn parse_word(&mut self, ends_at_comma: bool) -> &'a str {
         let start = self.at;
-        let mut open = Vec::new();
+        let mut open_parentheses = Vec::new();
         while let Some(c) = self.peek() {
             match c {
                 c if c.is_whitespace() => break,
-                ',' if ends_at_comma && open.is_empty() => break,
-                '(' => open.push(self.at),
-                ')' if open.pop().is_none() => break,
+                ',' if ends_at_comma && open_parentheses.is_empty() => break,
+                '(' => open_parentheses.push(self.at),
+                ')' if open_parentheses.pop().is_none() => break,
                 _ => {}
             }
             self.bump();
         }
         // An unmatched parenthesis does not belong to the word.
-        if let Some(first) = open.first() {
+        if let Some(first) = open_parentheses.first() {
             self.at = *first;
         }
         &self.text[start..self.at]

@@ -111,7 +111,7 @@ impl Parser<'_> {
 
     fn parse_not(&mut self) -> Result<Expr, LimitExceeded> {
         let start = self.cursor.at;
-        let negated = if self.cursor.eat_operator("NOT") {
+        let is_negated = if self.cursor.eat_operator("NOT") {
             true
         } else if matches!(self.cursor.peek(), Some('-' | '!')) {
             let next = self.cursor.rest()[1..].chars().next();
@@ -120,7 +120,7 @@ impl Parser<'_> {
         } else {
             false
         };
-        if !negated {
+        if !is_negated {
             return self.parse_primary();
         }
         self.enter_nesting()?;
@@ -191,8 +191,8 @@ impl Parser<'_> {
     fn parse_pattern(&mut self, ends_at_comma: bool) -> Result<Pattern, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
-            let (content, closed) = self.cursor.parse_quoted();
-            if !closed {
+            let (content, is_closed) = self.cursor.parse_quoted();
+            if !is_closed {
                 self.add_notice(start, "this quote is never closed");
             }
             return Ok(Pattern::Phrase(content));
@@ -220,11 +220,11 @@ impl Parser<'_> {
         }
         if let Err(error) = regex::RegexBuilder::new(source).size_limit(super::MAX_COMPILED_REGEX_BYTES).build() {
             let text = source.clone();
-            let why = error.to_string();
-            let why = why.lines().last().unwrap_or_default();
+            let message = error.to_string();
+            let message = message.lines().last().unwrap_or_default();
             self.add_notice(
                 start,
-                format!("not a regular expression ({}), searched as text", why.trim_start_matches("error: ")),
+                format!("not a regular expression ({}), searched as text", message.trim_start_matches("error: ")),
             );
             return Ok(Pattern::Phrase(text));
         }
@@ -245,20 +245,20 @@ impl Parser<'_> {
         };
         self.cursor.at += name.len() + 1;
         let exact = self.cursor.eat("=");
-        if let Field::Known(known) = &field
-            && (known.kind == FieldKind::Output || known.name == "group")
-            && let Some(term) = self.parse_output_term(start, known.name)
+        if let Field::Definition(definition) = &field
+            && (definition.kind == FieldKind::Output || definition.name == "group")
+            && let Some(term) = self.parse_output_term(start, definition.name)
         {
             return Ok(term);
         }
         let kind = match &field {
-            Field::Known(known) => known.kind,
+            Field::Definition(definition) => definition.kind,
             Field::Path(_) => FieldKind::Word,
         };
         let is_path = matches!(field, Field::Path(_));
         let values = self.parse_values(start, &name, kind, is_path)?;
-        if let Field::Known(known) = &field
-            && known.name == "is"
+        if let Field::Definition(definition) = &field
+            && definition.name == "is"
         {
             self.check_states(start, &values);
         }
@@ -392,8 +392,8 @@ impl Parser<'_> {
     fn parse_label(&mut self) -> Result<Value, LimitExceeded> {
         let start = self.cursor.at;
         if self.cursor.peek() == Some('"') {
-            let (content, closed) = self.cursor.parse_quoted();
-            if !closed {
+            let (content, is_closed) = self.cursor.parse_quoted();
+            if !is_closed {
                 self.add_notice(start, "this quote is never closed");
             }
             return Ok(Value::Selector(self.parse_selector(start, &content)));

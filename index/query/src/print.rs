@@ -63,7 +63,7 @@ impl Display for Term {
                 let (sign, values) = (if *exact { ":=" } else { ":" }, values.to_string());
                 // Without parentheses, `group:` with the name of a facet would group the hits.
                 let needs_parentheses =
-                    matches!(field, Field::Known(field) if field.name == "group") && !exact && is_facet(&values);
+                    matches!(field, Field::Definition(field) if field.name == "group") && !exact && is_facet(&values);
                 if needs_parentheses {
                     write!(f, "{field}{sign}({values})")
                 } else {
@@ -78,7 +78,7 @@ impl Display for Term {
 impl Display for Field {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Field::Known(known) => f.write_str(known.name),
+            Field::Definition(definition) => f.write_str(definition.name),
             Field::Path(path) => write!(f, ".{path}"),
         }
     }
@@ -111,9 +111,9 @@ impl Display for Value {
                 let text = |bound: &Option<Literal>| bound.as_ref().map(|l| l.text.clone()).unwrap_or_default();
                 write!(f, "{}..{}", text(low), text(high))
             }
-            Value::Label(one) => one.fmt(f),
-            Value::Selector(all) => {
-                let parts: Vec<String> = all.iter().map(ToString::to_string).collect();
+            Value::Label(label) => label.fmt(f),
+            Value::Selector(labels) => {
+                let parts: Vec<String> = labels.iter().map(ToString::to_string).collect();
                 quote(f, &parts.join(","))
             }
         }
@@ -122,8 +122,8 @@ impl Display for Value {
 
 impl Display for LabelMatch {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let list = |values: &[Pattern]| values.iter().map(unquoted).collect::<Vec<_>>().join(",");
-        let key = unquoted(&self.key);
+        let list = |values: &[Pattern]| values.iter().map(raw_text).collect::<Vec<_>>().join(",");
+        let key = raw_text(&self.key);
         match &self.op {
             LabelOp::Exists => f.write_str(&key),
             LabelOp::Absent => write!(f, "!{key}"),
@@ -136,7 +136,7 @@ impl Display for LabelMatch {
 }
 
 /// Text of a pattern in a label requirement, where quotes have no meaning.
-fn unquoted(pattern: &Pattern) -> String {
+fn raw_text(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) => text.clone(),
         Pattern::Fuzzy { word, distance } => format!("{word}~{distance}"),

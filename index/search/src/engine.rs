@@ -78,12 +78,12 @@ pub struct Lookup {
 /// a query.
 #[async_trait]
 pub trait Engine: fmt::Debug + Send + Sync {
-    /// The best hits in the order of the request, the total, and facet counts.
+    /// The best hits in the order of the request, the total, facet counts, and sums.
     ///
     /// The order is that of [`super::plan::sort::compare`]: the columns of the request, then name, then id. It is total, so
     /// pages neither repeat nor miss a hit of an index that does not change. Scores are the sums of
     /// [`super::plan::score`]. Unless the answer is incomplete, the total and the facets are exact counts of everything the
-    /// caller may list, also of hits before `after`.
+    /// caller may list, also of hits before `after`. Sums are exact as well; an engine that rounds large sums adds a notice.
     async fn top_hits(
         &self,
         context: &SearchContext,
@@ -94,7 +94,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// Record ids of the matching objects.
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
 
-    /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may contain
+    /// Keys that the matching objects have in any of the columns: one step of a relation. `matches` may contain
     /// [`MAX_NUMBERS`] keys of the previous step.
     async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
 
@@ -211,9 +211,9 @@ pub trait Scan: fmt::Debug + Send {
     /// The newest change that the snapshot includes. Later changes do not affect the hits.
     fn seq(&self) -> Seq;
 
-    /// The next hits, at most `most`; an empty list at the end. Dropping the future before it is ready ends the scan: further calls fail
+    /// The next hits, at most `limit`; an empty list at the end. Dropping the future before it is ready ends the scan: further calls fail
     /// with [`Error::Stopped`].
-    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error>;
+    async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error>;
 }
 
 /// A type of engine, selectable in the options.
@@ -277,8 +277,8 @@ pub struct Inspection {
 pub(crate) fn backend(name: &str) -> Result<&'static Backend, Error> {
     let found = BACKENDS.iter().find(|backend| backend.name == name);
     found.ok_or_else(|| {
-        let known: Vec<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
-        Error::UnknownBackend { name: name.to_owned(), known: known.join(", ") }
+        let names: Vec<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+        Error::UnknownBackend { name: name.to_owned(), known: names.join(", ") }
     })
 }
 

@@ -31,11 +31,12 @@ pub use plan::explain::{HitCount, PlanStep, QueryExplanation};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{ClusterProperty, Cursor, InvalidCursor, Rank, Sort, SortBy, SortPosition};
-pub use searcher::{Discovery, Searcher, SearcherParts};
+pub use searcher::{CacheParts, Discovery, Searcher, SearcherParts};
 
 use crate::authorization::CallerRights;
-use crate::document::columns::Facet;
+use crate::document::columns::{Facet, Number};
 use collect::facets::FacetRequest;
+use collect::sums::{amount_names, parse_amount};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Expr, Limits, Query, parse};
 use crowsnest_store::{Error, Object, Seq};
@@ -71,6 +72,8 @@ pub struct SearchRequest {
     /// Position of the last hit on the previous page.
     pub after: Option<SortPosition>,
     pub facets: Vec<FacetField>,
+    /// Amounts to sum for each group of `group:` in the query.
+    pub sums: Vec<Number>,
     /// Include the manifests of hits.
     pub include_manifests: bool,
     /// Saved searches that `scope:` may name: queries by lower-case name.
@@ -90,6 +93,7 @@ impl SearchRequest {
             limit: None,
             after: None,
             facets: columns.chain([FacetField::Region, FacetField::Provider]).collect(),
+            sums: Vec::new(),
             include_manifests: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
@@ -109,14 +113,29 @@ impl SearchRequest {
     pub fn set_facets<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut facets = Vec::new();
         for field in fields {
-            let Some(counted) = FacetField::parse(field) else {
+            let Some(facet) = FacetField::parse(field) else {
                 return Err(format!("{field:?} cannot be counted; countable fields are {}", FacetField::names()));
             };
-            if !facets.contains(&counted) {
-                facets.push(counted);
+            if !facets.contains(&facet) {
+                facets.push(facet);
             }
         }
         self.facets = facets;
+        Ok(())
+    }
+
+    /// Sets the amounts to sum. Fails if a field is no amount; the error lists the fields that can be summed.
+    pub fn set_sums<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
+        let mut sums = Vec::new();
+        for field in fields {
+            let Some(number) = parse_amount(field) else {
+                return Err(format!("{field:?} cannot be summed; fields that can be summed are {}", amount_names()));
+            };
+            if !sums.contains(&number) {
+                sums.push(number);
+            }
+        }
+        self.sums = sums;
         Ok(())
     }
 }
@@ -151,6 +170,17 @@ pub struct FacetCounts {
     pub values: Vec<(String, u64)>,
     /// Number of values that are not listed.
     pub more: u64,
+    /// Requested sums per group; empty for facets.
+    pub sums: Vec<GroupSums>,
+}
+
+/// Sums of a numeric field over the hits of each group: CPU in millicores, memory in bytes. Objects without the number
+/// count as 0; sums are limited to `i64`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupSums {
+    pub field: String,
+    /// In the order of [`FacetCounts::values`].
+    pub values: Vec<i64>,
 }
 
 /// Summary at the end of an answer.
@@ -287,8 +317,9 @@ impl Searcher {
             add_notice(0, message);
         }
         let sort = resolve_sort(&query, &mut add_notice);
-        let facet_request =
-            FacetRequest { facets: request.facets.clone(), group: resolve_group(&query, &mut add_notice) };
+        let group = resolve_group(&query, &mut add_notice);
+        let sums = resolve_sums(&request.sums, group.as_ref(), &mut add_notice);
+        let facet_request = FacetRequest { facets: request.facets.clone(), group, sums };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
         PlannedSearch { query, plan, notices, keep, sort, facet_request, facts }
     }
@@ -305,7 +336,7 @@ impl Searcher {
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
         let dependency_permits = Arc::clone(&self.inner.dependency_permits);
-        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
+        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.cache.store));
         let references = Arc::clone(&self.inner.references);
         Sources { engine, permits, dependency_permits, store, references, context }
     }
@@ -314,7 +345,7 @@ impl Searcher {
     fn fleet_facts(&self, rights: &CallerRights) -> FleetFacts {
         FleetFacts {
             clusters: hydrate::skipped_clusters::cluster_facts(self, rights),
-            kinds: self.inner.discovery.kinds(),
+            kinds: self.inner.cache.discovery.kinds(),
             now: (self.inner.now_ms)() / 1000,
         }
     }
@@ -340,6 +371,26 @@ fn resolve_group(query: &Query, add_notice: &mut impl FnMut(usize, String)) -> O
         add_notice(0, format!("cannot group by {field}, ignored; supported fields are {}", FacetField::names()));
     }
     group
+}
+
+/// The numbers to sum per group.
+fn resolve_sums(
+    requested: &[Number],
+    group: Option<&FacetField>,
+    add_notice: &mut impl FnMut(usize, String),
+) -> Vec<Number> {
+    match group {
+        _ if requested.is_empty() => Vec::new(),
+        Some(group) if group.has_sums() => requested.to_vec(),
+        Some(group) => {
+            add_notice(0, format!("cannot sum by {}, ignored", group.field()));
+            Vec::new()
+        }
+        None => {
+            add_notice(0, "sums are computed per group; add group: to the query".to_owned());
+            Vec::new()
+        }
+    }
 }
 
 /// The requested order, by relevance if there is none. Ties are sorted by name and id.

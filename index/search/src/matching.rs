@@ -69,7 +69,7 @@ impl StandingQuery {
 impl Searcher {
     /// Selects the objects among `ids` that a caller may read and that a query matches, in a state that includes the change
     /// `as_of`. Fails with [`Error::Incomplete`] on a timeout, or if a limit is reached.
-    pub async fn matching(
+    pub async fn matching_ids(
         &self,
         caller: &UserInfo,
         query: &StandingQuery,
@@ -88,7 +88,7 @@ impl Searcher {
             return Err(Error::Incomplete);
         }
         let rights = sources.context.rights.lock();
-        let clusters = self.inner.fleet.cluster_names().into_iter();
+        let clusters = self.inner.cache.fleet.cluster_names().into_iter();
         let undecided = clusters.filter(|cluster| rights.missing_reason(cluster).is_some()).collect();
         Ok(MatchingObjects { ids: lookup.numbers, undecided, basis: rights.basis() })
     }
@@ -110,7 +110,7 @@ impl Searcher {
         let deadline = Instant::now() + timeout;
         self.searchable_at(as_of, deadline).await?;
         let mut rights = self.rights_of(caller, deadline).await;
-        let clusters = self.inner.fleet.cluster_names().into_iter();
+        let clusters = self.inner.cache.fleet.cluster_names().into_iter();
         let digest = |cluster: ClusterName| rights.digest(&cluster).map(|digest| (cluster, digest));
         Ok(clusters.filter_map(digest).collect())
     }

@@ -25,12 +25,7 @@ pub struct Searcher {
 }
 
 pub(crate) struct Inner {
-    pub fleet: Fleet,
-    pub store: Arc<dyn Store>,
-    pub tail: Arc<Tail>,
-    pub states: Arc<CollectionStates>,
-    pub metrics: Arc<Metrics>,
-    pub discovery: Arc<dyn Discovery>,
+    pub cache: CacheParts,
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub dependency_permits: Arc<SearchPermits>,
@@ -56,18 +51,23 @@ pub trait Discovery: Send + Sync {
 }
 
 /// Parts of the cache that a [`Searcher`] reads.
-pub struct SearcherParts<'o> {
-    pub options: &'o CacheOptions,
-    /// Identity of the store: a text index of another store is rebuilt.
-    pub identity: &'o str,
-    /// Time since which the store is filled, Unix milliseconds.
-    pub filled_since_ms: i64,
+pub struct CacheParts {
     pub fleet: Fleet,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub states: Arc<CollectionStates>,
     pub metrics: Arc<Metrics>,
     pub discovery: Arc<dyn Discovery>,
+}
+
+/// Inputs of [`Searcher::open`].
+pub struct SearcherParts<'o> {
+    pub options: &'o CacheOptions,
+    /// Identity of the store: a text index of another store is rebuilt.
+    pub identity: &'o str,
+    /// Time since which the store is filled, Unix milliseconds.
+    pub filled_since_ms: i64,
+    pub cache: CacheParts,
     /// The newest change that is durable in the text index; written by the engine.
     pub committed: Arc<AtomicU64>,
     /// True while this process writes to an index that several processes share.
@@ -82,18 +82,18 @@ pub type Worker = (&'static str, BoxFuture<'static, Result<(), Error>>);
 impl Searcher {
     /// Opens the engine that the options name. The workers follow the store; the caller runs them until the cache stops.
     pub async fn open(parts: SearcherParts<'_>) -> Result<(Self, [Worker; 2]), Error> {
-        let SearcherParts { options, store, tail, states, metrics, tasks, .. } = parts;
+        let SearcherParts { options, cache, tasks, .. } = parts;
         let stop = tasks.stop_token();
         let backend = engine::backend(&options.index_backend)?;
-        let (rights, permits) = (Arc::new(RbacRules::new(Arc::clone(&metrics))), SearchPermits::for_cores());
+        let (rights, permits) = (Arc::new(RbacRules::new(Arc::clone(&cache.metrics))), SearchPermits::for_cores());
         let opening = EngineContext {
             options,
             identity: parts.identity,
-            store: Arc::clone(&store),
-            tail: Arc::clone(&tail),
-            states: Arc::clone(&states),
+            store: Arc::clone(&cache.store),
+            tail: Arc::clone(&cache.tail),
+            states: Arc::clone(&cache.states),
             rights: Arc::clone(&rights),
-            metrics: Arc::clone(&metrics),
+            metrics: Arc::clone(&cache.metrics),
             permits: Arc::clone(&permits),
             committed: parts.committed,
             elected: parts.elected,
@@ -102,19 +102,14 @@ impl Searcher {
         let EngineHandle { engine, worker } = (backend.open)(opening).await?;
         let follower = RulesFollower {
             rights: Arc::clone(&rights),
-            store: Arc::clone(&store),
-            tail: Arc::clone(&tail),
-            states: Arc::clone(&states),
+            store: Arc::clone(&cache.store),
+            tail: Arc::clone(&cache.tail),
+            states: Arc::clone(&cache.states),
             outlives_outages: options.store.outlives_outages(),
         };
         let workers: [Worker; 2] = [("text index", worker), ("rights", Box::pin(follower.run(stop.clone())))];
         let inner = Inner {
-            fleet: parts.fleet,
-            store,
-            tail,
-            states,
-            metrics,
-            discovery: parts.discovery,
+            cache,
             engine,
             permits,
             dependency_permits: SearchPermits::new(MAX_DEPENDENCY_SEARCHES),
@@ -162,7 +157,7 @@ impl Searcher {
 
     /// The newest change in the tail.
     pub(crate) fn latest(&self) -> Seq {
-        self.inner.tail.latest()
+        self.inner.cache.tail.latest()
     }
 
     /// Starts a task of one search. It ends with the cache at the latest. A panic of the task does not make the cache

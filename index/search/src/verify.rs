@@ -115,9 +115,9 @@ impl Searcher {
 
     /// Clusters and kinds with different numbers of objects in the store and in the index.
     async fn compare_counts(&self, found: &mut Verification) -> Result<BTreeMap<(String, String), (u64, u64)>, Error> {
-        let store = &self.inner.store;
+        let store = &self.inner.cache.store;
         let kinds: BTreeMap<_, _> =
-            self.inner.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
+            self.inner.cache.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
         let mut stored = Counts::new();
         for (key, count) in store.counts().await? {
             let kind = kinds.get(&key).map(|kind| qualified_kind(&key.resource.group, kind)).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Searcher {
         random: &mut (dyn FnMut() -> f64 + Send),
         found: &mut Verification,
     ) -> Result<(), Error> {
-        let store = &self.inner.store;
+        let store = &self.inner.cache.store;
         let mut seen = BTreeSet::new();
         for _ in 0..samples.div_ceil(SAMPLE_SIZE) {
             for object in sample_objects(store.as_ref(), self.latest(), random()).await? {
@@ -169,7 +169,7 @@ impl Searcher {
             return Ok(None);
         }
         self.wait_until_searchable().await;
-        match self.inner.store.get(&object.record.key).await? {
+        match self.inner.cache.store.get(&object.record.key).await? {
             Some(now) if now.record.id == object.record.id => find_missing_field(engine, &self.context(), &now).await,
             _ => Ok(None),
         }
@@ -178,8 +178,8 @@ impl Searcher {
 
 fn differences(stored: &Counts, indexed: &Counts) -> BTreeMap<(String, String), (u64, u64)> {
     let keys: BTreeSet<&(String, String)> = stored.keys().chain(indexed.keys()).collect();
-    let of = |counts: &Counts, key: &(String, String)| counts.get(key).copied().unwrap_or_default();
-    let both = keys.into_iter().map(|key| (key.clone(), (of(stored, key), of(indexed, key))));
+    let count_of = |counts: &Counts, key: &(String, String)| counts.get(key).copied().unwrap_or_default();
+    let both = keys.into_iter().map(|key| (key.clone(), (count_of(stored, key), count_of(indexed, key))));
     both.filter(|(_, (stored, indexed))| stored != indexed).collect()
 }
 
@@ -221,24 +221,24 @@ async fn sample_objects(store: &dyn Store, latest: Seq, position: f64) -> Result
     Ok(objects.collect())
 }
 
-/// The first field by which the index does not find an object; `object` if it does not hold it at all.
+/// The first field by which the index does not find an object; `object` if it does not contain it at all.
 async fn find_missing_field(
     engine: &dyn Engine,
     context: &SearchContext,
     object: &Object,
 ) -> Result<Option<String>, Error> {
     let document = Document::from_object(object)?;
-    let own = Match::Ids(Arc::new([document.id].into()));
+    let identity = Match::Ids(Arc::new([document.id].into()));
     let parts = conditions(&document);
-    let all = std::iter::once(own.clone()).chain(parts.iter().map(|(_, part)| part.clone())).collect();
+    let all = std::iter::once(identity.clone()).chain(parts.iter().map(|(_, part)| part.clone())).collect();
     if has_match(engine, context, &Match::And(all)).await? {
         return Ok(None);
     }
-    if !has_match(engine, context, &own).await? {
+    if !has_match(engine, context, &identity).await? {
         return Ok(Some("object".to_owned()));
     }
     for (field, part) in parts {
-        if !has_match(engine, context, &own.clone().and(part)).await? {
+        if !has_match(engine, context, &identity.clone().and(part)).await? {
             return Ok(Some(field));
         }
     }

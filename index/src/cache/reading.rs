@@ -86,14 +86,22 @@ impl GlobalCache {
     /// One page of a list with bodies as stored, see [`Self::read_body`].
     async fn stored_page(&self, query: &ListQuery, limit: usize) -> Result<Page<StoredObject>, Error> {
         let (store, scan) = (&self.inner.shared.store, query.scan());
+        let keep = |record: &Record| query.matches(record);
         if query.fields.is_none() && scan.is_prefiltered() {
-            let read =
-                |scan: Scan, most| async move { store.objects(&scan, &|record| query.matches(record), most).await };
-            return collect_scan(scan, limit, read).await;
+            let mut collector = ScanCollector::new(scan, limit);
+            while !collector.is_complete {
+                let found = store.objects(&collector.scan, &keep, collector.remaining()).await?;
+                collector.add(found);
+            }
+            return Ok(collector.into_page());
         }
         // Most records may be rejected, so only the bodies of the others are read.
-        let read = |scan: Scan, most| async move { store.records(&scan, &|record| query.matches(record), most).await };
-        let Page { objects: records, next } = collect_scan(scan, limit, read).await?;
+        let mut collector = ScanCollector::new(scan, limit);
+        while !collector.is_complete {
+            let found = store.records(&collector.scan, &keep, collector.remaining()).await?;
+            collector.add(found);
+        }
+        let Page { objects: records, next } = collector.into_page();
         let seqs: HashSet<Seq> = records.iter().map(|record| record.seq).collect();
         let objects = omit_changed(query, &seqs, self.bodies(records).await?)?;
         Ok(Page { objects: objects.into_iter().map(StoredObject::from).collect(), next })
@@ -138,17 +146,17 @@ impl GlobalCache {
     ) -> Result<Page<StoredObject>, Error> {
         let mut page = self.page_as_of(query, limit, seq).await?;
         let store = &self.inner.shared.store;
-        let most = limit.clamp(1, MAX_SUPERSEDED);
-        let superseded = store.superseded_since(seq, &query.collection, query.after.as_ref(), most).await?;
+        let max_superseded = limit.clamp(1, MAX_SUPERSEDED);
+        let superseded = store.superseded_since(seq, &query.collection, query.after.as_ref(), max_superseded).await?;
         // The page ends where either list ends.
-        let ends = [page.next, superseded.get(most - 1).map(|last| key_of(&last.object.record))];
+        let ends = [page.next, superseded.get(max_superseded - 1).map(|last| key_of(&last.object.record))];
         page.next = ends.into_iter().flatten().min();
         let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
         page.objects.retain(|object| is_within(&object.record));
-        let known: HashSet<u64> = page.objects.iter().map(|object| object.record.id).collect();
+        let known_ids: HashSet<u64> = page.objects.iter().map(|object| object.record.id).collect();
         for version in superseded {
             let record = &version.object.record;
-            if is_within(record) && !known.contains(&record.id) && query.matches(record)? {
+            if is_within(record) && !known_ids.contains(&record.id) && query.matches(record)? {
                 page.objects.push(version.object.into());
             }
         }
@@ -244,19 +252,33 @@ impl GlobalCache {
     }
 }
 
-/// Up to `limit` results of a scan. `read` reads up to a number of them, and may read few before the end.
-async fn collect_scan<T, F>(mut scan: Scan, limit: usize, read: impl Fn(Scan, usize) -> F) -> Result<Page<T>, Error>
-where
-    F: Future<Output = Result<ScanPage<T>, Error>>,
-{
-    let mut objects = Vec::new();
-    loop {
-        let (found, next) = read(scan.clone(), limit - objects.len()).await?;
-        objects.extend(found);
-        if next.is_none() || objects.len() >= limit {
-            return Ok(Page { objects, next });
-        }
-        scan.after = next;
+/// Collects a page from the results of a scan, which may be few per call of the store.
+struct ScanCollector<T> {
+    /// The rest of the scan.
+    scan: Scan,
+    limit: usize,
+    objects: Vec<T>,
+    is_complete: bool,
+}
+
+impl<T> ScanCollector<T> {
+    fn new(scan: Scan, limit: usize) -> Self {
+        Self { scan, limit, objects: Vec::new(), is_complete: false }
+    }
+
+    /// Number of results up to the limit.
+    fn remaining(&self) -> usize {
+        self.limit.saturating_sub(self.objects.len())
+    }
+
+    fn add(&mut self, (found, next): ScanPage<T>) {
+        self.objects.extend(found);
+        self.is_complete = next.is_none() || self.objects.len() >= self.limit;
+        self.scan.after = next;
+    }
+
+    fn into_page(self) -> Page<T> {
+        Page { objects: self.objects, next: self.scan.after }
     }
 }
 
@@ -286,14 +308,14 @@ where
     Ok(objects)
 }
 
-/// Chunks of at most `most` items, in order.
-fn split_into_chunks<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
-    let mut parts = Vec::with_capacity(all.len().div_ceil(most));
-    while all.len() > most {
-        let rest = all.split_off(most);
-        parts.push(std::mem::replace(&mut all, rest));
+/// Chunks of at most `max_length` items, in order.
+fn split_into_chunks<T>(mut remaining: Vec<T>, max_length: usize) -> Vec<Vec<T>> {
+    let mut parts = Vec::with_capacity(remaining.len().div_ceil(max_length));
+    while remaining.len() > max_length {
+        let rest = remaining.split_off(max_length);
+        parts.push(std::mem::replace(&mut remaining, rest));
     }
-    parts.push(all);
+    parts.push(remaining);
     parts
 }
 

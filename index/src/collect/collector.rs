@@ -201,7 +201,8 @@ impl Collector {
     /// `objects_refused`.
     pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
         let object = feed::PartialObject::parse(raw);
-        let object = object.filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|own| own == kind));
+        let object = object
+            .filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|object_kind| object_kind == kind));
         let Some(object) = object else {
             self.shared.metrics.objects_refused.add(1);
             return None;

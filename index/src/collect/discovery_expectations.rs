@@ -118,18 +118,20 @@ struct Condition {
 fn expectations_of(change: &Change, found: Option<&ApiResources>) -> Vec<(DiscoveryItem, bool)> {
     let resource = &change.object.record.key.resource().resource;
     let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
-    let is_true = |condition: &str| status.conditions.iter().any(|one| one.type_ == condition && one.status == "True");
+    let is_true =
+        |condition: &str| status.conditions.iter().any(|item| item.type_ == condition && item.status == "True");
     let is_deleted = change.kind == ChangeKind::Deleted;
     match &**resource {
         "customresourcedefinitions" if is_deleted || is_true("Established") => {
             let item = |version: &str| DiscoveryItem::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
-            let has_version = |version: &str| spec.versions.iter().any(|one| one.name == version);
+            let has_version = |version: &str| spec.versions.iter().any(|version_spec| version_spec.name == version);
             let before = found.into_iter().flat_map(|found| &found.resources).map(|resource| &resource.gvr);
             let dropped = before.filter(|gvr| *gvr.group == *spec.group && *gvr.resource == *spec.names.plural);
             let dropped = dropped
                 .filter(|gvr| !has_version(&gvr.version))
                 .map(|gvr| (DiscoveryItem::Resource(gvr.clone()), false));
-            let versions = spec.versions.iter().map(|one| (item(&one.name), one.served && !is_deleted));
+            let versions =
+                spec.versions.iter().map(|version_spec| (item(&version_spec.name), version_spec.served && !is_deleted));
             versions.chain(dropped).collect()
         }
         // APIServices without a service are local; their definitions are watched instead.

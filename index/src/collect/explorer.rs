@@ -32,15 +32,15 @@ pub(super) async fn explore(
 ) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
     let (mut retries, mut attempts) = (FAILURE_BACKOFF.delays(), 0);
-    let mut known = None;
+    let mut last_discovery = None;
     loop {
-        let wait = match rediscover(&client, known.as_ref()).await {
+        let wait = match rediscover(&client, last_discovery.as_ref()).await {
             Ok(found) => {
                 retries.reset();
                 let stale = !found.resources.stale.is_empty();
                 // Published first, because collectors read kinds from it.
                 let published = shared.publish_served(&cluster, Arc::clone(&found.resources));
-                known = Some(found);
+                last_discovery = Some(found);
                 let found = published;
                 let changed = declare_interests(&shared, &cluster, &found, &mut guards);
                 let is_newly_declared = shared.declared_clusters.lock().insert(cluster.clone());

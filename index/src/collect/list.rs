@@ -139,7 +139,7 @@ impl Collector {
         let mut listing = Listing { seen: SeenNames::new(), token: None, version: None };
         loop {
             permit.renew().await?;
-            let (bytes, mut share) = permit.hold_during(self.next_page(listing.token.as_deref(), progress)).await?;
+            let (bytes, mut share) = permit.run(self.next_page(listing.token.as_deref(), progress)).await?;
             let page: Page<'_> = self.parse(&bytes)?;
             progress.page_sizer.record_page(page.items.len(), bytes.len());
             if listing.token.is_none() {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 pub(super) struct ListPermit {
     cluster_lists: Arc<Semaphore>,
     all_lists: Arc<Semaphore>,
-    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
     expires_at: Instant,
     duration: Duration,
 }
@@ -23,7 +23,7 @@ impl ListPermit {
     pub async fn acquire(shared: &Shared, cluster: &ClusterName) -> Result<Self, Error> {
         let (cluster_lists, all_lists) = (shared.cluster_lists(cluster), Arc::clone(&shared.lists));
         let duration = shared.options.timeouts.list_permit;
-        let mut permit = Self { cluster_lists, all_lists, held: None, expires_at: Instant::now(), duration };
+        let mut permit = Self { cluster_lists, all_lists, permits: None, expires_at: Instant::now(), duration };
         permit.renew().await?;
         Ok(permit)
     }
@@ -31,26 +31,26 @@ impl ListPermit {
     /// Acquires the permits if they are not held or have expired. Expired ones are released first, so that waiting
     /// lists come before this one.
     pub async fn renew(&mut self) -> Result<(), Error> {
-        if self.held.is_some() && Instant::now() < self.expires_at {
+        if self.permits.is_some() && Instant::now() < self.expires_at {
             return Ok(());
         }
-        self.held = None;
+        self.permits = None;
         let cluster_permit = Arc::clone(&self.cluster_lists).acquire_owned().await.map_err(|_| Error::Stopped)?;
         let permit = Arc::clone(&self.all_lists).acquire_owned().await.map_err(|_| Error::Stopped)?;
-        self.held = Some((cluster_permit, permit));
+        self.permits = Some((cluster_permit, permit));
         self.expires_at = Instant::now() + self.duration;
         Ok(())
     }
 
     /// Waits for a request to the member. If the permits expire in the meantime, they are released and the wait
     /// continues.
-    pub async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+    pub async fn run<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
-        if self.held.is_some() {
+        if self.permits.is_some() {
             if let Ok(done) = timeout_at(self.expires_at, &mut work).await {
                 return done;
             }
-            self.held = None;
+            self.permits = None;
         }
         work.await
     }

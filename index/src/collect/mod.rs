@@ -120,7 +120,7 @@ impl Discovery for Shared {
 pub(crate) struct Scope(pub Namespaces);
 
 impl Scope {
-    /// The namespace in the path of requests, for a single one. For several, the whole resource is requested and
+    /// The namespace in the path of requests, for a single one. For several, the entire resource is requested and
     /// filtered.
     pub fn path_namespace(&self) -> Option<&str> {
         match &self.0 {

@@ -32,7 +32,7 @@ impl Collector {
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", duration.as_secs());
         let requested_at = Instant::now();
-        let body = match permit.hold_during(self.get(&query)).instrument(span.0.clone()).await {
+        let body = match permit.run(self.get(&query)).instrument(span.0.clone()).await {
             // Older servers reject the parameters.
             Err(Error::ErrorResponse { status: 400 | 422, .. }) => return Ok(self.disable_streams()),
             other => other?,
@@ -41,13 +41,12 @@ impl Collector {
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
         let mut initial = InitialEvents { seen: SeenNames::new(), progressed_at: Instant::now() };
         let version = loop {
-            if let Some(version) = permit.hold_during(self.initial_events(&mut lines, &mut initial)).await? {
+            if let Some(version) = permit.run(self.initial_events(&mut lines, &mut initial)).await? {
                 break version;
             }
             let idle_deadline = Instant::now() + timeouts.stream_idle;
             let progress_deadline = initial.progressed_at + timeouts.stream_progress;
-            match permit.hold_during(tokio::time::timeout_at(idle_deadline.min(progress_deadline), lines.fill())).await
-            {
+            match permit.run(tokio::time::timeout_at(idle_deadline.min(progress_deadline), lines.fill())).await {
                 Ok(more) => match more? {
                     true => {}
                     false => return Err(self.interruption_error("the initial list ended early")),

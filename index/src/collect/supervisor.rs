@@ -114,7 +114,7 @@ impl Supervisor {
                         false
                     }
                 },
-                Some(ended) = self.tasks.join_next() => self.handle_ended(ended),
+                Some(result) = self.tasks.join_next() => self.handle_ended(result),
             };
         }
         self.tasks.shutdown().await;
@@ -137,8 +137,8 @@ impl Supervisor {
     }
 
     /// Returns true if a task has to be restarted.
-    fn handle_ended(&mut self, ended: Result<EndedTask, tokio::task::JoinError>) -> bool {
-        match ended {
+    fn handle_ended(&mut self, result: Result<EndedTask, tokio::task::JoinError>) -> bool {
+        match result {
             Ok(EndedTask::Collector(key)) => drop(self.running.remove(&key)),
             Ok(EndedTask::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
             Err(error) if error.is_cancelled() => return false,
@@ -173,17 +173,17 @@ impl Supervisor {
         let sources = self.sources();
         self.start_explorers(&sources);
         self.load_claimed_scopes();
-        let mut wanted_keys = BTreeSet::new();
+        let mut interest_keys = BTreeSet::new();
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
-            for (resource, wanted) in self.shared.interests.by_resource(cluster) {
+            for (resource, interest) in self.shared.interests.by_resource(cluster) {
                 let key = CollectionKey::new(cluster.clone(), resource);
-                wanted_keys.insert(key.clone());
+                interest_keys.insert(key.clone());
                 match (source, epoch) {
                     // Collected by another replica, which also reports its errors.
                     (_, None) => self.stop_collector(&key),
                     (Ok((client, connection)), Some(epoch)) => {
-                        self.ensure_collector(key, Scope(wanted.namespaces), epoch, client, connection);
+                        self.ensure_collector(key, Scope(interest.namespaces), epoch, client, connection);
                     }
                     (Err(reason), Some(_)) => {
                         self.stop_collector(&key);
@@ -193,8 +193,8 @@ impl Supervisor {
             }
         }
         for (key, state) in self.shared.states.all() {
-            let ours = self.shared.claims.epoch_of(&key.cluster).is_some();
-            if ours && state.stale_reason.is_none() && !self.running.contains_key(&key) {
+            let is_claimed = self.shared.claims.epoch_of(&key.cluster).is_some();
+            if is_claimed && state.stale_reason.is_none() && !self.running.contains_key(&key) {
                 let reason = match sources.get(&key.cluster) {
                     Some(Err(reason)) => reason.clone(),
                     _ => NOT_COLLECTED.to_owned(),
@@ -202,7 +202,7 @@ impl Supervisor {
                 self.shared.states.update(&key, |state| state.stale_reason = Some(reason));
             }
         }
-        self.drop_unwanted(&wanted_keys, &sources).await
+        self.drop_unneeded(&interest_keys, &sources).await
     }
 
     /// Loads the stored state of newly claimed clusters.
@@ -290,19 +290,19 @@ impl Supervisor {
     }
 
     /// Stops collectors without an interest and deletes their records, and all records of clusters that left.
-    async fn drop_unwanted(
+    async fn drop_unneeded(
         &mut self,
-        wanted: &BTreeSet<CollectionKey>,
+        needed: &BTreeSet<CollectionKey>,
         sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>,
     ) -> Result<(), crowsnest_store::Error> {
-        let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
-        unwanted.iter().for_each(|key| self.stop_collector(key));
+        let unneeded: Vec<_> = self.running.keys().filter(|key| !needed.contains(key)).cloned().collect();
+        unneeded.iter().for_each(|key| self.stop_collector(key));
         self.shared.metrics.collectors.set(self.running.len() as u64);
         for (key, _) in self.shared.states.all() {
             let Some(epoch) = self.shared.claims.epoch_of(&key.cluster) else { continue };
             let is_known = sources.contains_key(&key.cluster);
             let is_declared = self.shared.declared_clusters.lock().contains(&key.cluster);
-            if !wanted.contains(&key) && (!is_known || is_declared) {
+            if !needed.contains(&key) && (!is_known || is_declared) {
                 match self.shared.writer.drop_collection(key.clone(), epoch).await {
                     Err(error) if self.shared.writer.is_stopped() => return Err(error),
                     // The claims were given up. After they are claimed again, the new holder deletes the records.

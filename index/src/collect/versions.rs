@@ -4,9 +4,9 @@
 use std::cmp::Ordering;
 
 /// Compares two versions; None if one of them is opaque.
-pub fn compare(one: &str, other: &str) -> Option<Ordering> {
-    let numbers = is_number(one) && is_number(other);
-    numbers.then(|| one.len().cmp(&other.len()).then_with(|| one.cmp(other)))
+pub fn compare(left: &str, right: &str) -> Option<Ordering> {
+    let numbers = is_number(left) && is_number(right);
+    numbers.then(|| left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
 }
 
 /// True if `version` is older; false if one of them is opaque.
@@ -33,8 +33,8 @@ mod tests {
     #[case::empty("", "10", None)]
     #[case::zero_means_any("0", "10", None)]
     #[case::not_canonical("010", "9", None)]
-    fn versions_compare_as_numbers(#[case] one: &str, #[case] other: &str, #[case] expected: Option<Ordering>) {
-        assert_eq!(compare(one, other), expected);
-        assert_eq!(is_older(one, other), expected == Some(Ordering::Less));
+    fn versions_compare_as_numbers(#[case] left: &str, #[case] right: &str, #[case] expected: Option<Ordering>) {
+        assert_eq!(compare(left, right), expected);
+        assert_eq!(is_older(left, right), expected == Some(Ordering::Less));
     }
 }

@@ -78,17 +78,17 @@ impl WatchState {
     /// Time until which to wait for the next event.
     fn next_deadline(&self) -> Instant {
         let until = self.inconsistency.as_ref().map_or(self.deadline, |(_, until)| *until);
-        self.catch_up_until.map_or(until, |caught_up| caught_up.min(until))
+        self.catch_up_until.map_or(until, |catch_up_end| catch_up_end.min(until))
     }
 
     fn has_caught_up(&self) -> bool {
-        self.catch_up_until.is_some_and(|caught_up| caught_up <= Instant::now())
+        self.catch_up_until.is_some_and(|catch_up_end| catch_up_end <= Instant::now())
     }
 
     /// Extends the catch-up phase after an event, because further missed events may follow.
     fn extend_catch_up(&mut self) {
-        if let Some(caught_up) = &mut self.catch_up_until {
-            *caught_up = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.opened_at + MAX_CATCH_UP_TIME);
+        if let Some(catch_up_end) = &mut self.catch_up_until {
+            *catch_up_end = (Instant::now() + CATCH_UP_IDLE_TIME).min(self.opened_at + MAX_CATCH_UP_TIME);
         }
     }
 }
@@ -137,7 +137,7 @@ impl Collector {
     pub async fn watch_lines<S, E>(
         &self,
         lines: &mut Lines<S>,
-        mut watching: WatchState,
+        mut watch_state: WatchState,
         progress: &mut CollectorProgress,
     ) -> Result<WatchEnd, Error>
     where
@@ -148,23 +148,23 @@ impl Collector {
         let now = (self.shared.now_ms)();
         self.shared.states.update(&self.key, |state| state.last_contact_ms = now);
         if self.shared.states.get(&self.key).is_some_and(|state| state.stale_reason.is_some()) {
-            watching.catch_up_until = Some(Instant::now() + CATCH_UP_IDLE_TIME);
+            watch_state.catch_up_until = Some(Instant::now() + CATCH_UP_IDLE_TIME);
         }
         loop {
-            if let Some(ended) = self.process_events(lines, &mut watching, progress).await? {
+            if let Some(ended) = self.process_events(lines, &mut watch_state, progress).await? {
                 return Ok(ended);
             }
-            if watching.has_caught_up() {
-                self.finish_catch_up(&mut watching).await?;
+            if watch_state.has_caught_up() {
+                self.finish_catch_up(&mut watch_state).await?;
             }
-            match tokio::time::timeout_at(watching.next_deadline(), lines.fill()).await {
+            match tokio::time::timeout_at(watch_state.next_deadline(), lines.fill()).await {
                 Ok(more) => match more? {
-                    true => watching.extend_catch_up(),
-                    false => return self.handle_close(watching, progress).await,
+                    true => watch_state.extend_catch_up(),
+                    false => return self.handle_close(watch_state, progress).await,
                 },
-                Err(_) if watching.has_caught_up() => {}
+                Err(_) if watch_state.has_caught_up() => {}
                 Err(_) => {
-                    return inconsistency_end(watching)
+                    return inconsistency_end(watch_state)
                         .ok_or_else(|| self.interruption_error("the watch did not end in time"));
                 }
             }
@@ -172,22 +172,22 @@ impl Collector {
     }
 
     /// Waits until the missed events are stored, and marks the collection as current.
-    async fn finish_catch_up(&self, watching: &mut WatchState) -> Result<(), Error> {
-        watching.catch_up_until = None;
+    async fn finish_catch_up(&self, watch_state: &mut WatchState) -> Result<(), Error> {
+        watch_state.catch_up_until = None;
         self.send_and_wait(Vec::new(), Progress::default()).await?;
-        if watching.inconsistency.is_none() {
+        if watch_state.inconsistency.is_none() {
             self.shared.states.update(&self.key, |state| state.stale_reason = None);
         }
         Ok(())
     }
 
-    async fn handle_close(&self, watching: WatchState, progress: &mut CollectorProgress) -> Result<WatchEnd, Error> {
-        let has_received = watching.has_received;
+    async fn handle_close(&self, watch_state: WatchState, progress: &mut CollectorProgress) -> Result<WatchEnd, Error> {
+        let has_received = watch_state.has_received;
         // The response of a watch that lasted as long as requested may have arrived late.
-        let is_brief = !watching.has_advanced
-            && watching.opened_at.elapsed() < MIN_WATCH_DURATION
-            && watching.requested_at.elapsed() < watching.duration;
-        if let Some(ended) = inconsistency_end(watching) {
+        let is_brief = !watch_state.has_advanced
+            && watch_state.opened_at.elapsed() < MIN_WATCH_DURATION
+            && watch_state.requested_at.elapsed() < watch_state.duration;
+        if let Some(ended) = inconsistency_end(watch_state) {
             return Ok(ended);
         }
         match has_received {
@@ -216,7 +216,7 @@ impl Collector {
     async fn process_events<S, E>(
         &self,
         lines: &mut Lines<S>,
-        watching: &mut WatchState,
+        watch_state: &mut WatchState,
         progress: &mut CollectorProgress,
     ) -> Result<Option<WatchEnd>, Error>
     where
@@ -226,7 +226,7 @@ impl Collector {
         if lines.buffered_bytes() == 0 {
             return Ok(None);
         }
-        let known = self.known_kind();
+        let known_kind = self.known_kind();
         let share = self.acquire_share(lines.buffered_bytes()).await?;
         let mut received = ReceivedEvents::default();
         let ended = loop {
@@ -238,13 +238,13 @@ impl Collector {
             if line.is_empty() {
                 continue;
             }
-            watching.has_received = true;
-            match self.process_event(&line, &known.0, progress, &mut received) {
+            watch_state.has_received = true;
+            match self.process_event(&line, &known_kind.0, progress, &mut received) {
                 Ok(None) => {}
                 ended => break ended,
             }
         };
-        self.deliver(received, known, share, watching, progress).await?;
+        self.deliver(received, known_kind, share, watch_state, progress).await?;
         ended
     }
 
@@ -298,14 +298,14 @@ impl Collector {
     async fn deliver(
         &self,
         received: ReceivedEvents,
-        known: (String, Option<bool>),
+        known_kind: (String, Option<bool>),
         share: Share,
-        watching: &mut WatchState,
+        watch_state: &mut WatchState,
         progress: &mut CollectorProgress,
     ) -> Result<(), Error> {
         let ReceivedEvents { steps, version, late, mut inconsistency } = received;
         if !steps.is_empty() || version.is_some() {
-            let kind = Self::reported_kind(known, &steps);
+            let kind = Self::reported_kind(known_kind, &steps);
             let batch_progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
             self.send(steps, batch_progress, share).await?;
         } else {
@@ -313,7 +313,7 @@ impl Collector {
             drop(share);
         }
         if let Some(version) = version {
-            watching.has_advanced |= progress.position.as_ref() != Some(&version);
+            watch_state.has_advanced |= progress.position.as_ref() != Some(&version);
             progress.advance(version);
         }
         if !late.is_empty() {
@@ -330,10 +330,10 @@ impl Collector {
                 self.send(vec![step], Progress::default(), share).await?;
             }
         }
-        if let Some(reason) = inconsistency.filter(|_| watching.inconsistency.is_none()) {
+        if let Some(reason) = inconsistency.filter(|_| watch_state.inconsistency.is_none()) {
             tracing::debug!(collection = %self.key, reason, "the member sent an older version; listing again soon");
             self.shared.states.update(&self.key, |state| state.stale_reason = Some(reason.clone()));
-            watching.inconsistency = Some((reason, Instant::now() + self.shared.options.timeouts.suspect_watch));
+            watch_state.inconsistency = Some((reason, Instant::now() + self.shared.options.timeouts.suspect_watch));
         }
         Ok(())
     }
@@ -374,6 +374,6 @@ fn expired_end() -> WatchEnd {
     WatchEnd::Expired("the missed events are no longer available; listing again".to_owned())
 }
 
-fn inconsistency_end(watching: WatchState) -> Option<WatchEnd> {
-    watching.inconsistency.map(|(reason, _)| WatchEnd::Expired(reason))
+fn inconsistency_end(watch_state: WatchState) -> Option<WatchEnd> {
+    watch_state.inconsistency.map(|(reason, _)| WatchEnd::Expired(reason))
 }

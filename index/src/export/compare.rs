@@ -47,24 +47,29 @@ mod tests {
 
     const EPOCHS: Epochs = Epochs { first: 5, last: 9 };
 
-    fn ours(epoch: u64, seq: u64) -> u64 {
+    fn version_number(epoch: u64, seq: u64) -> u64 {
         DocumentVersion::new(epoch, seq).number()
     }
 
     #[rstest]
-    #[case::written_before(ours(6, 7), Some(7), Membership::Selected, Verdict::Current)]
-    #[case::changed_since(ours(6, 7), Some(8), Membership::Selected, Verdict::Outdated)]
-    #[case::of_another_store(ours(4, 7), Some(7), Membership::Selected, Verdict::Outdated)]
+    #[case::written_before(version_number(6, 7), Some(7), Membership::Selected, Verdict::Current)]
+    #[case::changed_since(version_number(6, 7), Some(8), Membership::Selected, Verdict::Outdated)]
+    #[case::of_another_store(version_number(4, 7), Some(7), Membership::Selected, Verdict::Outdated)]
     #[case::of_karmada(7, Some(7), Membership::Selected, Verdict::Outdated)]
-    #[case::selected_in_an_incomplete_collection(ours(6, 7), Some(7), Membership::Incomplete, Verdict::Current)]
-    #[case::deleted(ours(6, 7), None, Membership::Selected, Verdict::Unselected)]
+    #[case::selected_in_an_incomplete_collection(
+        version_number(6, 7),
+        Some(7),
+        Membership::Incomplete,
+        Verdict::Current
+    )]
+    #[case::deleted(version_number(6, 7), None, Membership::Selected, Verdict::Unselected)]
     #[case::left_behind_by_karmada(3, None, Membership::Selected, Verdict::Unselected)]
-    #[case::not_read_yet(ours(6, 7), None, Membership::Incomplete, Verdict::Kept)]
-    #[case::not_selected_any_more(ours(6, 7), None, Membership::NotSelected, Verdict::Unselected)]
-    #[case::of_another_store_not_selected(ours(1, 7), None, Membership::NotSelected, Verdict::Unselected)]
+    #[case::not_read_yet(version_number(6, 7), None, Membership::Incomplete, Verdict::Kept)]
+    #[case::not_selected_any_more(version_number(6, 7), None, Membership::NotSelected, Verdict::Unselected)]
+    #[case::of_another_store_not_selected(version_number(1, 7), None, Membership::NotSelected, Verdict::Unselected)]
     #[case::of_another_writer(3, None, Membership::NotSelected, Verdict::Kept)]
-    #[case::ahead(ours(9, 7), Some(7), Membership::Selected, Verdict::Ahead { epoch: 9 })]
-    #[case::far_ahead(ours(99, 7), None, Membership::NotSelected, Verdict::Ahead { epoch: 99 })]
+    #[case::ahead(version_number(9, 7), Some(7), Membership::Selected, Verdict::Ahead { epoch: 9 })]
+    #[case::far_ahead(version_number(99, 7), None, Membership::NotSelected, Verdict::Ahead { epoch: 99 })]
     fn documents(
         #[case] number: u64,
         #[case] selected: Option<u64>,

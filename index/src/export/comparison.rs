@@ -1,6 +1,6 @@
 //! Compares an index with the store and applies the differences.
 //!
-//! Documents are read page by page. The uids of selected objects are held in memory, up to a limit; with more
+//! Documents are read page by page. The uids of selected objects are kept in memory, up to a limit; with more
 //! objects, the index is read several times, each time for another part of the uids.
 
 use super::compare::{Verdict, decide};
@@ -79,7 +79,7 @@ impl Exporter {
         Ok(uuid)
     }
 
-    /// Number of parts, so that each holds a bounded number of uids.
+    /// Number of parts, so that each contains a bounded number of uids.
     async fn count_parts(&self, session: &Session, index: &str) -> Result<u128, ExportError> {
         let counts: BTreeMap<CollectionKey, u64> = self.source.store.counts().await?.into_iter().collect();
         let records: u64 = session.selection.collections_in(index).filter_map(|(key, _)| counts.get(key)).sum();

@@ -152,7 +152,7 @@ mod tests {
     use crowsnest_store::fixtures::stored;
     use rstest::rstest;
 
-    fn of(object: Value) -> Value {
+    fn document_of(object: Value) -> Value {
         serde_json::from_slice(&document(&stored("member1", 7, &object)).unwrap()).unwrap()
     }
 
@@ -187,14 +187,15 @@ mod tests {
             "name": "s", "namespace": "a"}, "spec": "null", "status": "null"}),
     )]
     fn documents_have_the_layout_of_karmada(#[case] object: Value, #[case] expected: Value) {
-        assert_eq!(of(object), expected);
+        assert_eq!(document_of(object), expected);
     }
 
     #[test]
     fn annotations_that_are_not_strings_are_omitted() {
         let annotations = json!({"a": 1, "b": {"c": []}, "d": null, "e": "f"});
-        let object =
-            of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": annotations}}));
+        let object = document_of(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": annotations}}),
+        );
         let expected = json!({"e": "f", "resource.karmada.io/cached-from-cluster": "member1"});
         assert_eq!(object["metadata"]["annotations"], expected);
     }

@@ -13,7 +13,7 @@ pub enum ExportError {
     Store(#[from] Error),
     #[error("cannot save the state of the export")]
     State(#[source] serde_json::Error),
-    #[error("cannot decode {content} from the search engine")]
+    #[error("cannot decode {content} from the backend")]
     InvalidResponse {
         content: &'static str,
         #[source]
@@ -30,7 +30,7 @@ pub enum ExportError {
     #[error("this backend is already configured with another address: {0}")]
     DuplicateBackend(String),
     /// The comparison is repeated with a higher epoch.
-    #[error("the backend holds documents of a later epoch, {epoch}")]
+    #[error("the backend contains documents of a later epoch, {epoch}")]
     Ahead { epoch: u64 },
     /// Deletions after the position were pruned.
     #[error("deletions after the export position are no longer kept")]

@@ -82,8 +82,8 @@ impl Exporter {
     /// Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
-        let mut seen = None;
-        while let Some(end) = stop.run_until_cancelled(self.run_session(seen.take(), &mut failures)).await {
+        let mut seen_epoch = None;
+        while let Some(end) = stop.run_until_cancelled(self.run_session(seen_epoch.take(), &mut failures)).await {
             let error = match end {
                 Ok(SessionEnd::Restart) => continue,
                 Ok(SessionEnd::Cleaned) => {
@@ -91,11 +91,11 @@ impl Exporter {
                     break;
                 }
                 Err(ExportError::Ahead { epoch }) => {
-                    seen = Some(epoch);
+                    seen_epoch = Some(epoch);
                     continue;
                 }
                 Err(ExportError::Pruned) => {
-                    seen = Some(0);
+                    seen_epoch = Some(0);
                     continue;
                 }
                 Err(error) => error,
@@ -115,7 +115,7 @@ impl Exporter {
                 );
             });
             if is_new {
-                tracing::warn!(reason, "cannot export to the search engine of a ResourceRegistry");
+                tracing::warn!(reason, "cannot export to the backend of a ResourceRegistry");
             }
             failures += 1;
             let delay = self.options.backoff.delay(if error.is_retryable() { failures } else { u32::MAX });
@@ -140,8 +140,8 @@ impl Exporter {
             self.checkpoints.delete(&self.name).await?;
             return Ok(SessionEnd::Cleaned);
         }
-        let known = if compare_above.is_none() { self.load_resumable(&backend, &selected).await? } else { None };
-        let mut session = match known {
+        let resumable = if compare_above.is_none() { self.load_resumable(&backend, &selected).await? } else { None };
+        let mut session = match resumable {
             Some(session) => session,
             None => self.compare_all(backend, selected, compare_above.unwrap_or(0), failures).await?,
         };
@@ -439,7 +439,7 @@ impl DeliveryObserver for DeliveryCounter<'_> {
             letters.remove(id);
         }
         for (change, error_response) in &round.poisoned {
-            tracing::warn!(id = change.id, error = %error_response, "the search engine of a ResourceRegistry rejected a document");
+            tracing::warn!(id = change.id, error = %error_response, "the backend of a ResourceRegistry rejected a document");
             letters.add(DeadLetter::new(change.id.clone(), change.seq, error_response));
         }
         let listed = letters.list();

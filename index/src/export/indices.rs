@@ -52,16 +52,16 @@ pub(super) async fn ensure(client: &Client, index: &str) -> Result<String, Expor
     let body = index_body(&alias).to_string();
     match client.send(&Request::new(Method::PUT, format!("/{index}")).json(body)).await {
         Ok(_) => tracing::info!(index, "created an index of Karmada's layout"),
-        Err(error) if is_kind(&error, "resource_already_exists_exception") => {
+        Err(error) if error.is_kind("resource_already_exists_exception") => {
             let actions = json!({"actions": [{"add": {"index": index, "alias": alias}}]}).to_string();
             match client.send(&Request::new(Method::POST, "/_aliases").json(actions)).await {
-                Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
+                Err(error) if error.is_kind("invalid_alias_name_exception") => {
                     return Err(ExportError::AliasIsIndex { other: alias });
                 }
                 other => other.map(drop)?,
             }
         }
-        Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
+        Err(error) if error.is_kind("invalid_alias_name_exception") => {
             return Err(ExportError::AliasIsIndex { other: alias });
         }
         Err(error) => return Err(error.into()),
@@ -90,17 +90,13 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<(), ExportEr
     client.send(&Request::new(Method::POST, format!("/{index}/_refresh"))).await.map(drop).map_err(Into::into)
 }
 
-fn is_kind(error: &ClientError, kind: &str) -> bool {
-    error.error_response().is_some_and(|error_response| error_response.kind == kind)
-}
-
 fn decode_if_found<T: DeserializeOwned>(
     content: &'static str,
-    answer: Result<Response, ClientError>,
+    response: Result<Response, ClientError>,
 ) -> Result<Option<T>, ExportError> {
-    ignore_not_found(answer)?.map(|answer| decode(content, &answer)).transpose()
+    ignore_not_found(response)?.map(|response| decode(content, &response)).transpose()
 }
 
-pub(super) fn decode<T: DeserializeOwned>(content: &'static str, answer: &Response) -> Result<T, ExportError> {
-    serde_json::from_slice(&answer.body).map_err(|source| ExportError::InvalidResponse { content, source })
+pub(super) fn decode<T: DeserializeOwned>(content: &'static str, response: &Response) -> Result<T, ExportError> {
+    serde_json::from_slice(&response.body).map_err(|source| ExportError::InvalidResponse { content, source })
 }

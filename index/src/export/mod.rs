@@ -57,7 +57,7 @@ pub struct ExportOptions {
     pub save_interval: Duration,
     /// Number of documents per page of a comparison.
     pub page_size: usize,
-    /// Maximum number of uids held in memory during a comparison.
+    /// Maximum number of uids kept in memory during a comparison.
     pub max_compared_uids: usize,
 }
 
@@ -102,23 +102,27 @@ impl BackendClaims {
         selects: bool,
     ) -> Result<bool, ExportError> {
         let others = checkpoints.all().await?;
-        let others = others.into_iter().filter(|(other, known)| other != name && known.backend == backend);
-        let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, known)| known.abandoned_at.is_some());
-        if let Some((_, known)) = live.first() {
-            return if selects { Err(ExportError::DuplicateBackend(known.destination.clone())) } else { Ok(false) };
+        let others = others.into_iter().filter(|(owner, checkpoint)| owner != name && checkpoint.backend == backend);
+        let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, checkpoint)| checkpoint.abandoned_at.is_some());
+        if let Some((_, checkpoint)) = live.first() {
+            return if selects {
+                Err(ExportError::DuplicateBackend(checkpoint.destination.clone()))
+            } else {
+                Ok(false)
+            };
         }
         {
             let mut claimed = self.claimed.lock();
-            if let Some(other) = claimed.get(backend).filter(|claim| claim.name != name && claim.selects) {
-                return if selects { Err(ExportError::DuplicateBackend(other.name.clone())) } else { Ok(false) };
+            if let Some(conflicting) = claimed.get(backend).filter(|claim| claim.name != name && claim.selects) {
+                return if selects { Err(ExportError::DuplicateBackend(conflicting.name.clone())) } else { Ok(false) };
             }
             claimed.retain(|_, claim| claim.name != name);
             claimed.insert(backend.to_owned(), Claim { name: name.to_owned(), selects });
         }
         if selects {
             // The aliases in the backend identify the indices to clean up.
-            for (other, _) in abandoned {
-                checkpoints.delete(&other).await?;
+            for (abandoned_name, _) in abandoned {
+                checkpoints.delete(&abandoned_name).await?;
             }
         }
         Ok(true)

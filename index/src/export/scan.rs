@@ -117,7 +117,7 @@ impl<'a> Scan<'a> {
         let Some(scroll) = self.scroll else { return };
         let body = json!({"scroll_id": [scroll]}).to_string();
         if let Err(error) = self.client.send(&Request::new(Method::DELETE, "/_search/scroll").json(body)).await {
-            tracing::debug!(error = error.chain(), "cannot close a scroll of the search engine");
+            tracing::debug!(error = error.chain(), "cannot close a scroll of the backend");
         }
     }
 }
@@ -142,7 +142,8 @@ mod tests {
             {"_id": "c"}]}});
         let page: Page = serde_json::from_value(page).unwrap();
         let found: Vec<FoundDocument> = page.hits.hits.into_iter().map(FoundDocument::from).collect();
-        let of = |id: &str, version, cluster: &str| FoundDocument { id: id.into(), version, cluster: cluster.into() };
-        assert_eq!(found, [of("a", 7, "m1"), of("b", 1, ""), of("c", 0, "")]);
+        let document =
+            |id: &str, version, cluster: &str| FoundDocument { id: id.into(), version, cluster: cluster.into() };
+        assert_eq!(found, [document("a", 7, "m1"), document("b", 1, ""), document("c", 0, "")]);
     }
 }

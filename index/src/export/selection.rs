@@ -36,11 +36,11 @@ impl Selection {
         let selected = Selected { kind: kind.to_owned(), namespaces };
         match self.collections.get_mut(&key) {
             None => drop(self.collections.insert(key, selected)),
-            Some(known) => {
-                known.namespaces = match (known.namespaces.take(), selected.namespaces) {
-                    (Some(mut known), Some(more)) => {
-                        known.extend(more);
-                        Some(known)
+            Some(existing) => {
+                existing.namespaces = match (existing.namespaces.take(), selected.namespaces) {
+                    (Some(mut existing), Some(more)) => {
+                        existing.extend(more);
+                        Some(existing)
                     }
                     _ => None,
                 };
@@ -101,9 +101,9 @@ impl Selection {
             reserved.map(|(_, cluster)| (cluster.clone(), Membership::Incomplete)).collect();
         for (key, _) in self.collections_in(index) {
             let membership = if is_complete(key) { Membership::Selected } else { Membership::Incomplete };
-            let known = clusters.entry(key.cluster.as_str().to_owned()).or_insert(membership);
+            let existing = clusters.entry(key.cluster.as_str().to_owned()).or_insert(membership);
             if membership == Membership::Incomplete {
-                *known = membership;
+                *existing = membership;
             }
         }
         clusters
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn different_selections_have_different_digests() {
-        let mut other = selection();
-        assert_eq!(selection().digest(), other.digest());
-        other.add(key("m3", "pods"), "Pod", None);
-        assert_ne!(selection().digest(), other.digest());
+        let mut changed = selection();
+        assert_eq!(selection().digest(), changed.digest());
+        changed.add(key("m3", "pods"), "Pod", None);
+        assert_ne!(selection().digest(), changed.digest());
     }
 }

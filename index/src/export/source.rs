@@ -45,7 +45,7 @@ impl Source {
         self.tail.latest().0
     }
 
-    /// Changes after a position: from memory if it still holds them, otherwise from the store.
+    /// Changes after a position: from memory if it still contains them, otherwise from the store.
     pub async fn changes_after(&self, position: u64) -> Result<ChangePage, ExportError> {
         let mut follower = self.tail.follow(Seq(position));
         match follower.ready_now() {

@@ -97,15 +97,15 @@ impl Cache {
         }
     }
 
-    async fn apply(&self, of: CollectionKey, kind: &str, steps: Vec<Step>) {
+    async fn apply(&self, collection_key: CollectionKey, kind: &str, steps: Vec<Step>) {
         let progress = Progress {
             resource_version: Some("1".to_owned()),
             complete: true,
             kind: Some((kind.to_owned(), true)),
             ..Progress::default()
         };
-        self.states.update(&of, |state| state.complete = true);
-        let batch = Batch { collection: of, epoch: Epoch::UNSHARED, steps, progress };
+        self.states.update(&collection_key, |state| state.complete = true);
+        let batch = Batch { collection: collection_key, epoch: Epoch::UNSHARED, steps, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         assert!(self.tail.publish(changes));
     }
@@ -286,7 +286,7 @@ async fn documents_follow_the_store(node: &Node) {
     let stopped = running.stop().await;
     assert_eq!((stopped.comparisons, stopped.refused), (2, 0), "each index is compared once: {stopped:?}");
 
-    // Objects are deleted and changed while nothing is exported: more than the tail holds.
+    // Objects are deleted and changed while nothing is exported: more than the tail contains.
     cache.delete_pods("m1", 5..8).await;
     cache.pods("m1", 30..150, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;

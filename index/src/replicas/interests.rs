@@ -26,10 +26,10 @@ impl SharedInterests {
         let mut guards: BTreeMap<(String, ReplicaInterest), InterestGuard> = BTreeMap::new();
         loop {
             version.borrow_and_update();
-            let own = replica_interests(&self.interests.all());
-            if published.as_ref() != Some(&own) {
-                match self.store.publish_interests(&own).await {
-                    Ok(()) => published = Some(own),
+            let local_interests = replica_interests(&self.interests.all());
+            if published.as_ref() != Some(&local_interests) {
+                match self.store.publish_interests(&local_interests).await {
+                    Ok(()) => published = Some(local_interests),
                     Err(error) => tracing::debug!(error = error.chain(), "cannot share the interests of this replica"),
                 }
             }
@@ -66,13 +66,13 @@ impl SharedInterests {
 fn replica_interests(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
     // Stored rows name one cluster or all, so an interest in no cluster has no row.
     let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
-    let own = |interest: &&Interest| {
+    let is_shared = |interest: &&Interest| {
         !matches!(interest.reason, InterestReason::Search | InterestReason::Authorization | InterestReason::Replica(_))
             && !in_none(interest)
     };
     let key_of =
         |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());
-    interests.iter().filter(own).map(key_of).collect()
+    interests.iter().filter(is_shared).map(key_of).collect()
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ impl LeaseKeeper {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         tokio::join!(self.renew_lease(&stop), self.execute_plans(&stop));
         // Collectors stop with the same token; releasing the lease lets other replicas take over immediately.
-        let left = tokio::time::timeout(LEAVE_TIMEOUT, self.store.end_lease()).await;
-        if let Ok(Err(error)) = left {
+        let result = tokio::time::timeout(LEAVE_TIMEOUT, self.store.end_lease()).await;
+        if let Ok(Err(error)) = result {
             tracing::debug!(error = error.chain(), "cannot release the lease; it will expire");
         }
         Ok(())
@@ -60,11 +60,12 @@ impl LeaseKeeper {
             }
             let began = Instant::now();
             // The lease counts from before the request, so a late response is treated as lost.
-            let by = (responded_at + STOP_AFTER).clamp(began + LEASE_RENEWAL_INTERVAL / 4, began + RENEWAL_TIMEOUT);
+            let deadline =
+                (responded_at + STOP_AFTER).clamp(began + LEASE_RENEWAL_INTERVAL / 4, began + RENEWAL_TIMEOUT);
             // A replica that gave up its claims lets its lease expire and renews it only after the database responds:
             // a replica that cannot receive responses must not keep its clusters.
             let alive = responded_at.elapsed() < STOP_AFTER;
-            let reason = match tokio::time::timeout_at(by, self.store.renew_lease(alive)).await {
+            let reason = match tokio::time::timeout_at(deadline, self.store.renew_lease(alive)).await {
                 Ok(Ok(view)) => {
                     responded_at = began;
                     self.live.send_if_modified(|live| {
@@ -97,13 +98,14 @@ impl LeaseKeeper {
                 () = stop.cancelled() => return,
                 changed = view.changed() => if changed.is_err() { return },
             }
-            let seen = view.borrow_and_update().clone();
-            if seen.requested_at < last_executed {
+            let current_view = view.borrow_and_update().clone();
+            if current_view.requested_at < last_executed {
                 // The view is older than the last claims and does not contain them, so nothing is lost.
                 continue;
             }
-            let held = self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
-            let plan = plan(self.store.replica(), &self.clusters(&seen), &held, &seen);
+            let local_claims =
+                self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
+            let plan = plan(self.store.replica(), &self.clusters(&current_view), &local_claims, &current_view);
             if plan == ClaimPlan::default() {
                 continue;
             }
@@ -159,7 +161,7 @@ impl LeaseKeeper {
                 }
             }
             for (key, state) in stored {
-                self.shared.states.update(&key, |known| *known = state);
+                self.shared.states.update(&key, |current| *current = state);
             }
             self.claims.add(claims);
         }

@@ -13,7 +13,7 @@
 //! - **Time.** Other replicas take a cluster over once the lease has expired by the database's clock ([`crowsnest_store::LEASE_DURATION`]). A replica
 //!   without a response stops by its own clock before that ([`STOP_AFTER`]).
 //! - **An external index** is written by one of the replicas ([`election`]).
-//! - **Readers** of every replica follow the whole change log into their own tail and text index.
+//! - **Readers** of every replica follow the complete change log into their own tail and text index.
 //!
 //! A single process with its SQLite file has [`Claims::everything`] and none of these tasks.
 
@@ -46,7 +46,7 @@ pub(crate) struct Claim {
 
 /// The clusters that this process may collect.
 #[derive(Debug, Clone)]
-enum HeldClaims {
+enum LocalClaims {
     Everything,
     Some(Arc<BTreeMap<ClusterName, Claim>>),
 }
@@ -54,51 +54,51 @@ enum HeldClaims {
 /// The claims of this process. Updated by the keeper, and by the writer when it fails; read by the supervisor and the writer.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    held: watch::Sender<HeldClaims>,
+    local: watch::Sender<LocalClaims>,
     /// Notified when the writer could not publish its changes because earlier ones of another replica are missing.
     pub missing_changes: Notify,
-    /// Held while claims and positions of clusters are updated together, so that a state of another replica read before
+    /// Locked while claims and positions of clusters are updated together, so that a state of another replica read before
     /// cannot overwrite them.
     update_lock: Mutex<()>,
 }
 
 impl Claims {
     pub fn everything() -> Self {
-        Self::new(HeldClaims::Everything)
+        Self::new(LocalClaims::Everything)
     }
 
     /// For a replica without claims.
     pub fn none() -> Self {
-        Self::new(HeldClaims::Some(Arc::default()))
+        Self::new(LocalClaims::Some(Arc::default()))
     }
 
-    fn new(held: HeldClaims) -> Self {
-        Self { held: watch::Sender::new(held), missing_changes: Notify::new(), update_lock: Mutex::new(()) }
+    fn new(local: LocalClaims) -> Self {
+        Self { local: watch::Sender::new(local), missing_changes: Notify::new(), update_lock: Mutex::new(()) }
     }
 
     /// Epoch under which this process may collect a cluster; None: it must not.
     pub fn epoch_of(&self, cluster: &ClusterName) -> Option<Epoch> {
-        match &*self.held.borrow() {
-            HeldClaims::Everything => Some(Epoch::UNSHARED),
-            HeldClaims::Some(claims) => claims.get(cluster).map(|claim| claim.epoch),
+        match &*self.local.borrow() {
+            LocalClaims::Everything => Some(Epoch::UNSHARED),
+            LocalClaims::Some(claims) => claims.get(cluster).map(|claim| claim.epoch),
         }
     }
 
-    pub fn holds(&self, cluster: &ClusterName, epoch: Epoch) -> bool {
+    pub fn has(&self, cluster: &ClusterName, epoch: Epoch) -> bool {
         self.epoch_of(cluster) == Some(epoch)
     }
 
-    /// The claims held; empty for a single process, which has none.
+    /// The claims of this process; empty for a single process, which has none.
     pub fn all(&self) -> Arc<BTreeMap<ClusterName, Claim>> {
-        match &*self.held.borrow() {
-            HeldClaims::Everything => Arc::default(),
-            HeldClaims::Some(claims) => Arc::clone(claims),
+        match &*self.local.borrow() {
+            LocalClaims::Everything => Arc::default(),
+            LocalClaims::Some(claims) => Arc::clone(claims),
         }
     }
 
     /// Notified when claims change.
     pub fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
-        self.held.subscribe()
+        self.local.subscribe()
     }
 
     fn add(&self, taken: BTreeMap<ClusterName, Claim>) {
@@ -113,8 +113,8 @@ impl Claims {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<ClusterName, Claim>)) {
-        self.held.send_modify(|held| {
-            if let HeldClaims::Some(claims) = held {
+        self.local.send_modify(|local| {
+            if let LocalClaims::Some(claims) = local {
                 change(Arc::make_mut(claims));
             }
         });
@@ -123,7 +123,7 @@ impl Claims {
     /// Gives up all claims after a failed write with unknown outcome. Claiming them again reads the stored positions. A
     /// single process cannot recover in this way; the error is returned.
     pub fn give_up(&self, error: Error) -> Result<(), Error> {
-        if matches!(&*self.held.borrow(), HeldClaims::Everything) {
+        if matches!(&*self.local.borrow(), LocalClaims::Everything) {
             return Err(error);
         }
         if !self.all().is_empty() {

@@ -34,16 +34,16 @@ pub(crate) struct ClaimPlan {
     pub dead: BTreeSet<String>,
 }
 
-/// Plans the changes of the claims of the replica `me`. `clusters`: all clusters. `held`: the claims that the replica
-/// itself believes to hold. `view`: live replicas and claims in the database.
+/// Plans the changes of the claims of the replica `me`. `clusters`: all clusters. `local_claims`: the claims that the
+/// replica itself believes it has. `view`: live replicas and claims in the database.
 pub(crate) fn plan(
     me: &str,
     clusters: &BTreeSet<ClusterName>,
-    held: &BTreeMap<ClusterName, Epoch>,
+    local_claims: &BTreeMap<ClusterName, Epoch>,
     view: &ReplicaView,
 ) -> ClaimPlan {
     let mut plan = ClaimPlan::default();
-    for (cluster, epoch) in held {
+    for (cluster, epoch) in local_claims {
         if view.claims.get(cluster) != Some(&(Some(me.to_owned()), *epoch)) {
             plan.lost.insert(cluster.clone());
         }
@@ -62,9 +62,9 @@ pub(crate) fn plan(
         }
         let holder = view.claims.get(cluster).and_then(|(holder, _)| holder.as_deref());
         match holder {
-            // Already held, or held only in the database: claim it again.
+            // Already claimed, or only in the database: claim it again.
             Some(holder) if holder == me => {
-                if !held.contains_key(cluster) || plan.lost.contains(cluster) {
+                if !local_claims.contains_key(cluster) || plan.lost.contains(cluster) {
                     plan.take.insert(cluster.clone());
                 }
             }
@@ -96,13 +96,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_the_share_of_a_leaving_replica_moves(clusters in 1usize..200, count in 2usize..8, gone in 0usize..8) {
+        fn only_the_share_of_a_leaving_replica_moves(clusters in 1usize..200, count in 2usize..8, leaving in 0usize..8) {
             let all = replicas(count);
-            let gone = all[gone % count].clone();
-            let left: Vec<String> = all.iter().filter(|replica| **replica != gone).cloned().collect();
-            let (before, after) = (owners(clusters, &all), owners(clusters, &left));
-            for (cluster, was) in &before {
-                prop_assert_eq!(&after[cluster] != was, *was == gone);
+            let leaving = all[leaving % count].clone();
+            let remaining: Vec<String> = all.iter().filter(|replica| **replica != leaving).cloned().collect();
+            let (before, after) = (owners(clusters, &all), owners(clusters, &remaining));
+            for (cluster, previous_owner) in &before {
+                prop_assert_eq!(&after[cluster] != previous_owner, *previous_owner == leaving);
             }
         }
 
@@ -141,7 +141,7 @@ mod tests {
     fn claims_follow_the_live_replicas(
         #[case] live: &str,
         #[case] claims: &str,
-        #[case] held: &str,
+        #[case] local_claims: &str,
         #[case] expected: &str,
     ) {
         let read = |text: &str| -> BTreeMap<ClusterName, (Option<String>, Epoch)> {
@@ -159,10 +159,10 @@ mod tests {
             claims: read(claims),
             stored: BTreeSet::new(),
         };
-        let held = read(held).into_iter().map(|(cluster, (_, epoch))| (cluster, epoch)).collect();
+        let local_claims = read(local_claims).into_iter().map(|(cluster, (_, epoch))| (cluster, epoch)).collect();
         let clusters = BTreeSet::from([name("m1"), name("m2")]);
-        // Both clusters are assigned to a; while b is alive, b has to release those that it holds.
-        let plan = plan("a", &clusters, &held, &view);
+        // Both clusters are assigned to a; while b is alive, b has to release its claims.
+        let plan = plan("a", &clusters, &local_claims, &view);
         let mut words: Vec<String> = plan.lost.iter().map(|cluster| format!("!{cluster}")).collect();
         words.extend(plan.release.keys().map(|cluster| format!("-{cluster}")));
         words.extend(plan.take.iter().map(|cluster| format!("+{cluster}")));
@@ -179,8 +179,8 @@ mod tests {
         let mut view = ReplicaView { live: all.iter().cloned().collect(), ..ReplicaView::default() };
         view.claims.insert(moving.clone(), (Some(all[0].clone()), Epoch(4)));
         let clusters = BTreeSet::from([moving.clone()]);
-        let held = BTreeMap::from([(moving.clone(), Epoch(4))]);
-        let old = plan(&all[0], &clusters, &held, &view);
+        let local_claims = BTreeMap::from([(moving.clone(), Epoch(4))]);
+        let old = plan(&all[0], &clusters, &local_claims, &view);
         assert_eq!(old.release, BTreeMap::from([(moving.clone(), Epoch(4))]));
         assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view), ClaimPlan::default());
         view.claims.insert(moving.clone(), (None, Epoch(4)));

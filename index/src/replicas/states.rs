@@ -50,8 +50,8 @@ impl SharedStates {
         loop {
             version.borrow_and_update();
             let done = async {
-                self.write_own().await?;
-                self.read_others().await
+                self.write_local_states().await?;
+                self.read_remote_states().await
             };
             if let Err(error) = done.await {
                 tracing::debug!(error = error.chain(), "cannot share the state of collections");
@@ -70,7 +70,7 @@ impl SharedStates {
     }
 
     /// Stores changed errors of the collections that this replica collects.
-    async fn write_own(&mut self) -> Result<(), Error> {
+    async fn write_local_states(&mut self) -> Result<(), Error> {
         let all = self.states.all();
         let mut changed = Vec::new();
         for (key, state) in &all {
@@ -88,7 +88,7 @@ impl SharedStates {
     }
 
     /// Reads the states of other replicas' collections.
-    async fn read_others(&mut self) -> Result<(), Error> {
+    async fn read_remote_states(&mut self) -> Result<(), Error> {
         let view = self.view.borrow().clone();
         let is_collected = |cluster: &ClusterName| view.is_collected(cluster);
         let uncollected: BTreeSet<ClusterName> =
@@ -108,8 +108,8 @@ impl SharedStates {
                 self.states.remove(&stored.key);
                 continue;
             }
-            let silent = self.uncollected.contains(&stored.key.cluster).then(|| NO_COLLECTOR.to_owned());
-            let stale_reason = stored.state.stale_reason.or(silent);
+            let no_collector = self.uncollected.contains(&stored.key.cluster).then(|| NO_COLLECTOR.to_owned());
+            let stale_reason = stored.state.stale_reason.or(no_collector);
             self.states.update(&stored.key, |state| *state = CollectionState { stale_reason, ..stored.state });
         }
         self.read_until = Some(now);

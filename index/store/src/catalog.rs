@@ -50,17 +50,17 @@ impl Catalog {
     }
 
     /// See [`super::Store::exclusions`].
-    pub fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
-        let known: Vec<(i64, CollectionKey)> =
+    pub fn exclusions(&self, namespaces_of: &mut NamespaceFilter<'_>) -> VersionExclusions {
+        let all: Vec<(i64, CollectionKey)> =
             self.collections.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
         let (mut exclusions, mut namespaces) = (VersionExclusions::NONE, BTreeSet::new());
-        for (id, key) in known {
-            match wanted(&key) {
+        for (id, key) in all {
+            match namespaces_of(&key) {
                 None => {}
-                Some(some) if some.is_empty() => exclusions.excluded.push(id),
-                Some(some) => {
+                Some(needed) if needed.is_empty() => exclusions.excluded.push(id),
+                Some(needed) => {
                     exclusions.limited.push(id);
-                    namespaces.extend(some);
+                    namespaces.extend(needed);
                 }
             }
         }

@@ -132,8 +132,8 @@ impl Error {
 }
 
 /// Result of a joined task. Resumes the task's panic; a cancelled task returns [`Error::Stopped`].
-pub fn join_result<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
-    match ended {
+pub fn join_result<T>(joined: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
+    match joined {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Err(Error::Stopped),

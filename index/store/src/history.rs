@@ -82,7 +82,7 @@ impl HistoryRetention {
     /// store would exceed the limit even without history.
     pub fn fit_to_store(self, size: &StoreSize) -> (Self, u64) {
         let used = size.bytes.saturating_sub(size.free_bytes);
-        let over = self.max_store_bytes.map_or(0, |most| used.saturating_sub(most));
+        let over = self.max_store_bytes.map_or(0, |max_bytes| used.saturating_sub(max_bytes));
         if over == 0 {
             return (self, 0);
         }

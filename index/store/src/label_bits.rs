@@ -39,8 +39,8 @@ mod tests {
         ) {
             let bits = of_labels(&labels);
             for (key, value) in &labels {
-                let wanted = of_label(key, value);
-                prop_assert_eq!(bits & wanted, wanted);
+                let required = of_label(key, value);
+                prop_assert_eq!(bits & required, required);
             }
         }
     }
@@ -51,9 +51,9 @@ mod tests {
             let label = |key: &str| (key.to_owned(), format!("{key}-{nth}"));
             of_labels(&BTreeMap::from(["app", "team", "tier", "version", "zone"].map(label)))
         };
-        let wanted = |nth: u32| of_label("app", &format!("app-{nth}"));
-        let others = (0..100).flat_map(|one| (100..200).map(move |other| (one, other)));
-        let mistaken = others.filter(|(one, other)| bits(*other) & wanted(*one) == wanted(*one)).count();
+        let bits_of = |nth: u32| of_label("app", &format!("app-{nth}"));
+        let others = (0..100).flat_map(|first| (100..200).map(move |second| (first, second)));
+        let mistaken = others.filter(|(first, second)| bits(*second) & bits_of(*first) == bits_of(*first)).count();
         assert!(mistaken < 500, "{mistaken} of 10000");
     }
 }

@@ -309,9 +309,9 @@ pub trait Store: Send + Sync + 'static {
     /// Old versions of the objects with this key, newest first, including deleted objects.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
 
-    /// Exclusions for the wanted namespaces of each collection. If there are too many namespaces for a query, only
-    /// collections without wanted namespaces are excluded.
-    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions;
+    /// Exclusions for the needed namespaces of each collection. If there are too many namespaces for a query, only
+    /// collections without needed namespaces are excluded.
+    fn exclusions(&self, namespaces_of: &mut NamespaceFilter<'_>) -> VersionExclusions;
 
     /// Old versions that existed in a period, latest end first.
     async fn versions_in(

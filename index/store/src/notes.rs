@@ -1,5 +1,5 @@
 //! SQL of notes and facts, shared by the backends. A note is a text that a controller stores about an object,
-//! independent of the object's record. A fact is a named value about the database as a whole.
+//! independent of the object's record. A fact is a named value about the database itself.
 
 use crate::record::RecordKey;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};

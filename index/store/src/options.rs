@@ -17,7 +17,7 @@ pub enum StoreOptions {
 }
 
 impl StoreOptions {
-    /// True if a process continues to run while its database is unavailable. This holds for a database server, but not
+    /// True if a process continues to run while its database is unavailable. This is true of a database server, but not
     /// for a file.
     pub fn outlives_outages(&self) -> bool {
         matches!(self, Self::Postgres(_))
@@ -152,7 +152,7 @@ pub struct MemberTimeouts {
     pub stream_idle: Duration,
     /// Maximum time without a new object in a streamed initial list.
     pub stream_progress: Duration,
-    /// Maximum time that a list holds its permit before it yields to others.
+    /// Maximum time that a list uses its permit before it yields to others.
     pub list_permit: Duration,
     /// Minimum duration of a watch. The actual duration is up to twice as long, so that watches do not end at the
     /// same time.

@@ -70,28 +70,28 @@ impl<Q: Clone, A> QueryBatcher<Q, A> {
                 Err(waiting) => match waiting.await {
                     Ok(Wakeup::Executed(result)) => return Ok(result),
                     Ok(Wakeup::Execute(slot)) => slot,
-                    // The caller that held the query failed or was dropped.
+                    // The caller that executes the query failed or was dropped.
                     Err(_) => continue,
                 },
             };
             let (queries, others) = self.take_batch(&query);
             let mut results = all(queries).await?.into_iter();
-            let own = results.next();
+            let first_result = results.next();
             drop(slot);
             for (waiting, result) in others.into_iter().zip(results) {
                 // Dropped waiters need no result.
                 waiting.send(Wakeup::Executed(result)).ok();
             }
-            if let Some(own) = own {
-                return Ok(own);
+            if let Some(first_result) = first_result {
+                return Ok(first_result);
             }
         }
     }
 
     fn try_slot(&self, query: &Q) -> Result<Slot<Q, A>, oneshot::Receiver<Wakeup<Q, A>>> {
         let mut queue = self.queue.lock();
-        if let Some(left) = queue.slots.checked_sub(1) {
-            queue.slots = left;
+        if let Some(remaining) = queue.slots.checked_sub(1) {
+            queue.slots = remaining;
             return Ok(Slot(Some(Arc::clone(&self.queue))));
         }
         let (sender, waiting) = oneshot::channel();

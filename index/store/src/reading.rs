@@ -46,8 +46,11 @@ pub(super) struct LabelFilter {
 }
 
 impl<'s> ScanRange<'s> {
-    /// None at the end of the scan.
+    /// None at the end of the scan, and if no record can match.
     pub fn new(scan: &'s Scan, collection: i64, limit: usize) -> Option<Self> {
+        if scan.labels.as_ref().is_some_and(Selector::matches_nothing) {
+            return None;
+        }
         let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
         let current_namespace = match &scan.namespaces {
             None => None,
@@ -121,37 +124,37 @@ impl Scan {
 impl LabelFilter {
     /// None if the selector requires no label.
     fn new(selector: &Selector) -> Option<Self> {
-        let wanted = required_labels(selector);
-        let labels = wanted.iter().filter_map(|(key, value)| value.map(|value| (*key, value)));
+        let required = required_labels(selector);
+        let labels = required.iter().filter_map(|(key, value)| value.map(|value| (*key, value)));
         let bits = labels.fold(0, |bits, (key, value)| bits | label_bits::of_label(key, value));
-        (!wanted.is_empty()).then(|| Self { pattern: label_pattern(&wanted), bits })
+        (!required.is_empty()).then(|| Self { pattern: label_pattern(&required), bits })
     }
 }
 
 /// The labels of all records that a selector matches: keys, with values that are required.
 fn required_labels(selector: &Selector) -> BTreeMap<&str, Option<&str>> {
-    let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    let mut required: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for requirement in selector.requirements() {
         let mut values = requirement.values();
         match (requirement.operator(), values.next(), values.next()) {
             (Operator::Equals | Operator::DoubleEquals | Operator::In, Some(value), None) => {
-                wanted.insert(requirement.key(), Some(value));
+                required.insert(requirement.key(), Some(value));
             }
             (Operator::In | Operator::Exists, ..) => {
-                wanted.entry(requirement.key()).or_default();
+                required.entry(requirement.key()).or_default();
             }
             _ => {}
         }
     }
-    wanted
+    required
 }
 
 /// LIKE pattern that matches the labels column of all records with these labels. The column is JSON in key order, as
 /// [`super::rows::encode`] writes it. Labels that exceed the maximum length are omitted, so that more records match.
-fn label_pattern(wanted: &BTreeMap<&str, Option<&str>>) -> String {
+fn label_pattern(required: &BTreeMap<&str, Option<&str>>) -> String {
     let escaped = |text: &str| text.replace('!', "!!").replace('_', "!_").replace('%', "!%");
     let mut pattern = "%".to_owned();
-    for (key, value) in wanted {
+    for (key, value) in required {
         let value = value.map(|value| format!("\"{}\"", escaped(value))).unwrap_or_default();
         let part = format!("\"{}\":{value}%", escaped(key));
         if pattern.len() + part.len() <= MAX_PATTERN_BYTES {
@@ -177,7 +180,7 @@ impl Bodies {
         let mut found = Self { bodies: HashMap::with_capacity(rows.len()), changed: Vec::new() };
         for row in rows {
             let (id, seq) = (row.number(0).map_err(fail)? as u64, row.number(1).map_err(fail)? as u64);
-            if seqs.get(&id).is_some_and(|wanted| wanted.0 != seq) {
+            if seqs.get(&id).is_some_and(|expected| expected.0 != seq) {
                 found.changed.push(id);
                 continue;
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// An object as read from the store. A list sends one object after the other, so it decompresses one body at a time
-/// instead of holding all bodies of a page.
+/// instead of keeping all bodies of a page.
 #[derive(Debug, Clone)]
 pub struct StoredObject {
     pub record: Arc<Record>,
@@ -71,7 +71,7 @@ mod tests {
         let object = stored("member1", 1, &json!({"kind": "Pod", "metadata": {"name": "a"}}));
         let (packed, _) = codec.pack("/Pod", &object.body).unwrap();
         let compressed = StoredObject { record: object.record.clone(), body: StoredBody::Compressed(packed) };
-        // The buffer is reused, so it holds an earlier and longer body.
+        // The buffer is reused, so it contains an earlier and longer body.
         let mut buffer = vec![b'x'; 1000];
         for stored in [compressed, object.clone().into()] {
             assert_eq!(stored.body.plain_length(), object.body.len());

@@ -254,7 +254,7 @@ async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, Backe
     backend.apply(steps, "1").await;
     backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
     for limit in [1, 2, 3, 50] {
-        let (mut seen, mut gone, mut since) = (BTreeSet::new(), Vec::new(), Seq(0));
+        let (mut seen, mut deletions, mut since) = (BTreeSet::new(), Vec::new(), Seq(0));
         loop {
             let replayed = backend.store.replay(since, limit).await.unwrap();
             let Some(last) = replayed.last() else { break };
@@ -262,11 +262,11 @@ async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, Backe
             for change in replayed {
                 match change {
                     ReplayedChange::Put(object) => drop(seen.insert(object.record.key.name.to_string())),
-                    ReplayedChange::Deleted { id, .. } => gone.push(id),
+                    ReplayedChange::Deleted { id, .. } => deletions.push(id),
                 }
             }
         }
-        assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
+        assert_eq!((seen.len(), deletions.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
     // Pruned are the deletion of p3 and the old version of p4; only the deletion can be missed by a reader.
     let later = 1000 + HistoryRetention::default().max_age.as_millis() as i64 + 1;
@@ -299,8 +299,8 @@ async fn positions_advance_without_changes(#[values(BackendKind::Sqlite, Backend
     backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
     let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
         let stored = backend.store.collections().await.unwrap();
-        let summary = |one: super::StoredCollection| {
-            (one.key.resource.resource.to_string(), one.state.resource_version, one.state.last_contact_ms)
+        let summary = |stored: super::StoredCollection| {
+            (stored.key.resource.resource.to_string(), stored.state.resource_version, stored.state.last_contact_ms)
         };
         stored.into_iter().map(summary).collect()
     };
@@ -365,7 +365,7 @@ async fn migrating_down_and_up_keeps_all_records(
     drop(store);
     {
         let (store, path) = options(&location);
-        let newest = crate::format::newest(&store);
+        let newest = crate::format::newest_format(&store);
         for (to, from) in [(newest - 1, newest), (newest, newest - 1), (newest, newest)] {
             assert_eq!(crate::format::migrate(&store, path, to).await.unwrap(), Some(from), "to {to}");
         }
@@ -394,7 +394,7 @@ async fn a_compatible_newer_database_is_used(#[values(BackendKind::Sqlite, Backe
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
     let (location, store) = (backend.location, backend.store);
     drop(store);
-    let newest = crate::format::newest(&options(&location).0);
+    let newest = crate::format::newest_format(&options(&location).0);
     upgrade_format(&location, newest).await;
     let (store, path) = options(&location);
     let refused = crate::format::migrate(&store, path, newest).await.unwrap_err().to_string();

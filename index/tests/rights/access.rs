@@ -25,7 +25,7 @@ async fn review(env: &TestEnv, caller: &UserInfo) -> Vec<String> {
     let is_visible = rules.visibility();
     let view = VisibleRbac { rbac: &rules.rbac, is_visible: &is_visible };
     let proofs = view.who_can(&action, &Scope::from_namespace("shop")).proofs;
-    proofs.iter().filter(|proof| proof.binding == "bob-reads").map(|proof| proof.subject.to_string()).collect()
+    proofs.iter().filter(|proof| proof.binding.name == "bob-reads").map(|proof| proof.subject.to_string()).collect()
 }
 
 fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {

@@ -74,7 +74,7 @@ impl GraphSink {
         let mut transaction = writer.claim.begin().await?;
         writer.set_position(&mut transaction, Position { seq: start.seq, is_complete: true }).await?;
         transaction.commit().await?;
-        self.update_progress(|progress| progress.loads += 1);
+        self.update_progress(|progress| progress.counters.loads += 1);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 fn is_following(progress: &SinkProgress, loads: u64) -> bool {
-    progress.state == SinkState::Following && progress.loads == loads
+    progress.state == SinkState::Following && progress.counters.loads == loads
 }
 
 fn is_duplicate(progress: &SinkProgress) -> bool {
@@ -45,7 +45,7 @@ async fn clusters_with_unknown_permissions_are_written_after_a_restart() {
     assert_eq!(database.query_keys(nodes_of_m2).await.len(), 9, "without the deleted Pod");
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
 }
 
@@ -60,7 +60,7 @@ async fn permissions_that_are_revoked_while_no_process_runs_are_applied() {
     for loads in [1, 0] {
         let sink = RunningSink::start(&cache, &database, rules.clone());
         sink.wait_until_equal(&cache, &database).await;
-        assert_eq!(sink.progress().loads, loads);
+        assert_eq!(sink.progress().counters.loads, loads);
         sink.stop().await;
     }
     let secrets = "MATCH (n:Secret) RETURN n.key AS key";
@@ -104,7 +104,7 @@ async fn a_sink_stops_writing_if_another_one_has_written_to_its_database() {
     assert_eq!(database.query_keys(late).await, Vec::<String>::new());
     database.run_auto_commit("MATCH (s:CrowsnestSink {name: 'other'}) DELETE s").await;
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
 }
 
@@ -127,7 +127,7 @@ async fn a_claim_of_a_process_that_was_killed_before_it_wrote_does_not_block_oth
     other.wait_until("the rejection", is_duplicate).await;
     cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     other.stop().await;
     sink.stop().await;
 }
@@ -144,7 +144,7 @@ async fn a_sink_that_is_behind_writes_full_batches() {
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until_equal(&cache, &database).await;
     let progress = sink.progress();
-    assert_eq!((progress.loads, progress.transactions), (0, 2), "1,000 and 500 changes");
+    assert_eq!((progress.counters.loads, progress.counters.transactions), (0, 2), "1,000 and 500 changes");
     sink.stop().await;
 }
 
@@ -163,7 +163,7 @@ async fn the_time_of_the_last_load_survives_a_restart() {
         let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.is_stable = false);
         sink.wait_until("the loads", |progress| is_following(progress, loads)).await;
         sink.wait_until_equal(&cache, &database).await;
-        assert_eq!(sink.progress().loads, loads);
+        assert_eq!(sink.progress().counters.loads, loads);
         sink.stop().await;
     }
 }
@@ -201,7 +201,7 @@ async fn an_object_that_cannot_be_decoded_does_not_block_the_others() {
     cache.put("m1", &[broken.clone()]).await;
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
-    assert!(sink.progress().objects_skipped > 0);
+    assert!(sink.progress().counters.objects_skipped > 0);
     let services = "MATCH (n:Service) RETURN n.name AS key";
     assert_eq!(database.query_keys(services).await, ["web"]);
     cache.delete("m1", &[broken]).await;
@@ -245,10 +245,10 @@ async fn a_load_continues_after_errors() {
     let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "other".to_owned());
     let has_failed_twice = |progress: &SinkProgress| {
         let is_behind = matches!(progress.state, SinkState::Waiting { failure: SinkFailure::CacheBehind, .. });
-        is_behind && progress.failures >= 2
+        is_behind && progress.counters.failures >= 2
     };
     sink.wait_until("two errors", has_failed_twice).await;
-    assert_eq!(sink.progress().nodes_written, 300);
+    assert_eq!(sink.progress().counters.nodes_written, 300);
     let existing_pods = "MATCH (n:Pod {exists: true}) RETURN n.key AS key";
     assert_eq!(database.query_keys(existing_pods).await.len(), 501, "nothing is removed before the load is complete");
     // Objects that the load has written change.
@@ -257,7 +257,7 @@ async fn a_load_continues_after_errors() {
     sink.repair_decisions();
     sink.wait_until_equal(&cache, &database).await;
     let progress = sink.progress();
-    assert_eq!((progress.loads, progress.nodes_written), (1, 508), "506 objects and 2 changes");
+    assert_eq!((progress.counters.loads, progress.counters.nodes_written), (1, 508), "506 objects and 2 changes");
     let generation = "MATCH (s:CrowsnestSink) RETURN toString(s.generation) AS key";
     assert_eq!(database.query_keys(generation).await, ["2"]);
     sink.stop().await;
@@ -281,7 +281,7 @@ async fn everything_is_written_again_if_deletions_are_no_longer_kept() {
     };
     sink.wait_until("the reason", is_too_short).await;
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!((sink.progress().loads, sink.progress().failures), (1, 1));
+    assert_eq!((sink.progress().counters.loads, sink.progress().counters.failures), (1, 1));
     sink.stop().await;
 }
 

@@ -168,8 +168,8 @@ impl RunningSink {
 
     /// Waits until two more sessions failed, so that the second one began after the call.
     pub async fn wait_for_failures(&self) {
-        let expected = self.progress().failures + 2;
-        self.wait_until("two errors", |progress| progress.failures >= expected).await;
+        let expected = self.progress().counters.failures + 2;
+        self.wait_until("two errors", |progress| progress.counters.failures >= expected).await;
     }
 
     pub async fn wait_until(&self, what: &str, condition: impl Fn(&SinkProgress) -> bool) {

@@ -73,7 +73,7 @@ async fn edges_of_a_selector_that_was_replaced_before_it_was_written_are_deleted
     cache.put("m1", &[selecting_service(selected, 3)]).await;
     sink.repair_decisions();
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 0);
+    assert_eq!(sink.progress().counters.loads, 0);
     sink.stop().await;
 }
 
@@ -89,18 +89,18 @@ async fn a_load_that_continues_deletes_edges_of_a_selector_that_was_replaced() {
     let load_end = cache.latest().0;
     let sink = RunningSink::start(&cache, &database, one_by_one_until(service_seq));
     sink.wait_for_failures().await;
-    assert_eq!(sink.progress().nodes_written, 1);
+    assert_eq!(sink.progress().counters.nodes_written, 1);
     // The load writes the Pods with the second selector, and the Service only after the load.
     cache.put("m1", &[selecting_service(Some("other"), 2)]).await;
     sink.wait_for_failures().await;
     sink.set_decidable_until(Some(load_end));
-    sink.wait_until("the load", |progress| progress.loads == 1).await;
+    sink.wait_until("the load", |progress| progress.counters.loads == 1).await;
     sink.wait_for_failures().await;
     assert_eq!(database.query_keys(SELECTED_PODS).await, ["other"]);
     cache.put("m1", &[selecting_service(Some("web"), 3)]).await;
     sink.repair_decisions();
     sink.wait_until_equal(&cache, &database).await;
-    assert_eq!(sink.progress().loads, 1);
+    assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
 }
 

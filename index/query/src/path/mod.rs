@@ -95,7 +95,7 @@ impl FromStr for EdgeType {
     type Err = UnknownEdgeType;
 
     fn from_str(text: &str) -> Result<Self, UnknownEdgeType> {
-        let found = Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
+        let found = Self::ALL.into_iter().find(|edge_type| edge_type.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| UnknownEdgeType(text.to_owned()))
     }
 }
@@ -206,7 +206,7 @@ impl HopPattern {
     /// The types that the hop follows, with the default if it states none.
     pub fn effective_types(&self) -> BTreeSet<EdgeType> {
         match self.types.is_empty() {
-            true => EdgeType::ALL.into_iter().filter(|one| !one.is_hub()).collect(),
+            true => EdgeType::ALL.into_iter().filter(|edge_type| !edge_type.is_hub()).collect(),
             false => self.types.clone(),
         }
     }

@@ -7,7 +7,7 @@ use super::{
 use crate::lex::Cursor;
 use std::collections::BTreeSet;
 
-/// Parses a whole pattern.
+/// Parses a complete pattern.
 pub(super) fn parse_pattern(text: &str) -> Result<PathPattern, PatternError> {
     if text.len() > MAX_BYTES {
         let reason = format!("the pattern is {} bytes long; the limit is {MAX_BYTES}", text.len());
@@ -108,8 +108,8 @@ impl Parser<'_> {
             let at = self.cursor.at;
             let Some(name) = self.parse_identifier()? else { return self.expected_error("a property") };
             let Some(property) = Property::ALL.into_iter().find(|property| property.name() == name) else {
-                let known = Property::ALL.map(Property::name).join(", ");
-                return self.error(at, format!("unknown property {name:?}; properties are {known}"));
+                let names = Property::ALL.map(Property::name).join(", ");
+                return self.error(at, format!("unknown property {name:?}; properties are {names}"));
             };
             self.require(":")?;
             self.cursor.skip_blanks();
@@ -154,8 +154,8 @@ impl Parser<'_> {
             return self.error(start, format!("{text:?} has an empty name"));
         }
         self.set_kind(&mut node, start, kind)?;
-        let named = [(Property::Namespace, namespace), (Property::Name, name)];
-        for (property, value) in named {
+        let properties = [(Property::Namespace, namespace), (Property::Name, name)];
+        for (property, value) in properties {
             value.filter(|value| !value.is_empty()).into_iter().for_each(|value| {
                 node.set(property, value.to_owned());
             });

@@ -27,7 +27,7 @@ impl Display for NodePattern {
 impl Display for HopPattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let variable = self.variable.as_deref().map(quote_identifier).unwrap_or_default();
-        let types: Vec<&str> = self.types.iter().map(|one| one.name()).collect();
+        let types: Vec<&str> = self.types.iter().map(|edge_type| edge_type.name()).collect();
         let types = if types.is_empty() { String::new() } else { format!(":{}", types.join("|")) };
         let steps = match (self.min_steps, self.max_steps) {
             (1, 1) => String::new(),
@@ -35,12 +35,12 @@ impl Display for HopPattern {
             (min, max) if min == max => format!("*{min}"),
             (min, max) => format!("*{min}..{max}"),
         };
-        let (left, right) = match self.direction {
+        let (start, end) = match self.direction {
             Direction::Out => ("-", "->"),
             Direction::In => ("<-", "-"),
             Direction::Both => ("-", "-"),
         };
-        write!(f, "{left}[{variable}{types}{steps}]{right}")
+        write!(f, "{start}[{variable}{types}{steps}]{end}")
     }
 }
 

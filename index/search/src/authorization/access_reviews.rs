@@ -98,9 +98,9 @@ impl Searcher {
         if rights.is_unlimited() {
             return rights;
         }
-        let unknown = |cluster: &ClusterName| !has_complete_rules(&self.inner.states, cluster);
+        let unknown = |cluster: &ClusterName| !has_complete_rules(&self.inner.cache.states, cluster);
         // Members whose rules do not apply to the caller are not sent reviews.
-        let members = self.inner.fleet.members().into_iter();
+        let members = self.inner.cache.fleet.members().into_iter();
         let members = members.filter(|member| unknown(member.name()) && rights.rules_apply_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
@@ -187,13 +187,13 @@ impl CallerReviews {
         }
         let resources: BTreeSet<ReviewScope> =
             scopes.iter().map(|scope| ReviewScope::everywhere(&scope.group, &scope.resource)).collect();
-        let left = MAX_REVIEWS.saturating_sub(resources.len());
+        let remaining = MAX_REVIEWS.saturating_sub(resources.len());
         let mut is_truncated = resources.len() > MAX_REVIEWS;
         sender.send(resources.into_iter().take(MAX_REVIEWS)).await?;
         let undecided =
             |scope: &ReviewScope| !scope.namespace.is_empty() && !self.allows(&scope.group, &scope.resource, "");
         let undecided: Vec<ReviewScope> = scopes.into_iter().filter(undecided).collect();
-        let reviewed = limit_scopes(&undecided, left, MAX_NAMESPACES);
+        let reviewed = limit_scopes(&undecided, remaining, MAX_NAMESPACES);
         is_truncated |= reviewed.len() < undecided.len();
         sender.send(reviewed.iter().cloned()).await?;
         let why = || format!("access reviews are limited to {MAX_REVIEWS} in {MAX_NAMESPACES} namespaces");
@@ -265,8 +265,8 @@ impl ReviewScope {
 /// The first `max_scopes` scopes in at most `max_namespaces` namespaces; `scopes` are sorted by namespace.
 fn limit_scopes(scopes: &[ReviewScope], max_scopes: usize, max_namespaces: usize) -> &[ReviewScope] {
     let by_namespace = scopes.chunk_by(|a, b| a.namespace == b.namespace);
-    let fitting: usize = by_namespace.take(max_namespaces).map(<[ReviewScope]>::len).sum();
-    scopes.get(..fitting.min(max_scopes)).unwrap_or_default()
+    let scope_count: usize = by_namespace.take(max_namespaces).map(<[ReviewScope]>::len).sum();
+    scopes.get(..scope_count.min(max_scopes)).unwrap_or_default()
 }
 
 /// The cluster to which reviews are sent.
@@ -287,7 +287,7 @@ impl ReviewTarget {
     /// plane's client may impersonate.
     fn connect(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, ImpersonatedAttributes), Error> {
         match &self.member {
-            None => Ok((searcher.inner.fleet.control_plane(), None, ImpersonatedAttributes::UserAndGroups)),
+            None => Ok((searcher.inner.cache.fleet.control_plane(), None, ImpersonatedAttributes::UserAndGroups)),
             Some(member) => {
                 Ok((member.client()?, Some(member.impersonator_token()?), member.impersonated_attributes()))
             }
@@ -337,7 +337,7 @@ impl ReviewSender<'_> {
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
         *request.headers_mut() = impersonated_headers(request.headers(), self.caller, self.token, self.claims)?;
-        self.searcher.inner.metrics.access_reviews.add(1);
+        self.searcher.inner.cache.metrics.access_reviews.add(1);
         let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
         Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
@@ -354,12 +354,12 @@ mod tests {
     #[case::limited_namespaces(10, 2, 4)]
     #[case::none(0, 3, 0)]
     #[case::no_namespaces(10, 0, 0)]
-    fn reviews_are_limited(#[case] most: usize, #[case] namespaces: usize, #[case] expected: usize) {
+    fn reviews_are_limited(#[case] max_reviews: usize, #[case] namespaces: usize, #[case] expected: usize) {
         let scopes = [("c", "pods"), ("a", "services"), ("b", "pods"), ("b", "services"), ("a", "pods")];
         let scopes: BTreeSet<ReviewScope> =
             scopes.map(|(namespace, resource)| ReviewScope::new("", resource, namespace)).into();
         let scopes: Vec<ReviewScope> = scopes.into_iter().collect();
-        assert_eq!(limit_scopes(&scopes, most, namespaces), &scopes[..expected]);
+        assert_eq!(limit_scopes(&scopes, max_reviews, namespaces), &scopes[..expected]);
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ impl Searcher {
     /// The rules of the control plane and of the members that a caller may see, sorted by name.
     pub async fn cluster_rules(&self, caller: &UserInfo) -> Vec<ClusterRules> {
         let mut rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
-        let members = self.inner.fleet.members();
+        let members = self.inner.cache.fleet.members();
         let mut clusters: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         clusters.push(ClusterName::control_plane());
         clusters.retain(|cluster| rights.may_see(cluster));
@@ -54,7 +54,7 @@ impl Searcher {
     fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
         let listable =
             ObjectKind::ALL.map(|kind| rights.readable_objects(ReadKind::Listing, &cluster, GROUP, kind.resource()));
-        let state = rules_state(&self.inner.states, &cluster, (self.inner.now_ms)());
+        let state = rules_state(&self.inner.cache.states, &cluster, (self.inner.now_ms)());
         ClusterRules { state, rbac: self.inner.rights.cluster_rbac(&cluster), listable, cluster }
     }
 }

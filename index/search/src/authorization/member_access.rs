@@ -93,12 +93,12 @@ mod tests {
         let accessed = ["m1", "m2"].map(|name| {
             let cluster = ClusterName::parse(name).unwrap();
             let both = [("names", member_access.can_see(&cluster)), ("counts", member_access.rules_apply_in(&cluster))];
-            both.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
+            both.iter().filter(|(_, is_allowed)| *is_allowed).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
         });
         assert_eq!(accessed, expected);
-        let own = ClusterName::control_plane();
+        let control_plane = ClusterName::control_plane();
         assert!(
-            member_access.rules_apply_in(&own) && member_access.can_see(&own),
+            member_access.rules_apply_in(&control_plane) && member_access.can_see(&control_plane),
             "the control plane's rules apply to its own accounts"
         );
     }

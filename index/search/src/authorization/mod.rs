@@ -99,9 +99,10 @@ impl RbacRules {
         if caller.is_master() {
             return Arc::default();
         }
-        let known = self.authorizations.get(caller);
-        if let Some(known) = known.filter(|known| known.number == *self.number.borrow()) {
-            return known;
+        let authorization = self.authorizations.get(caller);
+        if let Some(authorization) = authorization.filter(|authorization| authorization.number == *self.number.borrow())
+        {
+            return authorization;
         }
         let clusters = self.clusters.read();
         // Rules change only under the write lock of `clusters`.

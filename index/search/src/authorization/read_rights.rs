@@ -37,8 +37,13 @@ impl Searcher {
     pub async fn read_rights(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> ReadRights {
         let created_at = Instant::now();
         let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
-        let known = || Arc::new(Mutex::new(EvaluatedRights { rights, readable_objects: HashMap::new() }));
-        ReadRights { resource: resource.clone(), read_kind, created_at, rights: (!caller.is_master()).then(known) }
+        let evaluated_rights = || Arc::new(Mutex::new(EvaluatedRights { rights, readable_objects: HashMap::new() }));
+        ReadRights {
+            resource: resource.clone(),
+            read_kind,
+            created_at,
+            rights: (!caller.is_master()).then(evaluated_rights),
+        }
     }
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
@@ -55,7 +60,7 @@ impl Searcher {
     /// The members that a caller may see.
     pub async fn visible_members(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
         let rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
-        let mut members = self.inner.fleet.members();
+        let mut members = self.inner.cache.fleet.members();
         members.retain(|member| rights.may_see(member.name()));
         members
     }
@@ -74,38 +79,40 @@ impl ReadRights {
 
     /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
     pub fn readable_objects(&self, cluster: &ClusterName) -> Option<Arc<ReadableObjects>> {
-        let mut known = self.rights.as_ref()?.lock();
-        if let Some(readable_objects) = known.readable_objects.get(cluster) {
+        let mut evaluated_rights = self.rights.as_ref()?.lock();
+        if let Some(readable_objects) = evaluated_rights.readable_objects.get(cluster) {
             return Some(Arc::clone(readable_objects));
         }
-        let readable_objects = Arc::new(known.rights.readable_objects(
+        let readable_objects = Arc::new(evaluated_rights.rights.readable_objects(
             self.read_kind,
             cluster,
             &self.resource.group,
             &self.resource.resource,
         ));
-        known.readable_objects.insert(cluster.clone(), Arc::clone(&readable_objects));
+        evaluated_rights.readable_objects.insert(cluster.clone(), Arc::clone(&readable_objects));
         Some(readable_objects)
     }
 
     /// The caller's current rights; `None` if no rule that affects them has changed since, and no review result has expired.
     pub async fn refresh(&self, searcher: &Searcher) -> Option<Self> {
         let caller = {
-            let known = self.rights.as_ref()?.lock();
-            let CallerRights { authorization, caller, is_outdated, .. } = &known.rights;
-            let same =
+            let evaluated_rights = self.rights.as_ref()?.lock();
+            let CallerRights { authorization, caller, is_outdated, .. } = &evaluated_rights.rights;
+            let is_current =
                 !is_outdated && Arc::ptr_eq(&authorization.basis, &searcher.inner.rights.authorization(caller).basis);
-            if same && (known.rights.review_results.is_empty() || self.created_at.elapsed() < RESULT_TTL) {
+            if is_current
+                && (evaluated_rights.rights.review_results.is_empty() || self.created_at.elapsed() < RESULT_TTL)
+            {
                 return None;
             }
-            Arc::clone(&known.rights.caller)
+            Arc::clone(&evaluated_rights.rights.caller)
         };
         Some(searcher.read_rights(&caller, &self.resource, self.read_kind).await)
     }
 
     /// True if the caller may see the cluster.
     pub fn may_see(&self, cluster: &ClusterName) -> bool {
-        self.rights.as_ref().is_none_or(|known| known.lock().rights.may_see(cluster))
+        self.rights.as_ref().is_none_or(|evaluated_rights| evaluated_rights.lock().rights.may_see(cluster))
     }
 
     /// True if both rights allow the same objects in these clusters.

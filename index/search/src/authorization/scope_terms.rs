@@ -2,7 +2,7 @@
 //!
 //! Used by engines that filter by a query instead of deciding scope by scope. Within the given collections the terms allow
 //! exactly what [`CallerRights::readable`] allows. A general term replaces those it covers: a caller who may list a whole
-//! cluster holds one term for it.
+//! cluster has one term for it.
 
 use super::CallerRights;
 use crate::document::columns::scope_term;
@@ -48,9 +48,9 @@ impl CallerRights {
             terms.insert(cluster_name.to_owned());
             return;
         }
-        let whole = everything.namespaces().filter(|(_, readable)| **readable == Readable::All);
-        let whole: BTreeSet<&str> = whole.map(|(namespace, _)| namespace).collect();
-        terms.extend(whole.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
+        let fully_readable = everything.namespaces().filter(|(_, readable)| **readable == Readable::All);
+        let fully_readable: BTreeSet<&str> = fully_readable.map(|(namespace, _)| namespace).collect();
+        terms.extend(fully_readable.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
         for (group, resource) in resources {
             let readable_objects = self.readable_objects(ReadKind::Listing, cluster, group, resource);
             let resource = format!("{group}/{resource}");
@@ -66,14 +66,15 @@ impl CallerRights {
                 Readable::Nothing => {}
             }
             for (namespace, readable) in
-                readable_objects.namespaces().filter(|(namespace, _)| !whole.contains(namespace))
+                readable_objects.namespaces().filter(|(namespace, _)| !fully_readable.contains(namespace))
             {
                 match readable {
                     Readable::All => add(&[namespace]),
                     // Names that are readable in every namespace have a term already.
                     Readable::Named(names) => {
-                        let own = names.iter().filter(|name| !readable_objects.everywhere().contains(name));
-                        own.for_each(|name| add(&[namespace, name]));
+                        let additional_names =
+                            names.iter().filter(|name| !readable_objects.everywhere().contains(name));
+                        additional_names.for_each(|name| add(&[namespace, name]));
                     }
                     Readable::Nothing => {}
                 }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// For all rules, an object holds one of the caller's terms exactly if the caller may list it.
+        /// For all rules, an object has one of the caller's terms exactly if the caller may list it.
         #[test]
         fn terms_equal_decisions(rules in prop::collection::vec(rule(), 0..6)) {
             let rights = Arc::new(RbacRules::default());

@@ -98,13 +98,13 @@ impl AuthorizationCache {
         number: u64,
         clusters: &BTreeMap<ClusterName, NumberedRules>,
     ) -> Arc<CallerAuthorization> {
-        let entry = self.entries.entry(Arc::clone(caller)).and_upsert_with(|known| {
-            let known = known.map(|known| known.into_value());
-            match known {
-                Some(known) if known.number >= number => known,
-                known => {
+        let entry = self.entries.entry(Arc::clone(caller)).and_upsert_with(|previous| {
+            let previous = previous.map(|previous| previous.into_value());
+            match previous {
+                Some(previous) if previous.number >= number => previous,
+                previous => {
                     let digest = |grants: &[Grant]| (self.keys.0.hash_one(grants), self.keys.1.hash_one(grants));
-                    Arc::new(CallerAuthorization::new(caller, known.as_deref(), number, clusters, digest))
+                    Arc::new(CallerAuthorization::new(caller, previous.as_deref(), number, clusters, digest))
                 }
             }
         });
@@ -124,16 +124,21 @@ impl CallerAuthorization {
     ) -> Self {
         let (member_access, member_access_number) = derive_member_access(caller, before, clusters);
         let cluster_grants = |(cluster, cluster_rules): (&ClusterName, &NumberedRules)| {
-            let known = before.and_then(|before| before.clusters.get(cluster)).copied();
+            let previous = before.and_then(|before| before.clusters.get(cluster)).copied();
             let number = newest_rules_number(&member_access, cluster, cluster_rules, clusters);
-            let now = match known {
-                Some(known) if known.number == number => known,
-                known => {
+            let now = match previous {
+                Some(previous) if previous.number == number => previous,
+                previous => {
                     let grants = evaluate_grants(&member_access, caller, cluster, cluster_rules);
                     let digest = digest(&grants);
-                    let same = known.filter(|known| known.digest == digest);
+                    let unchanged = previous.filter(|previous| previous.digest == digest);
                     let has_rights = grants.iter().any(Grant::covers_objects);
-                    ClusterGrants { number, stamp: same.map_or(number, |known| known.stamp), digest, has_rights }
+                    ClusterGrants {
+                        number,
+                        stamp: unchanged.map_or(number, |previous| previous.stamp),
+                        digest,
+                        has_rights,
+                    }
                 }
             };
             (cluster.clone(), now)
@@ -166,12 +171,14 @@ fn derive_member_access(
     before: Option<&CallerAuthorization>,
     clusters: &BTreeMap<ClusterName, NumberedRules>,
 ) -> (MemberAccess, u64) {
-    let Some(own) = clusters.get(&ClusterName::control_plane()) else {
+    let Some(control_plane_rules) = clusters.get(&ClusterName::control_plane()) else {
         return (MemberAccess::from_grants(caller, &[]), 0);
     };
     match before {
-        Some(before) if before.member_access_number == own.number => (before.member_access.clone(), own.number),
-        _ => (MemberAccess::from_grants(caller, &own.rbac.grants(caller)), own.number),
+        Some(before) if before.member_access_number == control_plane_rules.number => {
+            (before.member_access.clone(), control_plane_rules.number)
+        }
+        _ => (MemberAccess::from_grants(caller, &control_plane_rules.rbac.grants(caller)), control_plane_rules.number),
     }
 }
 
@@ -192,9 +199,10 @@ pub(super) fn newest_rules_number(
     cluster_rules: &NumberedRules,
     clusters: &BTreeMap<ClusterName, NumberedRules>,
 ) -> u64 {
-    let own =
+    let control_plane_rules =
         clusters.get(&ClusterName::control_plane()).filter(|_| member_access.depends_on_control_plane_in(cluster));
-    own.map_or(cluster_rules.number, |own| own.number.max(cluster_rules.number))
+    control_plane_rules
+        .map_or(cluster_rules.number, |control_plane_rules| control_plane_rules.number.max(cluster_rules.number))
 }
 
 impl Basis {
@@ -203,10 +211,10 @@ impl Basis {
         if Arc::ptr_eq(self, other) {
             return BTreeSet::new();
         }
-        let differs = |one: &Self, other: &Self| -> Vec<ClusterName> {
-            one.0
+        let differs = |left: &Self, right: &Self| -> Vec<ClusterName> {
+            left.0
                 .iter()
-                .filter(|(name, stamp)| other.0.get(*name) != Some(stamp))
+                .filter(|(name, stamp)| right.0.get(*name) != Some(stamp))
                 .map(|(name, _)| name.clone())
                 .collect()
         };

@@ -55,26 +55,26 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
         use crowsnest_query::{Field, Pattern, TermKind, Value};
         match &term.kind {
             TermKind::Text(Pattern::Word(word)) => words.push(word.to_lowercase()),
-            TermKind::Field { field: Field::Known(field), values, .. } if field.name == "name" => {
-                let named = values.any.iter().filter_map(|value| match value {
+            TermKind::Field { field: Field::Definition(field), values, .. } if field.name == "name" => {
+                let names = values.any.iter().filter_map(|value| match value {
                     Value::Pattern(Pattern::Word(word)) => Some(word.to_lowercase()),
                     _ => None,
                 });
-                words.extend(named);
+                words.extend(names);
             }
             _ => {}
         }
     });
     let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total_only() };
     let Sources { engine, context, .. } = sources.with_deadline(Instant::now() + SIMILAR_NAMES_TIMEOUT);
-    let mut near = Vec::new();
+    let mut near_names = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
         let distance = if word.chars().count() > 5 { 2 } else { 1 };
-        let named = Match::Keyword(Keyword::Name, Test::Near(word, distance, true));
-        let found = engine.top_hits(&context, &named, &request).await?;
-        near.extend(found.hits.into_iter().map(|hit| hit.position.name));
+        let has_similar_name = Match::Keyword(Keyword::Name, Test::Near(word, distance, true));
+        let found = engine.top_hits(&context, &has_similar_name, &request).await?;
+        near_names.extend(found.hits.into_iter().map(|hit| hit.position.name));
     }
-    near.dedup();
-    near.truncate(5);
-    Ok(near)
+    near_names.dedup();
+    near_names.truncate(5);
+    Ok(near_names)
 }

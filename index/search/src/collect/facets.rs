@@ -4,12 +4,14 @@
 //! changed properties apply immediately. Values of a label are read from its terms, and from earlier versions if
 //! the query includes them.
 
-use crate::FacetCounts;
+use crate::collect::ValueAmounts;
+use crate::collect::sums::SumsRequest;
 use crate::collect::terms::{HistoryTermCounts, TermCounts, TermsRequest, count_terms};
-use crate::document::columns::{Facet, Keyword};
+use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources};
 use crate::plan::FleetFacts;
 use crate::plan::predicate::Match;
+use crate::{FacetCounts, GroupSums};
 use crowsnest_store::Error;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -76,6 +78,11 @@ impl FacetField {
         Some(TermsRequest { keyword: Keyword::Exact, prefix, substring: String::new(), limit: None })
     }
 
+    /// True if numbers can be summed for each value of this field.
+    pub(crate) fn has_sums(&self) -> bool {
+        self.column().is_some()
+    }
+
     /// The column that an engine counts for this field.
     fn column(&self) -> Option<Facet> {
         match self {
@@ -86,11 +93,13 @@ impl FacetField {
     }
 }
 
-/// Fields to count: the facets, and the field by which hits are grouped.
+/// Fields to count: the facets, and the field by which hits are grouped, with the numbers to sum per group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FacetRequest {
     pub facets: Vec<FacetField>,
     pub group: Option<FacetField>,
+    /// Numbers to sum for each group; ignored if there are no groups of a column.
+    pub sums: Vec<Number>,
 }
 
 /// Counts of a search.
@@ -115,12 +124,19 @@ impl FacetRequest {
         columns
     }
 
+    /// The numbers that the engine has to sum.
+    pub fn sums_request(&self) -> Option<SumsRequest> {
+        let facet = self.group.as_ref()?.column()?;
+        (!self.sums.is_empty()).then(|| SumsRequest { facet, numbers: self.sums.clone() })
+    }
+
     /// The terms to count in earlier versions.
     pub fn terms_requests(&self) -> Vec<TermsRequest> {
         self.fields().filter_map(FacetField::terms_request).collect()
     }
 
-    /// Counts the fields. `found` are the results of a search for [`Self::columns`] and [`Self::terms_requests`].
+    /// Counts the fields. `found` are the results of a search for [`Self::columns`], [`Self::sums_request`] and
+    /// [`Self::terms_requests`].
     pub async fn count(&self, sources: &Sources, facts: &FleetFacts, found: &SearchResults) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
@@ -131,10 +147,10 @@ impl FacetRequest {
             let column = column.unwrap_or_default();
             let summed;
             let values = match field.terms_request() {
-                Some(wanted) => {
+                Some(terms_request) => {
                     let is_incomplete;
                     (summed, is_incomplete) =
-                        count_label_values(sources, &found.current_matches, before.next(), &wanted).await?;
+                        count_label_values(sources, &found.current_matches, before.next(), &terms_request).await?;
                     if is_incomplete {
                         counts.notice = Some(format!("not all values of {} were counted", field.field()));
                     }
@@ -146,25 +162,57 @@ impl FacetRequest {
                 }
                 None if matches!(field, FacetField::Column(_)) => column,
                 None => {
-                    summed = sum_by_property(field, facts, column);
+                    summed = sum_by_property(field, facts, column, u64::saturating_add);
                     &summed
                 }
             };
             match nth < self.facets.len() {
                 true => counts.facets.push(top_values(field.field(), values, MAX_VALUES)),
-                false => counts.groups = Some(top_values(field.field(), values, MAX_GROUPS)),
+                false => {
+                    let mut groups = top_values(field.field(), values, MAX_GROUPS);
+                    groups.sums = self.sum_groups(field, facts, &found.top.sums, &groups.values);
+                    counts.groups = Some(groups);
+                }
             }
         }
         Ok(counts)
     }
+
+    /// Sums for the listed groups, in their order. `sums` are those of the engine.
+    fn sum_groups(
+        &self,
+        field: &FacetField,
+        facts: &FleetFacts,
+        sums: &[ValueAmounts<i64>],
+        groups: &[(String, u64)],
+    ) -> Vec<GroupSums> {
+        let sum = |(number, sums): (&Number, &ValueAmounts<i64>)| {
+            let sums = match field {
+                FacetField::Column(Facet::Kind) => shorten_kinds(sums),
+                FacetField::Column(_) | FacetField::Label(_) => sums.clone(),
+                FacetField::Region | FacetField::Zone | FacetField::Provider => {
+                    sum_by_property(field, facts, sums, i64::saturating_add)
+                }
+            };
+            let by_group: HashMap<&str, i64> = sums.iter().map(|(value, sum)| (&**value, *sum)).collect();
+            let values = groups.iter().map(|(group, _)| by_group.get(group.as_str()).copied().unwrap_or_default());
+            GroupSums { field: number.name().to_owned(), values: values.collect() }
+        };
+        self.sums.iter().zip(sums).map(sum).collect()
+    }
 }
 
-/// Sums counts by cluster for a property of clusters. A cluster in several zones counts in each of them.
-fn sum_by_property(field: &FacetField, facts: &FleetFacts, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
-    let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
+/// Sums amounts by cluster for a property of clusters. A cluster in several zones counts in each of them.
+fn sum_by_property<T: Copy + Default + PartialEq>(
+    field: &FacetField,
+    facts: &FleetFacts,
+    column: &[(Arc<str>, T)],
+    add_amounts: fn(T, T) -> T,
+) -> ValueAmounts<T> {
+    let by_cluster: HashMap<&str, T> = column.iter().map(|(cluster, amount)| (&**cluster, *amount)).collect();
     let mut sums = HashMap::new();
     for cluster in &facts.clusters {
-        let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
+        let amount = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
         let mut values = match field {
             FacetField::Region => vec![&cluster.region],
             FacetField::Provider => vec![&cluster.provider],
@@ -172,25 +220,26 @@ fn sum_by_property(field: &FacetField, facts: &FleetFacts, column: &[(Arc<str>, 
         };
         values.sort_unstable();
         values.dedup();
-        for value in values.into_iter().filter(|value| !value.is_empty() && count > 0) {
-            *sums.entry(Arc::from(value.as_str())).or_default() += count;
+        for value in values.into_iter().filter(|value| !value.is_empty() && amount != T::default()) {
+            let sum: &mut T = sums.entry(Arc::from(value.as_str())).or_default();
+            *sum = add_amounts(*sum, amount);
         }
     }
     sums.into_iter().collect()
 }
 
 /// Omits the groups of kinds, except where several kinds have the same name.
-pub(crate) fn shorten_kinds(counts: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+pub(crate) fn shorten_kinds<T: Copy>(counts: &[(Arc<str>, T)]) -> ValueAmounts<T> {
     fn name(kind: &str) -> &str {
         kind.split_once('.').map_or(kind, |(name, _)| name)
     }
     let mut namesakes: HashMap<&str, usize> = HashMap::new();
     counts.iter().for_each(|(kind, _)| *namesakes.entry(name(kind)).or_default() += 1);
-    let shown = |kind: &Arc<str>| match namesakes.get(name(kind)) {
+    let short_name = |kind: &Arc<str>| match namesakes.get(name(kind)) {
         Some(1) => Arc::from(name(kind)),
         _ => Arc::clone(kind),
     };
-    counts.iter().map(|(kind, count)| (shown(kind), *count)).collect()
+    counts.iter().map(|(kind, count)| (short_name(kind), *count)).collect()
 }
 
 /// Counts of a label's values in their original case, and true if some values were not counted.
@@ -198,35 +247,35 @@ async fn count_label_values(
     sources: &Sources,
     current_matches: &Match,
     before: Option<&HistoryTermCounts>,
-    wanted: &TermsRequest,
+    terms_request: &TermsRequest,
 ) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let TermCounts { counts, incomplete } = count_terms(sources, current_matches, before, wanted).await?;
-    let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
+    let TermCounts { counts, incomplete } = count_terms(sources, current_matches, before, terms_request).await?;
+    let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&terms_request.prefix)?), count));
     Ok((counts.into_iter().filter_map(value).collect(), incomplete))
 }
 
 /// The most frequent values.
-fn top_values(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
-    let values = smallest(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
+fn top_values(field: String, counts: &[(Arc<str>, u64)], limit: usize) -> FacetCounts {
+    let values = take_smallest(counts.iter().map(|(value, count)| (Reverse(*count), value)), limit);
     let values: Vec<(String, u64)> =
         values.into_iter().map(|(Reverse(count), value)| (value.to_string(), count)).collect();
     let more = counts.len().saturating_sub(values.len()) as u64;
-    FacetCounts { field, values, more }
+    FacetCounts { field, values, more, sums: Vec::new() }
 }
 
-/// The `most` smallest items, in ascending order. Keeps only that many items in memory.
-pub(crate) fn smallest<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
-    let mut kept = BinaryHeap::with_capacity(most + 1);
+/// The `limit` smallest items, in ascending order. Keeps only that many items in memory.
+pub(crate) fn take_smallest<T: Ord>(all: impl Iterator<Item = T>, limit: usize) -> Vec<T> {
+    let mut smallest_values = BinaryHeap::with_capacity(limit + 1);
     for value in all {
-        if kept.len() < most {
-            kept.push(value);
-        } else if let Some(mut worst) = kept.peek_mut()
+        if smallest_values.len() < limit {
+            smallest_values.push(value);
+        } else if let Some(mut worst) = smallest_values.peek_mut()
             && value < *worst
         {
             *worst = value;
         }
     }
-    kept.into_sorted_vec()
+    smallest_values.into_sorted_vec()
 }
 
 #[cfg(test)]
@@ -238,9 +287,9 @@ mod tests {
     #[test]
     fn kinds_of_one_name_are_shown_with_their_group() {
         let counts =
-            ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1));
-        let shown = shorten_kinds(&counts);
-        let kinds: Vec<&str> = shown.iter().map(|(kind, _)| &**kind).collect();
+            ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer.cert-manager.io"].map(|kind| (kind.into(), 1_u64));
+        let short_kinds = shorten_kinds(&counts);
+        let kinds: Vec<&str> = short_kinds.iter().map(|(kind, _)| &**kind).collect();
         assert_eq!(kinds, ["Deployment.apps", "Deployment.x.io", "Pod", "Issuer"]);
     }
 
@@ -274,9 +323,43 @@ mod tests {
         ];
         let facts = FleetFacts { clusters, ..FleetFacts::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
-        let top = |field: &FacetField| top_values(field.field(), &sum_by_property(field, &facts, &column), 1);
+        let top = |field: &FacetField| {
+            top_values(field.field(), &sum_by_property(field, &facts, &column, u64::saturating_add), 1)
+        };
         assert_eq!((top(&FacetField::Region).values, top(&FacetField::Region).more), (vec![("eu".to_owned(), 7)], 0));
         assert_eq!((top(&FacetField::Zone).values, top(&FacetField::Zone).more), (vec![("y".to_owned(), 7)], 1));
         assert_eq!(top(&FacetField::Provider).values, []);
+    }
+
+    /// Sums are in the order of the groups, which are sorted by count.
+    #[rstest]
+    #[case::cluster(FacetField::Column(Facet::Cluster), &["b", "a", "c"], &[1, 20, 0])]
+    #[case::region(FacetField::Region, &["eu", "us"], &[21, 0])]
+    #[case::zone(FacetField::Zone, &["y", "x"], &[21, 20])]
+    fn sums_belong_to_groups(#[case] field: FacetField, #[case] groups: &[&str], #[case] expected: &[i64]) {
+        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterFacts {
+            name: name.into(),
+            region: region.into(),
+            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+            ..ClusterFacts::default()
+        };
+        let clusters = vec![cluster("a", "eu", &["x", "y"]), cluster("b", "eu", &["y"]), cluster("c", "us", &[])];
+        let facts = FleetFacts { clusters, ..FleetFacts::default() };
+        let request = FacetRequest { group: Some(field.clone()), sums: vec![Number::CpuRequest], facets: Vec::new() };
+        assert_eq!(
+            request.sums_request(),
+            Some(SumsRequest { facet: Facet::Cluster, numbers: vec![Number::CpuRequest] })
+        );
+        let sums = [vec![("a".into(), 20), ("b".into(), 1), ("c".into(), 0)]];
+        let groups: Vec<(String, u64)> = groups.iter().map(|group| ((*group).to_owned(), 1)).collect();
+        let found = request.sum_groups(&field, &facts, &sums, &groups);
+        assert_eq!(found, [GroupSums { field: "cpu.req".to_owned(), values: expected.to_vec() }]);
+    }
+
+    #[test]
+    fn labels_have_no_sums() {
+        let group = Some(FacetField::Label("app".to_owned()));
+        let request = FacetRequest { group, sums: vec![Number::CpuRequest], facets: Vec::new() };
+        assert_eq!(request.sums_request(), None);
     }
 }

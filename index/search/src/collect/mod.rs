@@ -4,8 +4,10 @@ pub(crate) mod did_you_mean;
 pub(crate) mod facets;
 pub(crate) mod similar_values;
 pub(crate) mod suggest;
+pub(crate) mod sums;
 pub(crate) mod terms;
 
+use crate::collect::sums::SumsRequest;
 use crate::document::columns::Facet;
 use crate::plan::FleetFacts;
 use crate::plan::sort::{RankedHit, Sort, SortPosition, compare};
@@ -23,9 +25,14 @@ pub struct TopHitsRequest {
     pub keep: usize,
     /// Columns whose values are counted.
     pub facets: Vec<Facet>,
+    /// Numbers that are summed for each value of one of the facets.
+    pub sums: Option<SumsRequest>,
     /// Used to sort by properties of clusters.
     pub facts: Arc<FleetFacts>,
 }
+
+/// Values of a column, each with an amount.
+pub type ValueAmounts<T> = Vec<(Arc<str>, T)>;
 
 /// Hits and counts among all documents, or among a part of them that is merged with others.
 #[derive(Debug, Default, PartialEq)]
@@ -37,7 +44,9 @@ pub struct TopHits {
     /// them cheaply returns that length plus one if there is another page.
     pub remaining: u64,
     /// Values and counts for each facet of the request, in no order.
-    pub facets: Vec<Vec<(Arc<str>, u64)>>,
+    pub facets: Vec<ValueAmounts<u64>>,
+    /// For each number of [`TopHitsRequest::sums`], the sums for the values that are counted for its facet, in no order.
+    pub sums: Vec<ValueAmounts<i64>>,
     /// The deadline passed, or a part of the engine did not answer: the total and the counts are lower bounds.
     pub incomplete: bool,
     /// Notices for the caller, a sentence each.
@@ -47,7 +56,8 @@ pub struct TopHits {
 impl TopHitsRequest {
     /// A request for the total without hits and facets.
     pub fn total_only() -> Self {
-        Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), facts: Arc::default() }
+        let (sort, facets, facts) = (vec![Sort::RELEVANCE], Vec::new(), Arc::default());
+        Self { sort, after: None, keep: 0, facets, sums: None, facts }
     }
 
     /// Merges results among parts of the documents.
@@ -59,13 +69,8 @@ impl TopHitsRequest {
             all.incomplete |= part.incomplete;
             all.notices.extend(part.notices);
             all.hits.extend(part.hits);
-            if all.facets.is_empty() {
-                all.facets = part.facets;
-                continue;
-            }
-            for (into, from) in all.facets.iter_mut().zip(part.facets) {
-                add(into, from);
-            }
+            merge_columns(&mut all.facets, part.facets, u64::saturating_add);
+            merge_columns(&mut all.sums, part.sums, i64::saturating_add);
         }
         all.hits.sort_by(|a, b| compare(&a.position, &b.position, &self.sort));
         all.hits.truncate(self.keep);
@@ -73,13 +78,31 @@ impl TopHitsRequest {
     }
 }
 
-/// Adds counts; equal values are merged.
-fn add(into: &mut Vec<(Arc<str>, u64)>, from: Vec<(Arc<str>, u64)>) {
+/// Adds the amounts of each column.
+fn merge_columns<T: Copy + Default>(
+    into: &mut Vec<ValueAmounts<T>>,
+    from: Vec<ValueAmounts<T>>,
+    add_amounts: fn(T, T) -> T,
+) {
+    if into.is_empty() {
+        *into = from;
+        return;
+    }
+    for (into, from) in into.iter_mut().zip(from) {
+        add(into, from, add_amounts);
+    }
+}
+
+/// Adds amounts; equal values are merged.
+fn add<T: Copy + Default>(into: &mut ValueAmounts<T>, from: ValueAmounts<T>, add_amounts: fn(T, T) -> T) {
     if into.is_empty() || from.is_empty() {
         into.extend(from);
         return;
     }
-    let mut counts: HashMap<Arc<str>, u64> = into.drain(..).collect();
-    from.into_iter().for_each(|(value, count)| *counts.entry(value).or_default() += count);
-    into.extend(counts);
+    let mut amounts: HashMap<Arc<str>, T> = into.drain(..).collect();
+    for (value, amount) in from {
+        let sum = amounts.entry(value).or_default();
+        *sum = add_amounts(*sum, amount);
+    }
+    into.extend(amounts);
 }

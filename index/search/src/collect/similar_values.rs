@@ -32,18 +32,21 @@ struct FieldValue {
 /// Corrected queries with hits that the caller may read, one per misspelled value.
 pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<String>, Error> {
     let limited_sources = sources.with_deadline(Instant::now() + TIMEOUT);
-    let mut written = Vec::new();
-    collect_values(&query.filter, &mut written);
+    let mut field_values = Vec::new();
+    collect_values(&query.filter, &mut field_values);
     let mut corrected = Vec::new();
-    for one in written.into_iter().take(MAX_TERMS) {
-        for value in find_similar(&one.value, &known_values(&limited_sources, one.field, facts).await?) {
+    for field_value in field_values.into_iter().take(MAX_TERMS) {
+        for value in
+            find_similar(&field_value.value, &existing_values(&limited_sources, field_value.field, facts).await?)
+        {
             if Instant::now() > limited_sources.context.deadline {
                 return Ok(corrected);
             }
-            let filter = replace_value(&query.filter, &one, &value);
-            let other = Query { filter, output: query.output.clone(), notices: Vec::new() };
-            if find(&limited_sources, plan(&other, facts), TopHitsRequest::total_only()).await?.top.total > 0 {
-                corrected.push(other.to_string());
+            let filter = replace_value(&query.filter, &field_value, &value);
+            let corrected_query = Query { filter, output: query.output.clone(), notices: Vec::new() };
+            if find(&limited_sources, plan(&corrected_query, facts), TopHitsRequest::total_only()).await?.top.total > 0
+            {
+                corrected.push(corrected_query.to_string());
                 break;
             }
         }
@@ -52,21 +55,21 @@ pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts
 }
 
 /// The existing values of a field, in lower case.
-async fn known_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Result<BTreeSet<String>, Error> {
+async fn existing_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Result<BTreeSet<String>, Error> {
     if field == "kind" {
         return Ok(facts.kinds.keys().cloned().collect());
     }
     let Some(keyword) = keyword_column(field) else { return Ok(BTreeSet::new()) };
-    let wanted = TermsRequest { keyword, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
-    let counted = count_terms(sources, &Match::All, None, &wanted).await?;
-    Ok(counted.counts.into_iter().map(|(value, _)| value).collect())
+    let request = TermsRequest { keyword, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
+    let term_counts = count_terms(sources, &Match::All, None, &request).await?;
+    Ok(term_counts.counts.into_iter().map(|(value, _)| value).collect())
 }
 
 /// Collects the values that the query requires in one of [`FIELDS`].
 fn collect_values(expr: &Expr, written: &mut Vec<FieldValue>) {
     match expr {
         Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect_values(part, written)),
-        Expr::Term(Term { kind: TermKind::Field { field: Field::Known(field), values, .. }, .. })
+        Expr::Term(Term { kind: TermKind::Field { field: Field::Definition(field), values, .. }, .. })
             if !values.negated =>
         {
             let Some(field) = FIELDS.into_iter().find(|name| *name == field.name) else { return };
@@ -92,18 +95,18 @@ fn replace_value(expr: &Expr, written: &FieldValue, value: &str) -> Expr {
     match expr {
         Expr::And(all) => Expr::And(parts(all)),
         Expr::Or(all) => Expr::Or(parts(all)),
-        Expr::Term(Term { span, kind: TermKind::Field { field: Field::Known(field), exact, values } })
+        Expr::Term(Term { span, kind: TermKind::Field { field: Field::Definition(field), exact, values } })
             if field.name == written.field && !values.negated =>
         {
             let mut values = values.clone();
-            for other in &mut values.any {
-                if literal_word(other).is_some_and(|word| word.to_lowercase() == written.value) {
-                    *other = Value::Pattern(to_pattern(value));
+            for alternative in &mut values.any {
+                if literal_word(alternative).is_some_and(|word| word.to_lowercase() == written.value) {
+                    *alternative = Value::Pattern(to_pattern(value));
                 }
             }
             Expr::Term(Term {
                 span: *span,
-                kind: TermKind::Field { field: Field::Known(field), exact: *exact, values },
+                kind: TermKind::Field { field: Field::Definition(field), exact: *exact, values },
             })
         }
         Expr::All | Expr::Not(_) | Expr::Term(_) => expr.clone(),
@@ -117,11 +120,11 @@ fn to_pattern(value: &str) -> Pattern {
     }
 }
 
-/// Known values that are similar to `written`, by edit distance; none if `written` is known itself. Of values at the same
+/// Existing values that are similar to `written`, by edit distance; none if `written` exists itself. Of values at the same
 /// distance, those with the same letters in another order come first, because swapped letters are a frequent mistake.
-fn find_similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
+fn find_similar(written: &str, existing: &BTreeSet<String>) -> Vec<String> {
     let length = written.chars().count();
-    if length < 3 || known.contains(written) {
+    if length < 3 || existing.contains(written) {
         return Vec::new();
     }
     let max_distance = if length > 5 { 2 } else { 1 };
@@ -130,13 +133,13 @@ fn find_similar(written: &str, known: &BTreeSet<String>) -> Vec<String> {
         letters.sort_unstable();
         letters
     };
-    let wanted = letters(written);
-    let near = known.iter().filter_map(|value| {
+    let written_letters = letters(written);
+    let similar = existing.iter().filter_map(|value| {
         let distance = strsim::osa_distance(written, value);
-        (distance <= max_distance).then(|| (distance, letters(value) != wanted, value))
+        (distance <= max_distance).then(|| (distance, letters(value) != written_letters, value))
     });
-    let near: BTreeSet<_> = near.collect();
-    near.into_iter().take(MAX_CANDIDATES).map(|(_, _, value)| value.clone()).collect()
+    let similar: BTreeSet<_> = similar.collect();
+    similar.into_iter().take(MAX_CANDIDATES).map(|(_, _, value)| value.clone()).collect()
 }
 
 #[cfg(test)]
@@ -155,9 +158,9 @@ mod tests {
     #[case::another_word("service", KINDS, &[])]
     #[case::short("p", KINDS, &[])]
     #[case::one_letter("runing", STATES, &["running"])]
-    fn similar_values_are_near(#[case] written: &str, #[case] known: &[&str], #[case] expected: &[&str]) {
-        let known = known.iter().map(|value| (*value).to_owned()).collect();
-        assert_eq!(find_similar(written, &known), expected);
+    fn similar_values_are_near(#[case] written: &str, #[case] existing: &[&str], #[case] expected: &[&str]) {
+        let existing = existing.iter().map(|value| (*value).to_owned()).collect();
+        assert_eq!(find_similar(written, &existing), expected);
     }
 
     #[rstest]
@@ -170,7 +173,7 @@ mod tests {
         let query = parse(query, &Limits::default()).unwrap();
         let mut written = Vec::new();
         collect_values(&query.filter, &mut written);
-        let one = written.iter().find(|one| one.value == "pdo").unwrap();
-        assert_eq!(replace_value(&query.filter, one, value).to_string(), expected);
+        let field_value = written.iter().find(|field_value| field_value.value == "pdo").unwrap();
+        assert_eq!(replace_value(&query.filter, field_value, value).to_string(), expected);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::Searcher;
 use crate::collect::TopHitsRequest;
-use crate::collect::facets::{shorten_kinds, smallest};
+use crate::collect::facets::{shorten_kinds, take_smallest};
 use crate::collect::terms::{TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources, find, find_with_terms, resolve_completely};
@@ -122,7 +122,7 @@ fn token_at(query: &str, cursor: usize) -> Token<'_> {
 fn suggest_fields(typed: &str) -> Vec<Suggestion> {
     let typed = typed.to_lowercase();
     let begins = |field: &&FieldDefinition| field.name.to_lowercase().starts_with(&typed);
-    let named = FIELDS.iter().filter(begins).map(|field| Suggestion {
+    let field_suggestions = FIELDS.iter().filter(begins).map(|field| Suggestion {
         text: format!("{}:", field.name),
         about: Some(field.description.to_owned()),
         count: None,
@@ -132,7 +132,7 @@ fn suggest_fields(typed: &str) -> Vec<Suggestion> {
         about: Some("objects with a matching event".to_owned()),
         count: None,
     });
-    named.chain(has).collect()
+    field_suggestions.chain(has).collect()
 }
 
 impl Searcher {
@@ -140,7 +140,7 @@ impl Searcher {
     pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
         let token = token_at(&request.query, request.cursor);
         let field = token.typed.split_once(':').and_then(|(name, value)| Some((find_field(name)?, value)));
-        let Some((Field::Known(field), value)) = field else {
+        let Some((Field::Definition(field), value)) = field else {
             let mut items = if token.typed.contains(':') { Vec::new() } else { suggest_fields(token.typed) };
             items.truncate(request.limit.min(MAX_SUGGESTIONS));
             return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
@@ -219,13 +219,13 @@ impl ValueSuggester {
             counts = shorten_kinds(&counts);
         }
         // Values that begin with the text come before those that contain it.
-        let fitting = counts.iter().filter_map(|(value, count)| {
+        let matching_values = counts.iter().filter_map(|(value, count)| {
             let lower = to_lower(value);
             lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
         });
         let suggestion =
             |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::with_count(value.to_string(), count);
-        Ok(smallest(fitting, self.limit).into_iter().map(suggestion).collect())
+        Ok(take_smallest(matching_values, self.limit).into_iter().map(suggestion).collect())
     }
 
     async fn suggest_labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
@@ -241,7 +241,7 @@ impl ValueSuggester {
     /// form that the text has.
     async fn suggest_references(&self, keyword: Keyword, written: &str) -> Result<Vec<Suggestion>, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
-        let mut found = self.most_frequent(keyword, written, written, 4 * self.limit).await?;
+        let mut found = self.find_most_frequent(keyword, written, written, 4 * self.limit).await?;
         found.retain(|suggestion| has_group(&suggestion.text) == has_group(written));
         found.truncate(self.limit);
         Ok(found)
@@ -249,45 +249,49 @@ impl ValueSuggester {
 
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
     async fn suggest_terms(&self, keyword: Keyword, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        self.most_frequent(keyword, prefix, written, self.limit).await
+        self.find_most_frequent(keyword, prefix, written, self.limit).await
     }
 
-    async fn most_frequent(
+    async fn find_most_frequent(
         &self,
         keyword: Keyword,
         prefix: &str,
         written: &str,
-        most: usize,
+        max_values: usize,
     ) -> Result<Vec<Suggestion>, Error> {
-        let wanted =
-            TermsRequest { keyword, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(most) };
+        let terms_request =
+            TermsRequest { keyword, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(max_values) };
         let plan = self.plan();
         let (current_matches, before) = match plan.scope {
             TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
             _ => {
-                let (request, wanted) = (TopHitsRequest::total_only(), std::slice::from_ref(&wanted));
+                let (request, terms_request) = (TopHitsRequest::total_only(), std::slice::from_ref(&terms_request));
                 let SearchResults { current_matches, mut terms, .. } =
-                    find_with_terms(&self.sources, plan, request, wanted).await?;
+                    find_with_terms(&self.sources, plan, request, terms_request).await?;
                 (current_matches, terms.pop())
             }
         };
-        let TermCounts { counts, .. } = count_terms(&self.sources, &current_matches, before.as_ref(), &wanted).await?;
+        let TermCounts { counts, .. } =
+            count_terms(&self.sources, &current_matches, before.as_ref(), &terms_request).await?;
         Ok(counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect())
     }
 
     fn suggest_clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {
         let mut values: BTreeMap<String, u64> = BTreeMap::new();
         for cluster in &self.facts.clusters {
-            let of = match field {
+            let cluster_values = match field {
                 "region" => vec![cluster.region.clone()],
                 "provider" => vec![cluster.provider.clone()],
                 _ => cluster.zones.clone(),
             };
-            of.into_iter().filter(|value| !value.is_empty()).for_each(|value| *values.entry(value).or_default() += 1);
+            cluster_values
+                .into_iter()
+                .filter(|value| !value.is_empty())
+                .for_each(|value| *values.entry(value).or_default() += 1);
         }
-        let fitting = values.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
+        let matching_values = values.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
         let about = |clusters: u64| Some(format!("{clusters} clusters"));
-        fitting.map(|(text, clusters)| Suggestion { text, about: about(clusters), count: None }).collect()
+        matching_values.map(|(text, clusters)| Suggestion { text, about: about(clusters), count: None }).collect()
     }
 
     fn suggest_sort_columns(&self, written: &str) -> Vec<Suggestion> {
@@ -296,8 +300,8 @@ impl ValueSuggester {
             None => ("", written),
         };
         let fields = FIELDS.iter().filter(|field| Sort::by_field(field.name, false).is_some());
-        let named = fields.filter(|field| field.name.starts_with(written));
-        named.map(|field| Suggestion::without_count(format!("{sign}{}", field.name))).collect()
+        let matching_fields = fields.filter(|field| field.name.starts_with(written));
+        matching_fields.map(|field| Suggestion::without_count(format!("{sign}{}", field.name))).collect()
     }
 
     /// Minimum and maximum of a column among the hits; None if no hit has a value.

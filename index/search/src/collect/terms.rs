@@ -45,7 +45,7 @@ impl TermsRequest {
                 let may_match = name.starts_with(prefix) || prefix.starts_with(name);
                 (may_match && *keyword != Keyword::Qualified).then(|| format!("{name}={value}"))
             }
-            own => (*keyword == own).then(|| value.to_lowercase()),
+            column => (*keyword == column).then(|| value.to_lowercase()),
         };
         let terms = document.keywords.iter().filter_map(requested_term);
         terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.substring)).collect()
@@ -57,19 +57,19 @@ pub(crate) async fn count_terms(
     sources: &Sources,
     current_matches: &Match,
     before: Option<&HistoryTermCounts>,
-    wanted: &TermsRequest,
+    terms_request: &TermsRequest,
 ) -> Result<TermCounts, Error> {
     let Some(before) = before.filter(|before| !before.is_empty()) else {
-        return sources.engine.terms(&sources.context, current_matches, wanted).await;
+        return sources.engine.terms(&sources.context, current_matches, terms_request).await;
     };
     // All terms are counted, because a term may be among the most frequent only by the sum of both counts.
-    let all = TermsRequest { limit: None, ..wanted.clone() };
+    let all = TermsRequest { limit: None, ..terms_request.clone() };
     let TermCounts { counts: current, incomplete } =
         sources.engine.terms(&sources.context, current_matches, &all).await?;
     let mut counts = before.clone();
     current.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
     let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
-    counts.truncate(wanted.limit.unwrap_or(usize::MAX));
+    counts.truncate(terms_request.limit.unwrap_or(usize::MAX));
     Ok(TermCounts { counts, incomplete })
 }

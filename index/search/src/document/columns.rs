@@ -25,7 +25,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Columns with whole strings as terms, in lower case except in [`Keyword::Exact`]: untokenized fields in tantivy,
+    /// Columns with complete strings as terms, in lower case except in [`Keyword::Exact`]: untokenized fields in tantivy,
     /// `keyword` fields in OpenSearch.
     Keyword {
         Kind = "kind",
@@ -85,7 +85,7 @@ columns! {
 }
 
 columns! {
-    /// Columns that hold numbers.
+    /// Columns with numbers.
     Number {
         Restarts = "restarts",
         Replicas = "replicas",
@@ -101,6 +101,17 @@ columns! {
         CpuLimit = "cpu.limit",
         MemoryRequest = "mem.req",
         MemoryLimit = "mem.limit",
+    }
+}
+
+impl Number {
+    /// True for amounts, which can be summed; false for times and codes. An object has at most one value of an amount.
+    pub fn is_amount(self) -> bool {
+        match self {
+            Number::Restarts | Number::Replicas | Number::Ready | Number::Count => true,
+            Number::CpuRequest | Number::CpuLimit | Number::MemoryRequest | Number::MemoryLimit => true,
+            Number::Exit | Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => false,
+        }
     }
 }
 
@@ -229,7 +240,7 @@ pub fn scope_of(key: &RecordKey) -> String {
     [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
 }
 
-/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller holds one
+/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller has one
 /// of its terms ([`crate::authorization::ScopeTerms`]).
 ///
 /// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,

@@ -63,7 +63,7 @@ pub struct Document {
     group_kind: (String, String),
     /// The object's JSON.
     body: Bytes,
-    /// Parsed forms of the body, each parsed at most once, on demand: the whole tree, all text, or only messages.
+    /// Parsed forms of the body, each parsed at most once, on demand: the complete tree, all text, or only messages.
     tree: OnceLock<Value>,
     manifest_text: OnceLock<ManifestText>,
     messages: OnceLock<Vec<String>>,
@@ -188,8 +188,8 @@ impl Document {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         let mut add = |column: Key, key: u64| self.keys.push((column, key));
-        let own = ObjectKey::new(&record.key.resource().group, &record.kind, namespace, name);
-        add(Key::Own, Key::from_object(cluster, &own));
+        let object_key = ObjectKey::new(&record.key.resource().group, &record.kind, namespace, name);
+        add(Key::Own, Key::from_object(cluster, &object_key));
         if !record.uid.is_empty() {
             add(Key::Own, Key::from_uid(cluster, &record.uid));
         }

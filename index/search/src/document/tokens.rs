@@ -41,26 +41,26 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
 
 /// A chunk and its suffixes after separators. A UUID has no suffixes.
 pub fn suffixes(chunk: &str) -> impl Iterator<Item = &str> {
-    let whole = (chunk.len() <= MAX_CHUNK_BYTES).then_some(chunk);
+    let complete_chunk = (chunk.len() <= MAX_CHUNK_BYTES).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
     let mut separated = false;
     let begins = separable.char_indices().filter_map(move |(at, c)| {
         let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
         (begins && chunk.len() - at <= MAX_CHUNK_BYTES).then_some(at)
     });
-    whole.into_iter().chain(begins.take(MAX_SUFFIXES).map(move |at| &chunk[at..]))
+    complete_chunk.into_iter().chain(begins.take(MAX_SUFFIXES).map(move |at| &chunk[at..]))
 }
 
 /// True if a lower-case message contains these chunks in sequence. All but the last must be a chunk of the message or a suffix
 /// of one; the last may be a prefix of such a term.
-pub fn contains_phrase(lower: &str, wanted: &[String]) -> bool {
+pub fn contains_phrase(lower: &str, phrase: &[String]) -> bool {
     let fits = |term: &str, word: &str| term == word || matches_by_prefix(word) && term.starts_with(word);
-    match wanted {
+    match phrase {
         [] => false,
         [word] => chunks(lower).flat_map(terms).any(|term| fits(term, word)),
         [words @ .., last] => {
             let all: Vec<&str> = chunks(lower).collect();
-            all.windows(wanted.len()).any(|window| {
+            all.windows(phrase.len()).any(|window| {
                 let before = window.iter().zip(words).all(|(chunk, word)| suffixes(chunk).any(|suffix| suffix == word));
                 before && window.last().is_some_and(|chunk| suffixes(chunk).any(|suffix| fits(suffix, last)))
             })
@@ -130,9 +130,9 @@ mod tests {
     #[case::one("ngin", true)]
     #[case::none("", false)]
     fn phrases_match_in_sequence(#[case] phrase: &str, #[case] expected: bool) {
-        let wanted: Vec<String> = chunks(phrase).map(str::to_owned).collect();
+        let phrase_chunks: Vec<String> = chunks(phrase).map(str::to_owned).collect();
         assert_eq!(
-            contains_phrase("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &wanted),
+            contains_phrase("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &phrase_chunks),
             expected
         );
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub struct Reason {
     pub field: String,
     pub value: String,
-    /// Byte ranges of the matches in the value; empty if the whole value matches or if the match has no position.
+    /// Byte ranges of the matches in the value; empty if the complete value matches or if the match has no position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<(usize, usize)>,
 }
@@ -71,16 +71,16 @@ impl<'d> DocumentEvaluator<'d> {
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return 0.0 };
                 let passes = |(_, value): (Keyword, &str)| regex.is_match(&value.to_lowercase());
-                let whole = self.document.anything(pattern.contains('/')).any(passes);
-                let inside = self.content().iter().any(|term| regex.is_match(term));
-                f32::from(u8::from(whole)) * score::ANY_COLUMN + f32::from(u8::from(inside)) * score::CONTENT
+                let in_value = self.document.anything(pattern.contains('/')).any(passes);
+                let in_content = self.content().iter().any(|term| regex.is_match(term));
+                f32::from(u8::from(in_value)) * score::ANY_COLUMN + f32::from(u8::from(in_content)) * score::CONTENT
             }
             Match::Fuzzy(word, distance) => {
                 let close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
                 let names = self.document.keywords.iter().filter(|(column, _)| *column == Keyword::Name);
                 let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
-                let inside = self.content().iter().any(|term| close(term));
-                f32::from(u8::from(name)) * score::NAME_PREFIX + f32::from(u8::from(inside)) * score::CONTENT
+                let in_content = self.content().iter().any(|term| close(term));
+                f32::from(u8::from(name)) * score::NAME_PREFIX + f32::from(u8::from(in_content)) * score::CONTENT
             }
             _ => 0.0,
         }
@@ -90,9 +90,9 @@ impl<'d> DocumentEvaluator<'d> {
         let document = self.document;
         let names =
             || document.keywords.iter().filter(|(column, _)| *column == Keyword::Name).map(|(_, n)| n.to_lowercase());
-        let wanted = words(word);
+        let chunks = words(word);
         // This runs before the messages are needed, because both are then read together.
-        let text = !self.content_reasons(&wanted).is_empty();
+        let text = !self.content_reasons(&chunks).is_empty();
         let parts = [
             (names().any(|name| name == word), score::NAME_EXACT),
             (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
@@ -100,38 +100,38 @@ impl<'d> DocumentEvaluator<'d> {
                 document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
                 score::ANY_COLUMN,
             ),
-            (!self.message_reasons(&wanted).is_empty(), score::MESSAGE),
+            (!self.message_reasons(&chunks).is_empty(), score::MESSAGE),
             (text, score::CONTENT),
         ];
-        parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
+        parts.into_iter().filter(|(is_match, _)| *is_match).fold(0.0, |sum, (_, score)| sum + score)
     }
 
     /// The reasons why the document matches, from the conditions that are not negated.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
         self.parse_manifest_for(matches);
-        let (mut found, mut wanted_messages) = (Vec::new(), Vec::new());
-        self.collect_reasons(matches, &mut found, &mut wanted_messages);
+        let (mut found, mut messages) = (Vec::new(), Vec::new());
+        self.collect_reasons(matches, &mut found, &mut messages);
         // Messages are searched last: if the manifest was read for other parts, they are already available;
         // otherwise reading only the messages is cheaper.
-        found.extend(wanted_messages.iter().flat_map(|wanted| self.message_reasons(wanted)));
+        found.extend(messages.iter().flat_map(|chunks| self.message_reasons(chunks)));
         found.sort();
         found.dedup();
         found
     }
 
-    /// Collects reasons; conditions on messages are collected in `wanted_messages` and evaluated by the caller.
-    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, wanted_messages: &mut Vec<Vec<String>>) {
+    /// Collects reasons; conditions on messages are collected in `messages` and evaluated by the caller.
+    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, messages: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
             Match::And(parts) | Match::Or(parts) => {
-                parts.iter().for_each(|part| self.collect_reasons(part, found, wanted_messages))
+                parts.iter().for_each(|part| self.collect_reasons(part, found, messages))
             }
-            Match::Message(wanted) => wanted_messages.push(wanted.clone()),
+            Match::Message(chunks) => messages.push(chunks.clone()),
             Match::Bare(word) => match self.value_reasons(word) {
                 columns if columns.is_empty() => found.extend(self.leaf_reasons(matches)),
                 columns => {
                     found.extend(columns);
-                    wanted_messages.push(words(word));
+                    messages.push(words(word));
                 }
             },
             leaf => found.extend(self.leaf_reasons(leaf)),
@@ -140,8 +140,9 @@ impl<'d> DocumentEvaluator<'d> {
 
     /// Reasons for the values that contain a bare word.
     fn value_reasons(&self, word: &str) -> Vec<Reason> {
-        let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
-        whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
+        let values =
+            self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
+        values.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
     }
 
     /// Reasons of a single condition; empty if it does not match.
@@ -163,8 +164,8 @@ impl<'d> DocumentEvaluator<'d> {
                 };
                 passing.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
             }
-            Match::Exact(keyword, wanted) => {
-                let values = document.keywords.iter().filter(|(column, value)| column == keyword && value == wanted);
+            Match::Exact(keyword, expected) => {
+                let values = document.keywords.iter().filter(|(column, value)| column == keyword && value == expected);
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::Number(number, from, to) => {
@@ -173,35 +174,35 @@ impl<'d> DocumentEvaluator<'d> {
                 });
                 values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
             }
-            Match::Content(wanted) => self.content_reasons(wanted),
-            Match::Message(wanted) => self.message_reasons(wanted),
+            Match::Content(chunks) => self.content_reasons(chunks),
+            Match::Message(chunks) => self.message_reasons(chunks),
             Match::Bare(word) => {
-                let (mut found, wanted) = (self.value_reasons(word), words(word));
+                let (mut found, chunks) = (self.value_reasons(word), words(word));
                 if found.is_empty() {
                     // The word may only be in the text, which is read together with the messages.
                     document.content();
                 }
-                found.extend(self.message_reasons(&wanted));
+                found.extend(self.message_reasons(&chunks));
                 if found.is_empty() {
-                    found.extend(self.content_reasons(&wanted));
+                    found.extend(self.content_reasons(&chunks));
                 }
                 found
             }
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return Vec::new() };
-                let whole =
+                let values =
                     document.anything(pattern.contains('/')).filter(|(_, value)| regex.is_match(&value.to_lowercase()));
-                let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
+                let mut found: Vec<_> = values.map(|(column, value)| reason(column.name(), value)).collect();
                 if found.is_empty() {
-                    let inside = self.content().iter().find(|term| regex.is_match(term));
-                    found.extend(inside.map(|term| reason("content", term)));
+                    let content_term = self.content().iter().find(|term| regex.is_match(term));
+                    found.extend(content_term.map(|term| reason("content", term)));
                 }
                 found
             }
             Match::Fuzzy(word, distance) => {
-                let near =
+                let near_term =
                     self.content().iter().find(|term| is_within_edits(term, word, (*distance).min(MAX_EDITS), true));
-                near.map(|term| reason("content", term)).into_iter().collect()
+                near_term.map(|term| reason("content", term)).into_iter().collect()
             }
             Match::Clusters(names) => {
                 let values = document
@@ -215,8 +216,8 @@ impl<'d> DocumentEvaluator<'d> {
                 found.map(|value| reason(&format!(".{}", path.path()), &value)).into_iter().collect()
             }
             Match::Keys(columns, keys) => {
-                let held = |(column, key): &&(Key, u64)| columns.contains(column) && keys.contains(key);
-                document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
+                let is_match = |(column, key): &&(Key, u64)| columns.contains(column) && keys.contains(key);
+                document.keys.iter().find(is_match).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
             Match::Because(field, value, inner) if self.evaluate(inner) => vec![reason(field, value)],
@@ -231,18 +232,18 @@ impl<'d> DocumentEvaluator<'d> {
     }
 
     /// Messages that contain the chunks in sequence.
-    fn message_reasons(&self, wanted: &[String]) -> Vec<Reason> {
+    fn message_reasons(&self, chunks: &[String]) -> Vec<Reason> {
         let messages =
-            self.document.messages().iter().filter(|message| contains_phrase(&message.to_lowercase(), wanted));
-        messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
+            self.document.messages().iter().filter(|message| contains_phrase(&message.to_lowercase(), chunks));
+        messages.map(|message| reason("message", message).mark(chunks.iter().map(String::as_str))).collect()
     }
 
     /// Terms of the manifest that begin with the chunks; empty unless all chunks match.
-    fn content_reasons(&mut self, wanted: &[String]) -> Vec<Reason> {
+    fn content_reasons(&mut self, chunks: &[String]) -> Vec<Reason> {
         let document = self.document;
-        let lower = self.lower.get_or_insert_with(|| lower(document.content()));
+        let lower = self.lower.get_or_insert_with(|| to_lower_text(document.content()));
         let mut found = Vec::new();
-        for chunk in wanted {
+        for chunk in chunks {
             match find_term_with_prefix(lower, chunk) {
                 Some(term) => found.push(reason("content", term).mark([chunk.as_str()])),
                 None => return Vec::new(),
@@ -257,7 +258,7 @@ fn words(word: &str) -> Vec<String> {
     chunks(word).map(str::to_owned).collect()
 }
 
-fn lower(text: &str) -> String {
+fn to_lower_text(text: &str) -> String {
     let mut lower = String::with_capacity(text.len());
     lower_into(&mut lower, text);
     lower
@@ -288,7 +289,7 @@ fn find_term_with_prefix<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
 }
 
 fn all_terms(text: &str) -> BTreeSet<String> {
-    chunks(&lower(text)).flat_map(terms).map(str::to_owned).collect()
+    chunks(&to_lower_text(text)).flat_map(terms).map(str::to_owned).collect()
 }
 
 /// Maximum number of marks per value.

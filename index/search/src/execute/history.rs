@@ -70,33 +70,38 @@ pub(crate) async fn search_history(
     matches: &Match,
     current_matches: &Match,
     request: &TopHitsRequest,
-    wanted: &[TermsRequest],
+    terms_requests: &[TermsRequest],
 ) -> Result<HistoryResults, Error> {
     let matches = Arc::new(matches.clone());
     let is_period = matches!(time_scope, TimeScope::During(..));
     let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
-    let mut terms = vec![HistoryTermCounts::new(); wanted.len()];
+    let mut terms = vec![HistoryTermCounts::new(); terms_requests.len()];
     let mut reader = HistoryReader::new(sources, version_filter(time_scope), &matches);
     while let Some(versions) = reader.next_batch().await? {
-        let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
+        let (rights, conditions) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
         let deadline = sources.context.deadline;
         // For a deleted object, the newest version is the deletion and comes first.
         deleted.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
-        let mut old =
-            sources.permits.run(Instant::now(), move || filter_matching(&versions, &rights, &holds, deadline)).await?;
+        let mut old = sources
+            .permits
+            .run(Instant::now(), move || filter_matching(&versions, &rights, &conditions, deadline))
+            .await?;
         old.retain(|old| seen.insert(old.id));
         if is_period {
-            let left = old.iter().map(|old| old.id).filter(|id| !deleted.contains(id));
-            let (current, is_truncated) = filter_current_matches(sources, current_matches, left.collect()).await?;
+            let current_ids = old.iter().map(|old| old.id).filter(|id| !deleted.contains(id));
+            let (current, is_truncated) =
+                filter_current_matches(sources, current_matches, current_ids.collect()).await?;
             reader.is_truncated |= is_truncated;
             old.retain(|old| !current.contains(&old.id));
         }
-        for (counts, wanted) in terms.iter_mut().zip(wanted) {
-            let met = old.iter().flat_map(|old| wanted.terms_of(&old.document));
-            met.for_each(|term| *counts.entry(term).or_default() += 1);
+        for (counts, terms_request) in terms.iter_mut().zip(terms_requests) {
+            let matching_terms = old.iter().flat_map(|old| terms_request.terms_of(&old.document));
+            matching_terms.for_each(|term| *counts.entry(term).or_default() += 1);
         }
-        let part = TopHits { facets: count_facets(&old, &request.facets), ..rank_versions(old, request) };
+        let facets = count_facets(&old, &request.facets);
+        let sums = request.sums.as_ref().map(|sums| sums.sum_documents(old.iter().map(|old| &old.document)));
+        let part = TopHits { facets, sums: sums.unwrap_or_default(), ..rank_versions(old, request) };
         let before = std::mem::take(&mut all);
         all = request.merge([before, part]);
     }
@@ -209,7 +214,8 @@ fn rank(sort: &Sort, old: &MatchedVersion, facts: &FleetFacts) -> Rank {
         }
         SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
         SortBy::Cluster(property) => {
-            let cluster = text(Facet::Cluster).and_then(|name| facts.clusters.iter().find(|one| one.name == name));
+            let cluster = text(Facet::Cluster)
+                .and_then(|name| facts.clusters.iter().find(|facts_of_cluster| facts_of_cluster.name == name));
             Rank::Text(cluster.and_then(|cluster| property.value_of(cluster)).map(str::to_owned))
         }
     }
@@ -312,34 +318,37 @@ fn differs<'v>(
     let [step, rest @ ..] = steps else {
         return match (before, after) {
             // The fields of metadata are compared one by one, so that [`IGNORED_FIELDS`] are skipped.
-            (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
-                let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-                names.into_iter().any(|name| field_differs(one.get(name), other.get(name), name, &[], at))
+            (Some(Value::Object(before_fields)), Some(Value::Object(after_fields))) if at.len() < 2 => {
+                let names: BTreeSet<&String> = before_fields.keys().chain(after_fields.keys()).collect();
+                names
+                    .into_iter()
+                    .any(|name| field_differs(before_fields.get(name), after_fields.get(name), name, &[], at))
             }
             _ => true,
         };
     };
     let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
-    let (one, other) = (fields(before), fields(after));
-    match (one, other, step) {
+    let (before_fields, after_fields) = (fields(before), fields(after));
+    match (before_fields, after_fields, step) {
         (None, None, _) => list_differs(before, after, steps, at),
         (_, _, Some(name)) if !name.contains(['*', '?']) => {
             let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
                 fields.and_then(|fields| fields.get_key_value(name))
             };
-            let (one, other) = (value(one), value(other));
-            let Some((name, _)) = one.or(other) else { return false };
-            field_differs(one.map(|field| field.1), other.map(|field| field.1), name, rest, at)
+            let (before_field, after_field) = (value(before_fields), value(after_fields));
+            let Some((name, _)) = before_field.or(after_field) else { return false };
+            field_differs(before_field.map(|field| field.1), after_field.map(|field| field.1), name, rest, at)
         }
-        (one, other, step) => {
+        (before_fields, after_fields, step) => {
             let regex = step
                 .as_deref()
                 .and_then(|glob| crate::plan::patterns::compile(&crate::plan::patterns::glob_regex(glob, ".")));
-            let names: BTreeSet<&String> = one.into_iter().chain(other).flat_map(|fields| fields.keys()).collect();
+            let names: BTreeSet<&String> =
+                before_fields.into_iter().chain(after_fields).flat_map(|fields| fields.keys()).collect();
             let passes = |name: &str| regex.as_ref().is_none_or(|regex| regex.is_match(&name.to_lowercase()));
             names.into_iter().filter(|name| passes(name)).any(|name| {
                 let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
-                field_differs(value(one), value(other), name, rest, at)
+                field_differs(value(before_fields), value(after_fields), name, rest, at)
             })
         }
     }
@@ -366,8 +375,9 @@ fn list_differs<'v>(
     at: &mut Vec<&'v str>,
 ) -> bool {
     let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (one, other) = (list(before), list(after));
-    (0..one.len().max(other.len())).any(|nth| differs(one.get(nth), other.get(nth), steps, at))
+    let (before_items, after_items) = (list(before), list(after));
+    (0..before_items.len().max(after_items.len()))
+        .any(|nth| differs(before_items.get(nth), after_items.get(nth), steps, at))
 }
 
 #[cfg(test)]

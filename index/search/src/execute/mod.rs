@@ -38,7 +38,7 @@ pub(crate) const TRUNCATED: &str = "not all objects were checked; narrow the que
 pub(crate) struct Sources {
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
-    /// Permits of conditions that follow dependencies, which hold many objects in memory.
+    /// Permits of conditions that follow dependencies, which keep many objects in memory.
     pub dependency_permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
     /// Reference rules of the configuration, in addition to those of well-known kinds.
@@ -282,13 +282,13 @@ impl RelatedObjectLookup for ConditionResolver {
 
     async fn dependent(
         &mut self,
-        of: &Match,
+        matches: &Match,
         direction: DependencyDirection,
         depth: u8,
     ) -> Result<BTreeSet<u64>, Error> {
-        let roots = self.sources.engine.ids(&self.sources.context, of).await?;
+        let roots = self.sources.engine.ids(&self.sources.context, matches).await?;
         let roots = self.take_numbers(roots);
-        // Held until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
+        // Kept until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
         let _permit = self.sources.dependency_permits.acquire(self.sources.context.requested_at).await;
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
         graph.read(&roots).await?;

@@ -133,7 +133,7 @@ mod tests {
         #[case] expected: &[u64],
     ) {
         let (permits, began) = (SearchPermits::new(1), Instant::now());
-        let mut held = permits.acquire(began).now_or_never();
+        let mut current_permit = permits.acquire(began).now_or_never();
         let mut waiting: Vec<_> = arrivals
             .iter()
             .map(|at| (*at, Box::pin(permits.acquire(began + Duration::from_secs(*at)))))
@@ -144,10 +144,10 @@ mod tests {
             .collect();
         waiting.retain(|(at, _)| !cancelled.contains(at));
         let mut order = Vec::new();
-        while held.take().is_some() && !waiting.is_empty() {
+        while current_permit.take().is_some() && !waiting.is_empty() {
             let next = waiting.iter_mut().position(|(_, permit)| {
-                held = permit.now_or_never();
-                held.is_some()
+                current_permit = permit.now_or_never();
+                current_permit.is_some()
             });
             order.push(waiting.remove(next.unwrap()).0);
         }

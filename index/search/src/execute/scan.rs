@@ -35,13 +35,13 @@ impl FullScan {
         self.engine.seq()
     }
 
-    /// The next `most` hits; fewer only at the end.
-    pub async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
-        let most = most.min(self.remaining);
-        let mut hits = Vec::with_capacity(most);
-        while hits.len() < most {
+    /// The next `limit` hits; fewer only at the end.
+    pub async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error> {
+        let limit = limit.min(self.remaining);
+        let mut hits = Vec::with_capacity(limit);
+        while hits.len() < limit {
             if self.ready.is_empty() && !self.ended {
-                self.ready = self.engine.next(most).await?.into();
+                self.ready = self.engine.next(limit).await?.into();
                 self.ended = self.ready.is_empty();
             }
             let Some(hit) = self.pop_first() else { break };
@@ -79,9 +79,9 @@ mod tests {
             Seq(7)
         }
 
-        async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
+        async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error> {
             let page = self.0.pop_front().unwrap_or_default();
-            assert!(page.len() <= most);
+            assert!(page.len() <= limit);
             Ok(page)
         }
     }

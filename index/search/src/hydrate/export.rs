@@ -55,7 +55,7 @@ impl Searcher {
             ..TopHitsRequest::total_only()
         };
         let scan = begin_scan(&sources, plan, scanned).await?;
-        self.inner.metrics.searches.add(1);
+        self.inner.cache.metrics.searches.add(1);
         let manifests = if request.include_manifests { BodyMode::Read } else { BodyMode::Skip };
         let export =
             ExportTask { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
@@ -110,7 +110,7 @@ impl ExportTask {
 
     /// Reads the objects of hits, without values of Secrets. Omits deleted objects of which the store has no version.
     async fn read(&self, hits: Vec<RankedHit>, seq: Seq) -> Result<Vec<Hit>, Error> {
-        let store = &self.searcher.inner.store;
+        let store = &self.searcher.inner.cache.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
         let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
         let _permit = self.searcher.inner.permits.acquire(Instant::now()).await;

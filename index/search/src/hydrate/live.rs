@@ -51,7 +51,7 @@ impl Searcher {
     /// about a past time or about deleted objects.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // Starts at the state of the text index, so that no change is missed.
-        let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
+        let follower = self.inner.cache.tail.follow(*self.inner.engine.searchable().borrow());
         let stage = Stage::Requested(Box::new((self.clone(), request.clone())));
         let search = LiveSearch {
             searcher: self.clone(),
@@ -156,7 +156,8 @@ impl LiveSearch {
         self.has_changes = false;
         let (PlannedSearch { plan, facet_request, facts, .. }, sources) =
             self.searcher.plan_search(&self.request).await;
-        let request = TopHitsRequest { facets: facet_request.columns(), ..TopHitsRequest::total_only() };
+        let (facets, sums) = (facet_request.columns(), facet_request.sums_request());
+        let request = TopHitsRequest { facets, sums, ..TopHitsRequest::total_only() };
         let found = find_with_terms(&sources, plan, request, &facet_request.terms_requests()).await?;
         let Counts { facets, groups, .. } = facet_request.count(&sources, &facts, &found).await?;
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])

@@ -69,7 +69,7 @@ impl Stage {
             return Ok(Some((SearchEvent::Hits(hits), Self::Streaming(stream))));
         }
         let took = stream.started.elapsed();
-        let metrics = &stream.searcher.inner.metrics;
+        let metrics = &stream.searcher.inner.cache.metrics;
         metrics.searches.add(1);
         metrics.search_microseconds.add(took.as_micros() as u64);
         let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..stream.summary };
@@ -95,6 +95,7 @@ async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<Respon
         after: request.after.clone(),
         keep: planned.keep,
         facets: planned.facet_request.columns(),
+        sums: planned.facet_request.sums_request(),
         facts: Arc::clone(&planned.facts),
     };
     let found = find_with_terms(&sources, planned.plan, request, &planned.facet_request.terms_requests()).await?;
@@ -147,7 +148,7 @@ async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<Respon
 async fn read_hits(stream: &ResponseStream, hits: Vec<RankedHit>, requested_at: Instant) -> Result<Vec<Hit>, Error> {
     let ResponseStream { searcher, matches, include_manifests, .. } = stream;
     let (include_manifests, rights) = (*include_manifests, Arc::clone(&stream.rights));
-    let store = &searcher.inner.store;
+    let store = &searcher.inner.cache.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
     // The reasons of such a hit need no manifest.

@@ -76,7 +76,7 @@ impl Searcher {
         if !self.may_get(caller, key).await {
             return Ok(None);
         }
-        let store = &self.inner.store;
+        let store = &self.inner.cache.store;
         let history =
             ObjectRevisions { current: store.get(key).await?, versions: store.versions(key, MAX_VERSIONS).await? };
         Ok((history.current.is_some() || !history.versions.is_empty()).then_some(history))
@@ -87,7 +87,7 @@ impl Searcher {
         if !self.may_get(caller, key).await {
             return Ok(None);
         }
-        let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
+        let Some(root) = self.inner.cache.store.get(key).await? else { return Ok(None) };
         let mut fleet = self.fleet_graph(caller, TIMEOUT).await;
         let mut frontier = BTreeSet::from([root.record.id]);
         let mut visited = frontier.clone();

@@ -36,7 +36,7 @@ struct CollectionSummary {
 
 fn summarize_collections(searcher: &Searcher) -> BTreeMap<ClusterName, CollectionSummary> {
     let mut clusters: BTreeMap<ClusterName, CollectionSummary> = BTreeMap::new();
-    searcher.inner.states.for_each(|key, state| {
+    searcher.inner.cache.states.for_each(|key, state| {
         if !clusters.contains_key(&key.cluster) {
             clusters.insert(key.cluster.clone(), CollectionSummary::default());
         }
@@ -63,7 +63,7 @@ pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<C
     let control_plane = ClusterName::control_plane();
     let mut clusters =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
-    for member in searcher.inner.fleet.members().iter().filter(|member| rights.may_see(member.name())) {
+    for member in searcher.inner.cache.fleet.members().iter().filter(|member| rights.may_see(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
         clusters.push(ClusterFacts {
@@ -83,11 +83,13 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
     let summaries = summarize_collections(searcher);
     let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
-    let members = searcher.inner.fleet.members();
+    let members = searcher.inner.cache.fleet.members();
     // The control plane's objects are searched as well if they are collected.
     let control_plane = ClusterName::control_plane();
-    let own = summaries.contains_key(&control_plane).then_some(&control_plane);
-    for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.may_see(name)) {
+    let collected_control_plane = summaries.contains_key(&control_plane).then_some(&control_plane);
+    for name in
+        members.iter().map(|member| member.name()).chain(collected_control_plane).filter(|name| rights.may_see(name))
+    {
         let Some(summary) = summaries.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),
@@ -119,7 +121,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 has_missing_objects: summary.has_incomplete_collection,
                 age_seconds: summary.last_contact_ms.map(|at| (now - at) / 1000),
             });
-        } else if searcher.inner.discovery.is_unexplored(name) {
+        } else if searcher.inner.cache.discovery.is_unexplored(name) {
             // RBAC objects are collected before the other resources are discovered.
             skipped.push(SkippedCluster {
                 cluster: name.clone(),

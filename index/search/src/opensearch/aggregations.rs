@@ -1,12 +1,12 @@
-//! Facet counts: aggregations of a request, and their results in the answer.
+//! Facet counts and sums: aggregations of a request, and their results in the answer.
 
 use super::dsl::query::MAX_EXPANSIONS;
 use super::fields::{self, MESSAGE};
-use super::model::Facet;
+use super::model::{Facet, SumsRequest, ValueAmounts};
 use super::regex::escape_literal;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Maximum number of values returned for one facet.
@@ -15,11 +15,15 @@ pub const MAX_VALUES: usize = 1_000;
 const MAX_SHARD_VALUES: usize = 20_000;
 /// Maximum number of words counted by one request, so that it stays below the engine's 65,535 buckets.
 const WORDS_PER_REQUEST: usize = 12;
+/// An engine sums floating-point numbers. Sums of integers are exact below this value, 2^53.
+const MAX_EXACT_SUM: f64 = 9_007_199_254_740_992.0;
 
 /// A field whose values are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CountedField {
     Facet(Facet),
+    /// A facet with sums of numbers for each of its values.
+    FacetWithSums(SumsRequest),
     /// Values of the label of this key.
     Label(String),
 }
@@ -28,6 +32,10 @@ pub enum CountedField {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValueCounts {
     pub values: Vec<(Arc<str>, u64)>,
+    /// For each number of [`CountedField::FacetWithSums`], the sums for the values.
+    pub sums: Vec<ValueAmounts<i64>>,
+    /// The numbers with a sum that the engine may have rounded, by position.
+    pub rounded_sums: BTreeSet<usize>,
     /// Maximum amount by which each count is too low because shards omitted values (`doc_count_error_upper_bound`); 0
     /// with one shard.
     pub error_bound: u64,
@@ -37,8 +45,8 @@ pub struct ValueCounts {
 
 /// The aggregations of a request, named by their positions in `counts`.
 pub fn aggregations(counts: &[CountedField]) -> Value {
-    let named = counts.iter().enumerate().map(|(nth, count)| (nth.to_string(), aggregation(count)));
-    Value::Object(named.collect())
+    let aggregations_by_name = counts.iter().enumerate().map(|(nth, count)| (nth.to_string(), aggregation(count)));
+    Value::Object(aggregations_by_name.collect())
 }
 
 fn aggregation(count: &CountedField) -> Value {
@@ -47,14 +55,25 @@ fn aggregation(count: &CountedField) -> Value {
         "shard_size": MAX_SHARD_VALUES,
         "order": [{"_count": "desc"}, {"_key": "asc"}],
     });
+    let mut sums = Map::new();
     match count {
         CountedField::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
+        CountedField::FacetWithSums(SumsRequest { facet, numbers }) => {
+            terms["field"] = fields::facet(*facet).into();
+            let sum = |(nth, number)| (sum_name(nth), json!({"sum": {"field": fields::number(number)}}));
+            sums.extend(numbers.iter().copied().enumerate().map(sum));
+        }
         CountedField::Label(key) => {
             terms["field"] = fields::labels().into();
             terms["include"] = format!("{}.*", escape_literal(&format!("{key}="))).into();
         }
     }
-    json!({"terms": terms})
+    if sums.is_empty() { json!({"terms": terms}) } else { json!({"terms": terms, "aggs": sums}) }
+}
+
+/// Name of the aggregation of a sum.
+fn sum_name(nth: usize) -> String {
+    format!("sum{nth}")
 }
 
 /// One aggregation in an answer.
@@ -71,6 +90,16 @@ pub(super) struct Buckets {
 struct Bucket {
     key: String,
     doc_count: u64,
+    /// Results of the aggregations of sums, by [`sum_name`].
+    #[serde(flatten)]
+    sums: BTreeMap<String, Value>,
+}
+
+impl Bucket {
+    /// A sum; None if the response lacks it.
+    fn sum(&self, nth: usize) -> Option<f64> {
+        self.sums.get(&sum_name(nth))?["value"].as_f64()
+    }
 }
 
 /// An aggregation that counts the terms of a field which begin with `prefix` and contain `part`; all of them if both are empty.
@@ -98,18 +127,35 @@ impl Buckets {
         (self.buckets.into_iter().map(|bucket| (bucket.key, bucket.doc_count)).collect(), incomplete)
     }
 
-    pub fn counts(self, count: &CountedField) -> ValueCounts {
-        let prefix = match count {
-            CountedField::Facet(_) => String::new(),
-            CountedField::Label(key) => format!("{key}="),
+    /// The counts and sums of a field; None if a sum is missing.
+    pub fn counts(self, count: &CountedField) -> Option<ValueCounts> {
+        let (prefix, numbers) = match count {
+            CountedField::Facet(_) => (String::new(), 0),
+            CountedField::FacetWithSums(request) => (String::new(), request.numbers.len()),
+            CountedField::Label(key) => (format!("{key}="), 0),
         };
+        let (mut sums, mut rounded_sums) = (Vec::with_capacity(numbers), BTreeSet::new());
+        for nth in 0..numbers {
+            let mut sums_by_value = Vec::with_capacity(self.buckets.len());
+            for bucket in &self.buckets {
+                let sum = bucket.sum(nth)?;
+                if sum.abs() >= MAX_EXACT_SUM {
+                    rounded_sums.insert(nth);
+                }
+                // Values beyond `i64` are limited to it.
+                sums_by_value.push((Arc::from(bucket.key.as_str()), sum as i64));
+            }
+            sums.push(sums_by_value);
+        }
         let value = |bucket: Bucket| Some((Arc::from(bucket.key.strip_prefix(&prefix)?), bucket.doc_count));
-        ValueCounts {
+        Some(ValueCounts {
             values: self.buckets.into_iter().filter_map(value).collect(),
+            sums,
+            rounded_sums,
             // The engine sends -1 if it does not know the bound.
             error_bound: u64::try_from(self.doc_count_error_upper_bound).unwrap_or(u64::MAX),
             other_count: self.sum_other_doc_count,
-        }
+        })
     }
 }
 
@@ -118,12 +164,12 @@ impl Buckets {
 pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
     let ends: Vec<&String> = ends.iter().collect();
     let search = |ends: &[&String]| {
-        let of = |(nth, end): (usize, &&String)| {
+        let aggregation = |(nth, end): (usize, &&String)| {
             let terms = json!({"terms": {"field": MESSAGE, "include": format!("{}.*", escape_literal(end)),
                 "size": MAX_EXPANSIONS + 1, "shard_size": MAX_EXPANSIONS + 1}});
             (nth.to_string(), json!({"filter": {"prefix": {MESSAGE: end}}, "aggs": {"terms": terms}}))
         };
-        let aggregations: Map<String, Value> = ends.iter().enumerate().map(of).collect();
+        let aggregations: Map<String, Value> = ends.iter().enumerate().map(aggregation).collect();
         let body = json!({"size": 0, "track_total_hits": false, "aggs": aggregations});
         (ends.iter().map(|end| (*end).clone()).collect(), body)
     };
@@ -131,39 +177,65 @@ pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)>
 }
 
 /// Ends with which more terms begin than a phrase may expand to. Ends that the engine did not count are included.
-pub fn find_wide_ends(ends: &[String], answer: &Value) -> BTreeSet<String> {
-    let counted = |nth: usize| answer.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
-    let is_wide = |nth: usize| counted(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
+pub fn find_wide_ends(ends: &[String], response: &Value) -> BTreeSet<String> {
+    let buckets_of =
+        |nth: usize| response.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
+    let is_wide = |nth: usize| buckets_of(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
     ends.iter().enumerate().filter(|(nth, _)| is_wide(*nth)).map(|(_, end)| end.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::opensearch::model::Number;
+    use rstest::rstest;
 
     #[test]
     fn counts_are_requested_by_position() {
         let ends = BTreeSet::from(["ngin".to_owned(), "op.e".to_owned()]);
-        let aggregations_json = (
-            aggregations(&[CountedField::Facet(Facet::Image), CountedField::Label("acme.io/app".into())]),
-            phrase_end_searches(&ends),
-        );
+        let fields = [
+            CountedField::Facet(Facet::Image),
+            CountedField::Label("acme.io/app".into()),
+            CountedField::FacetWithSums(SumsRequest { facet: Facet::Node, numbers: vec![Number::CpuRequest] }),
+        ];
+        let aggregations_json = (aggregations(&fields), phrase_end_searches(&ends));
         insta::assert_yaml_snapshot!("aggregations", aggregations_json);
+    }
+
+    #[rstest]
+    #[case::integers("2.5E2", "0.0", Some((250, 0, false)))]
+    #[case::exact("9.007199254740991E15", "1.0", Some((9_007_199_254_740_991, 1, false)))]
+    #[case::rounded("1.0", "9.007199254740992E15", Some((1, 9_007_199_254_740_992, true)))]
+    #[case::missing("1.0", "null", None)]
+    fn sums_are_read(#[case] cpu: &str, #[case] memory: &str, #[case] expected: Option<(i64, i64, bool)>) {
+        let numbers = vec![Number::CpuRequest, Number::MemoryRequest];
+        let field = CountedField::FacetWithSums(SumsRequest { facet: Facet::Node, numbers });
+        let response = format!(
+            r#"{{"buckets": [{{"key": "n1", "doc_count": 3, "sum0": {{"value": {cpu}}}, "sum1": {{"value": {memory}}}}}]}}"#
+        );
+        let counts = serde_json::from_str::<Buckets>(&response).unwrap().counts(&field);
+        let sum = |counts: &ValueCounts, nth: usize| counts.sums[nth][0].1;
+        let read = counts.map(|counts| {
+            assert_eq!(counts.values.iter().map(|(value, count)| (&**value, *count)).collect::<Vec<_>>(), [("n1", 3)]);
+            assert!(counts.rounded_sums.iter().all(|nth| *nth == 1));
+            (sum(&counts, 0), sum(&counts, 1), !counts.rounded_sums.is_empty())
+        });
+        assert_eq!(read, expected);
     }
 
     #[test]
     fn ends_with_too_many_terms_are_wide() {
         let ends = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let buckets = |count: usize| json!({"terms": {"buckets": vec![json!({}); count]}});
-        let answer = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
-        assert_eq!(find_wide_ends(&ends, &answer), ends[1..].iter().cloned().collect());
+        let response = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
+        assert_eq!(find_wide_ends(&ends, &response), ends[1..].iter().cloned().collect());
     }
 
     #[test]
     fn many_ends_are_counted_by_several_requests() {
         let ends: BTreeSet<String> = (0..30).map(|nth| format!("end{nth:02}")).collect();
-        let counted = phrase_end_searches(&ends);
-        assert_eq!(counted.len(), 3);
-        assert_eq!(counted.into_iter().flat_map(|(ends, _)| ends).collect::<BTreeSet<_>>(), ends);
+        let searches = phrase_end_searches(&ends);
+        assert_eq!(searches.len(), 3);
+        assert_eq!(searches.into_iter().flat_map(|(ends, _)| ends).collect::<BTreeSet<_>>(), ends);
     }
 }

@@ -86,8 +86,8 @@ impl EngineDocument {
     }
 
     fn add_facets(&mut self, document: &Document) {
-        let value_of = |wanted: Facet| {
-            let found = document.facets.iter().find(|(facet, _)| *facet == wanted);
+        let value_of = |searched_facet: Facet| {
+            let found = document.facets.iter().find(|(facet, _)| *facet == searched_facet);
             found.map(|(_, value)| value.as_str()).unwrap_or_default()
         };
         for (facet, value) in &document.facets {

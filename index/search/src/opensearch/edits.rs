@@ -28,11 +28,11 @@ fn pattern_within(word: &[char], distance: u8) -> String {
 }
 
 fn split_pattern(word: &[char], distance: u8) -> String {
-    let (left, right) = word.split_at(word.len() / 2);
+    let (beginning, end) = word.split_at(word.len() / 2);
     let apart =
-        (0..=distance).map(|edits| [pattern_within(left, edits), pattern_within(right, distance - edits)].concat());
+        (0..=distance).map(|edits| [pattern_within(beginning, edits), pattern_within(end, distance - edits)].concat());
     let mut parts: Vec<String> = apart.collect();
-    if let ([before @ .., last], [first, behind @ ..]) = (left, right)
+    if let ([before @ .., last], [first, behind @ ..]) = (beginning, end)
         && last != first
     {
         let swapped = text(&[*first, *last]);

@@ -39,7 +39,7 @@ pub fn flat_name(name: &'static str) -> Cow<'static, str> {
     if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
 }
 
-/// Name of a column of whole strings inside of [`KEYWORDS`]; `None` for columns with a field of their own.
+/// Name of a column of complete strings inside of [`KEYWORDS`]; `None` for columns with a field of their own.
 pub fn keyword_name(keyword: Keyword) -> Option<Cow<'static, str>> {
     match keyword {
         Keyword::Exact | Keyword::Has => None,
@@ -49,7 +49,7 @@ pub fn keyword_name(keyword: Keyword) -> Option<Cow<'static, str>> {
 
 /// Name of a facet inside of [`FACETS`].
 pub fn facet_name(facet: Facet) -> Cow<'static, str> {
-    // [`LABELS`] holds whole labels.
+    // [`LABELS`] contains complete labels.
     if facet == Facet::LabelKey { Cow::Borrowed("label_key") } else { flat_name(facet.field()) }
 }
 
@@ -73,7 +73,7 @@ pub fn is_multi_valued_number(number: Number) -> bool {
     number == Number::Exit
 }
 
-/// Field of a column of whole strings.
+/// Field of a column of complete strings.
 pub fn keyword(keyword: Keyword) -> String {
     match keyword_name(keyword) {
         Some(name) => format!("{KEYWORDS}.{name}"),
@@ -97,17 +97,25 @@ pub fn key(key: Key) -> String {
     format!("{KEYS}.{}", key_name(key))
 }
 
-/// Field that whole labels are counted by.
+/// Field that complete labels are counted by.
 pub fn labels() -> String {
     format!("{FACETS}.{LABELS}")
 }
 
 /// Field that hits are sorted by for a facet.
-pub fn sort_facet(of: Facet) -> String {
-    if is_multi_valued(of) { format!("{FIRST_VALUES}.{}", facet_name(of)) } else { facet(of) }
+pub fn sort_facet(sorted_facet: Facet) -> String {
+    if is_multi_valued(sorted_facet) {
+        format!("{FIRST_VALUES}.{}", facet_name(sorted_facet))
+    } else {
+        facet(sorted_facet)
+    }
 }
 
 /// Field that hits are sorted by for a number.
-pub fn sort_number(of: Number) -> String {
-    if is_multi_valued_number(of) { format!("{FIRST_VALUES}.{}", flat_name(of.name())) } else { number(of) }
+pub fn sort_number(sorted_number: Number) -> String {
+    if is_multi_valued_number(sorted_number) {
+        format!("{FIRST_VALUES}.{}", flat_name(sorted_number.name()))
+    } else {
+        number(sorted_number)
+    }
 }

@@ -1,5 +1,7 @@
 //! Re-exports the types of plans and documents that are translated for an engine.
 
+pub(super) use crate::collect::ValueAmounts;
+pub(super) use crate::collect::sums::SumsRequest;
 pub(super) use crate::document::Document;
 pub(super) use crate::document::columns::{Facet, Key, Keyword, Number, scope_terms};
 pub(super) use crate::document::tokens::{

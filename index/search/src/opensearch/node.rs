@@ -71,13 +71,13 @@ impl Node {
 
 /// Decodes a body in chunked transfer encoding.
 fn decode_chunked(mut body: &str) -> String {
-    let mut whole = String::new();
+    let mut decoded = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {
         let (chunk, rest) = rest.split_at(usize::from_str_radix(length.trim(), 16).unwrap());
-        whole.push_str(chunk);
+        decoded.push_str(chunk);
         body = rest.trim_start_matches("\r\n");
     }
-    whole
+    decoded
 }
 
 impl Drop for Node {

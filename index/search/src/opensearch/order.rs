@@ -212,7 +212,7 @@ impl Order {
                     continue;
                 }
                 (Column::Number { descending, .. }, _) => {
-                    values.push(missing(*descending).into());
+                    values.push(missing_value(*descending).into());
                     continue;
                 }
                 (Column::Text { .. }, Some(Rank::Text(Some(text)))) => {
@@ -289,25 +289,25 @@ impl Column {
     }
 
     fn rank(&self, value: &Value) -> Result<Rank, HitError> {
-        let wrong = || HitError::Value(value.to_string());
-        let digits = || value.as_f64().map(|score| score.round() as u64).ok_or_else(wrong);
+        let invalid_value = || HitError::Value(value.to_string());
+        let digits = || value.as_f64().map(|score| score.round() as u64).ok_or_else(invalid_value);
         Ok(match self {
             Self::Relevance { weight } => Rank::Score((digits()? / weight % RELEVANCE_RADIX) as f32),
             Self::Cluster { weight, cluster_ranks } => {
                 Rank::Text(cluster_ranks.text(digits()? / weight % cluster_ranks.radix()))
             }
             Self::Number { descending, .. } => {
-                let number = value.as_i64().ok_or_else(wrong)?;
-                Rank::Number((number != missing(*descending)).then_some(number))
+                let number = value.as_i64().ok_or_else(invalid_value)?;
+                Rank::Number((number != missing_value(*descending)).then_some(number))
             }
             Self::Text { .. } if value.is_null() => Rank::Text(None),
-            Self::Text { .. } => Rank::Text(Some(value.as_str().ok_or_else(wrong)?.to_owned())),
+            Self::Text { .. } => Rank::Text(Some(value.as_str().ok_or_else(invalid_value)?.to_owned())),
         })
     }
 }
 
 /// Sort value of a missing number, in answers and in cursors.
-fn missing(descending: bool) -> i64 {
+fn missing_value(descending: bool) -> i64 {
     if descending { i64::MIN } else { i64::MAX }
 }
 
@@ -339,11 +339,11 @@ mod tests {
     }
 
     fn sort(text: &str) -> Vec<Sort> {
-        let named = |column: &str| match column.strip_prefix('-') {
+        let sort_by = |column: &str| match column.strip_prefix('-') {
             Some(column) => Sort::by_field(column, true).unwrap(),
             None => Sort::by_field(column, false).unwrap(),
         };
-        text.split_whitespace().map(named).collect()
+        text.split_whitespace().map(sort_by).collect()
     }
 
     #[rstest]

@@ -161,9 +161,9 @@ pub fn path_query(test: &PathTest) -> Option<PathQuery> {
             undecided.push(query::term(PATHS, &format!("{path}{LONG}")));
             test_query(&path, test)?
         }
-        PathCondition::Exactly(wanted) if has_no_case(wanted) => {
+        PathCondition::Exactly(value) if has_no_case(value) => {
             undecided.push(query::term(PATHS, &format!("{path}{LONG}")));
-            test_query(&path, &Test::Equals(wanted.clone()))?
+            test_query(&path, &Test::Equals(value.clone()))?
         }
         // Terms are in lower case.
         PathCondition::Exactly(_) => return None,

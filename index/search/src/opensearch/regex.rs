@@ -21,7 +21,7 @@ pub enum RegexError {
     Length(usize),
 }
 
-/// Converts a pattern that matches whole strings, as [`crate::plan`] creates them, to Lucene's dialect.
+/// Converts a pattern that matches complete strings, as [`crate::plan`] creates them, to Lucene's dialect.
 pub fn to_lucene(pattern: &str) -> Result<String, RegexError> {
     let hir = regex_syntax::Parser::new().parse(pattern).map_err(|error| RegexError::Syntax(Box::new(error)))?;
     let mut written = String::new();
@@ -221,11 +221,11 @@ mod tests {
         /// A written pattern uses only what both dialects read alike.
         #[test]
         fn a_written_pattern_matches_the_same(pattern in pattern(), texts in prop::collection::vec("[abcB1.é\"#<>=\n-]{0,6}", 8)) {
-            let whole = |pattern: &str| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
+            let full_match = |pattern: &str| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
             // Lucene's dot is any character.
-            let written = whole(&format!("(?s:{})", from_lucene(&to_lucene(&pattern).unwrap())));
+            let written = full_match(&format!("(?s:{})", from_lucene(&to_lucene(&pattern).unwrap())));
             for text in texts {
-                prop_assert_eq!(written.is_match(&text), whole(&pattern).is_match(&text), "{:?} {:?}", pattern, text);
+                prop_assert_eq!(written.is_match(&text), full_match(&pattern).is_match(&text), "{:?} {:?}", pattern, text);
             }
         }
     }

@@ -139,8 +139,8 @@ impl SearchResponse {
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
         partial.extend((total.relation != "eq").then_some(PartialReason::Total));
         let counts = search.counts.iter().enumerate().map(|(nth, count)| {
-            let buckets = aggregations.remove(&nth.to_string());
-            Ok(buckets.ok_or(ResponseError::Missing("a facet"))?.counts(count))
+            let buckets = aggregations.remove(&nth.to_string()).ok_or(ResponseError::Missing("a facet"))?;
+            buckets.counts(count).ok_or(ResponseError::Missing("a sum"))
         });
         let counts = counts.collect::<Result<_, ResponseError>>()?;
         let found = hits.hits.len();
@@ -245,7 +245,9 @@ mod tests {
             read.hits.iter().map(|hit| (hit.position.name.as_str(), hit.position.id, hit.score)).collect();
         assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
         assert_eq!((read.total, read.has_more, read.partial.as_slice()), (3, true, [].as_slice()));
-        assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error_bound: 2, other_count: 7 }]);
+        let expected =
+            ValueCounts { values: vec![("Pod".into(), 3)], error_bound: 2, other_count: 7, ..ValueCounts::default() };
+        assert_eq!(read.counts, [expected]);
     }
 
     #[test]

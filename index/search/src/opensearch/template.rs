@@ -45,7 +45,7 @@ pub fn template(size: IndexSize) -> Value {
         "mappings": {
             "dynamic": false,
             "_meta": {"version": VERSION},
-            // Stored sources would triple the disk size. Only `_update` needs them, and documents are written as a whole.
+            // Stored sources would triple the disk size. Only `_update` needs them, and documents are written completely.
             "_source": {"enabled": false},
             "properties": properties(),
         },
@@ -65,19 +65,27 @@ fn analysis() -> Value {
 fn properties() -> Value {
     let searched = || json!({"type": "keyword", "doc_values": false});
     let number = || json!({"type": "long"});
-    let counted = || json!({"type": "keyword", "index": false});
+    let unindexed_keyword = || json!({"type": "keyword", "index": false});
     // Keys and words have doc values, because relations read keys and suggestions count words.
     let keyword = |keyword: Keyword| match keyword {
         Keyword::Anything | Keyword::Qualified => searched(),
         _ => json!({"type": "keyword"}),
     };
-    let keywords = Keyword::ALL.iter().filter_map(|of| Some((keyword_name(*of)?, keyword(*of))));
-    let numbers = Number::ALL.iter().map(|of| (flat_name(of.name()), number()));
-    let facets = Facet::ALL.iter().map(|facet| (facet_name(*facet), counted())).chain([(LABELS.into(), counted())]);
-    let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), number()));
-    let texts = Facet::ALL.iter().filter(|facet| is_multi_valued(**facet)).map(|facet| (facet_name(*facet), counted()));
-    let firsts =
-        Number::ALL.iter().filter(|of| is_multi_valued_number(**of)).map(|of| (flat_name(of.name()), number()));
+    let keywords = Keyword::ALL.iter().filter_map(|column| Some((keyword_name(*column)?, keyword(*column))));
+    let numbers = Number::ALL.iter().map(|column| (flat_name(column.name()), number()));
+    let facets = Facet::ALL
+        .iter()
+        .map(|facet| (facet_name(*facet), unindexed_keyword()))
+        .chain([(LABELS.into(), unindexed_keyword())]);
+    let keys = Key::ALL.iter().map(|column| (key_name(*column).into(), number()));
+    let texts = Facet::ALL
+        .iter()
+        .filter(|facet| is_multi_valued(**facet))
+        .map(|facet| (facet_name(*facet), unindexed_keyword()));
+    let firsts = Number::ALL
+        .iter()
+        .filter(|column| is_multi_valued_number(**column))
+        .map(|column| (flat_name(column.name()), number()));
     json!({
         ID: number(),
         KEYS: group(keys),

@@ -45,7 +45,7 @@ pub fn truncate_term(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TERM.min(text.len()))]
 }
 
-/// A whole string in lower case as a term.
+/// A complete string in lower case as a term.
 pub fn lower_term(text: &str) -> String {
     let mut lower = text.to_lowercase();
     lower.truncate(truncate_term(&lower).len());
@@ -113,8 +113,8 @@ mod tests {
             let tokens = tokenize(&grams);
             let found = match phrase_windows(&part) {
                 Some(phrase) => {
-                    let wanted = tokenize(&phrase);
-                    tokens.windows(wanted.len()).any(|window| window == wanted.as_slice())
+                    let phrase_terms = tokenize(&phrase);
+                    tokens.windows(phrase_terms.len()).any(|window| window == phrase_terms.as_slice())
                 }
                 None => tokens.iter().any(|gram| gram.starts_with(&*token(&part))),
             };

@@ -89,12 +89,15 @@ fn closure_steps(direction: DependencyDirection, distance: u8) -> Vec<(StepEdges
         DependencyDirection::Dependents => (Direction::Out, Direction::In),
         DependencyDirection::Dependencies => (Direction::In, Direction::Out),
     };
-    let of = |types: &[EdgeType], direction| StepEdges { types: types.iter().copied().collect(), direction };
-    let mut steps = vec![(of(&FROM_DEPENDENCY, from_dependency), false), (of(&TO_DEPENDENCY, to_dependency), false)];
+    let step_edges = |types: &[EdgeType], direction| StepEdges { types: types.iter().copied().collect(), direction };
+    let mut steps = vec![
+        (step_edges(&FROM_DEPENDENCY, from_dependency), false),
+        (step_edges(&TO_DEPENDENCY, to_dependency), false),
+    ];
     match direction {
         DependencyDirection::Dependents if distance > 1 => {}
-        DependencyDirection::Dependents => steps.push((of(&[EdgeType::Selects], from_dependency), false)),
-        DependencyDirection::Dependencies => steps.push((of(&[EdgeType::Selects], from_dependency), true)),
+        DependencyDirection::Dependents => steps.push((step_edges(&[EdgeType::Selects], from_dependency), false)),
+        DependencyDirection::Dependencies => steps.push((step_edges(&[EdgeType::Selects], from_dependency), true)),
     }
     steps
 }

@@ -25,10 +25,10 @@ pub(crate) struct StepEdges {
 #[async_trait]
 pub(crate) trait PathGraph: Send {
     /// Ids of the objects that match the pattern: of all objects, or only of `among`.
-    async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error>;
+    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error>;
 
     /// All edges at these objects. With [`Direction::Out`] they begin there, with [`Direction::In`] they end there.
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error>;
+    async fn edges(&mut self, ids: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error>;
 }
 
 /// Maximum number of objects that a search reads and visits.
@@ -107,18 +107,9 @@ pub(crate) async fn find(
     graph: &mut dyn PathGraph,
     pattern: &PathPattern,
     limits: &PathLimits,
+    selection: PathSelection,
 ) -> Result<FoundPaths, Error> {
-    Ok(explore(graph, pattern, limits).await?.into_paths(limits, PathSelection::All))
-}
-
-/// Finds the shortest paths that match a pattern.
-#[cfg(test)]
-pub(crate) async fn find_shortest(
-    graph: &mut dyn PathGraph,
-    pattern: &PathPattern,
-    limits: &PathLimits,
-) -> Result<FoundPaths, Error> {
-    Ok(explore(graph, pattern, limits).await?.into_paths(limits, PathSelection::Shortest))
+    Ok(explore(graph, pattern, limits).await?.into_paths(limits, selection))
 }
 
 impl Exploration {
@@ -182,7 +173,7 @@ struct Explorer<'g> {
 impl Explorer<'_> {
     /// Start objects and layers; None if a hop reaches nothing.
     async fn explore_layers(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
-        let starts = self.graph.matching(&pattern.first, None).await?;
+        let starts = self.graph.matching_ids(&pattern.first, None).await?;
         let mut visited = BTreeSet::new();
         let starts = self.admit(starts, &mut visited);
         let mut frontier = starts.clone();
@@ -227,7 +218,7 @@ impl Explorer<'_> {
             }
             layer.depths.push(next);
         }
-        layer.ends = self.graph.matching(node, Some(reached)).await?;
+        layer.ends = self.graph.matching_ids(node, Some(reached)).await?;
         Ok(layer)
     }
 

@@ -108,7 +108,7 @@ impl FleetGraph {
             let nodes = self.sources.permits.run(Instant::now(), move || read_nodes(&objects, &rules)).await?;
             for node in nodes {
                 let id = node.object.record.id;
-                for key in node.links.own.iter() {
+                for key in node.links.own_keys.iter() {
                     self.by_key.entry(*key).or_default().push(id);
                 }
                 if is_pod(&node.object.record) {
@@ -158,9 +158,9 @@ impl FleetGraph {
     }
 
     /// Conditions for the objects at the other ends of the edges of a step, and possibly more. Each is for one lookup.
-    fn candidates(&self, of: &BTreeSet<u64>, step: &StepEdges) -> Vec<Match> {
+    fn candidates(&self, ids: &BTreeSet<u64>, step: &StepEdges) -> Vec<Match> {
         let mut conditions = CandidateConditions::default();
-        for (record, links) in of.iter().filter_map(|id| self.node(*id)) {
+        for (record, links) in ids.iter().filter_map(|id| self.node(*id)) {
             links
                 .links
                 .iter()
@@ -184,20 +184,20 @@ impl FleetGraph {
     ) {
         let Some((record, links)) = self.node(id) else { return };
         for link in links.links.iter().filter(|link| follows(step, link, is_start)) {
-            let others: Vec<u64> = match &link.target {
+            let neighbours: Vec<u64> = match &link.target {
                 Target::Key(key) => self.by_key.get(key).into_iter().flatten().copied().collect(),
                 Target::Pods(selector) => self.selected_pods(record, selector),
             };
-            for other in others.into_iter().filter(|other| to.is_none_or(|to| to.contains(other))) {
-                let (from, to) = if link.forward { (id, other) } else { (other, id) };
+            for neighbour in neighbours.into_iter().filter(|neighbour| to.is_none_or(|to| to.contains(neighbour))) {
+                let (from, to) = if link.forward { (id, neighbour) } else { (neighbour, id) };
                 edges.insert((from, to, link.edge));
             }
         }
     }
 
     /// Pods in the cluster and namespace of an object that its selector matches.
-    fn selected_pods(&self, of: &Record, selector: &Selector) -> Vec<u64> {
-        let pods = self.pods.get(&to_owned_key(namespace_of(of))).into_iter().flatten();
+    fn selected_pods(&self, selecting: &Record, selector: &Selector) -> Vec<u64> {
+        let pods = self.pods.get(&to_owned_key(namespace_of(selecting))).into_iter().flatten();
         let matches = |id: &&u64| self.node(**id).is_some_and(|(record, _)| selector.matches(&record.labels));
         pods.filter(matches).copied().collect()
     }
@@ -205,21 +205,21 @@ impl FleetGraph {
     /// Fields that state an edge, at either of its ends.
     pub fn edge_fields(&self, (from, to, edge): EdgeKey) -> Vec<String> {
         let mut fields = BTreeSet::new();
-        for (id, other, forward) in [(from, to, true), (to, from, false)] {
+        for (id, other_end, forward) in [(from, to, true), (to, from, false)] {
             let Some((record, links)) = self.node(id) else { continue };
-            let stated = links.links.iter().filter(|link| link.edge == edge && link.forward == forward);
-            fields.extend(stated.filter(|link| self.leads_to(record, link, other)).map(|link| &*link.via));
+            let matching_links = links.links.iter().filter(|link| link.edge == edge && link.forward == forward);
+            fields.extend(matching_links.filter(|link| self.leads_to(record, link, other_end)).map(|link| &*link.via));
         }
         fields.into_iter().map(str::to_owned).collect()
     }
 
     /// True if a link of an object leads to another object that was read.
-    fn leads_to(&self, of: &Record, link: &NodeLink, other: u64) -> bool {
-        let Some((record, links)) = self.node(other) else { return false };
+    fn leads_to(&self, stating: &Record, link: &NodeLink, other_end: u64) -> bool {
+        let Some((record, links)) = self.node(other_end) else { return false };
         match &link.target {
-            Target::Key(key) => links.own.contains(key),
+            Target::Key(key) => links.own_keys.contains(key),
             Target::Pods(selector) => {
-                is_pod(record) && namespace_of(record) == namespace_of(of) && selector.matches(&record.labels)
+                is_pod(record) && namespace_of(record) == namespace_of(stating) && selector.matches(&record.labels)
             }
         }
     }
@@ -241,14 +241,14 @@ impl FleetGraph {
     pub async fn neighbours(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
         let graph = &*self;
         let links = move || ids.iter().filter_map(move |id| graph.node(*id)).map(|(_, links)| links);
-        let stated = links().flat_map(|links| links.links.iter()).filter(|link| link.column.is_some());
-        let targets = stated.filter_map(|link| match &link.target {
+        let links_with_column = links().flat_map(|links| links.links.iter()).filter(|link| link.column.is_some());
+        let targets = links_with_column.filter_map(|link| match &link.target {
             Target::Key(key) => Some(*key),
             Target::Pods(_) => None,
         });
         let to = Match::keys(&[Key::Own], targets.collect());
-        let own = links().flat_map(|links| links.own.iter().copied()).collect();
-        let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own);
+        let own_keys = links().flat_map(|links| links.own_keys.iter().copied()).collect();
+        let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own_keys);
         let lookup = self.sources.engine.ids(&self.sources.context, &Match::Or(vec![to, from])).await?;
         Ok(self.take_numbers(lookup))
     }
@@ -256,7 +256,7 @@ impl FleetGraph {
 
 #[async_trait]
 impl PathGraph for FleetGraph {
-    async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
+    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
         let matches = match node_match(node, &self.facts, &mut self.notices) {
             Ok(matches) => matches,
             Err(notice) => {
@@ -281,7 +281,7 @@ impl PathGraph for FleetGraph {
         self.find(&matches).await
     }
 
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
+    async fn edges(&mut self, ids: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
         let mut edges = BTreeSet::new();
         for direction in [Direction::Out, Direction::In] {
             if step.direction != Direction::Both && step.direction != direction {
@@ -289,11 +289,11 @@ impl PathGraph for FleetGraph {
             }
             let step = StepEdges { types: step.types.clone(), direction };
             let mut found = BTreeSet::new();
-            for condition in self.candidates(of, &step) {
+            for condition in self.candidates(ids, &step) {
                 found.extend(self.find(&condition).await?);
             }
-            of.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
-            found.iter().for_each(|id| self.collect(*id, &step, false, Some(of), &mut edges));
+            ids.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
+            found.iter().for_each(|id| self.collect(*id, &step, false, Some(ids), &mut edges));
         }
         Ok(edges)
     }
@@ -348,7 +348,7 @@ impl CandidateConditions {
     fn add_referrers(&mut self, record: &Record, links: &NodeLinks, step: &StepEdges) {
         let columns = columns(step);
         if !columns.is_empty() {
-            self.referrers.entry(columns).or_default().extend(links.own.iter());
+            self.referrers.entry(columns).or_default().extend(links.own_keys.iter());
         }
         let (cluster, namespace) = namespace_of(record);
         let out = step.direction == Direction::Out;
@@ -397,7 +397,7 @@ impl CandidateConditions {
         let mut any = self.others;
         any.push(Match::keys(&[Key::Own], self.targets));
         any.extend(self.referrers.into_iter().map(|(columns, keys)| Match::keys(&columns, keys)));
-        any.retain(|one| *one != Match::None);
+        any.retain(|condition| *condition != Match::None);
         group_alternatives(any)
     }
 }
@@ -406,12 +406,12 @@ impl CandidateConditions {
 fn group_alternatives(alternatives: Vec<Match>) -> Vec<Match> {
     let (mut groups, mut group, mut size) = (Vec::new(), Vec::new(), 0);
     for alternative in alternatives {
-        let own = clauses(&alternative);
-        if size + own > MAX_CLAUSES && !group.is_empty() {
+        let clause_count = clauses(&alternative);
+        if size + clause_count > MAX_CLAUSES && !group.is_empty() {
             groups.push(Match::any_of(std::mem::take(&mut group)));
             size = 0;
         }
-        size += own;
+        size += clause_count;
         group.push(alternative);
     }
     if !group.is_empty() {

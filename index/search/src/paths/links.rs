@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 /// Edges that an object states, and the keys by which other objects refer to it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Links {
-    pub own: Vec<u64>,
+    pub own_keys: Vec<u64>,
     pub links: Vec<Link>,
 }
 
@@ -119,12 +119,12 @@ impl LinkReader<'_> {
     fn add_own_keys(&mut self, group: &str) {
         let record = &self.object.record;
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
-        self.links.own.push(Key::from_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
+        self.links.own_keys.push(Key::from_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
         if !record.uid.is_empty() {
-            self.links.own.push(Key::from_uid(self.cluster, &record.uid));
+            self.links.own_keys.push(Key::from_uid(self.cluster, &record.uid));
         }
         if (group, &*record.kind) == (WORK_GROUP, "ResourceBinding") {
-            self.links.own.push(Key::from_namespace_bindings(self.cluster, namespace));
+            self.links.own_keys.push(Key::from_namespace_bindings(self.cluster, namespace));
         }
         if !namespace.is_empty() {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of concurrent requests for paths or blast radius; further ones are refused. Each may hold 200,000 objects in
+/// Maximum number of concurrent requests for paths or blast radius; further ones are refused. Each may keep 200,000 objects in
 /// memory.
 pub const MAX_PATH_SEARCHES: usize = 8;
 /// Maximum number of concurrent search conditions that follow dependencies, each with as many objects; further ones wait. They
@@ -61,21 +61,27 @@ pub struct NodePath {
     pub edges: Vec<usize>,
 }
 
+/// Objects and edges of an answer.
+#[derive(Debug, Clone)]
+pub struct AnswerGraph {
+    pub nodes: Vec<Object>,
+    pub edges: Vec<PathEdge>,
+    /// A limit was reached: more objects and edges may belong to the answer, and totals are lower bounds.
+    pub incomplete: bool,
+    pub notices: Vec<String>,
+    pub skipped: Vec<SkippedCluster>,
+}
+
 /// Paths that match a pattern.
 #[derive(Debug, Clone)]
 pub struct PathsResponse {
     /// The pattern as graph databases read it.
     pub pattern: PathPattern,
-    pub nodes: Vec<Object>,
-    pub edges: Vec<PathEdge>,
+    pub graph: AnswerGraph,
     /// The shortest first.
     pub paths: Vec<NodePath>,
     /// Number of all matching paths, including those that are left out.
     pub total: usize,
-    /// The total is a lower bound.
-    pub incomplete: bool,
-    pub notices: Vec<String>,
-    pub skipped: Vec<SkippedCluster>,
 }
 
 /// An object in a closure.
@@ -101,30 +107,26 @@ pub struct ReachedCount {
 /// Objects that depend on an object, or on which it depends.
 #[derive(Debug, Clone)]
 pub struct ClosureResponse {
-    /// The object itself is first; the others in order of their distance.
-    pub nodes: Vec<Object>,
-    pub edges: Vec<PathEdge>,
+    /// The object itself is the first node; the others are in order of their distance.
+    pub graph: AnswerGraph,
     pub reached: Vec<ReachedNode>,
     /// Counts of all objects, also of those that are left out.
     pub counts: Vec<ReachedCount>,
-    pub incomplete: bool,
-    pub notices: Vec<String>,
-    pub skipped: Vec<SkippedCluster>,
 }
 
 impl Searcher {
     /// The pattern as graph databases read it: with the types of each hop, and kinds as they are labelled.
     pub fn canonical_pattern(&self, pattern: PathPattern) -> PathPattern {
-        let spelling = |named: &GroupKind| {
+        let spelling = |kind: &GroupKind| {
             let mut found = None;
-            self.inner.states.for_each(|key, state| {
-                if *key.resource.group == *named.group && state.kind.eq_ignore_ascii_case(&named.kind) {
+            self.inner.cache.states.for_each(|key, state| {
+                if *key.resource.group == *kind.group && state.kind.eq_ignore_ascii_case(&kind.kind) {
                     found = Some(state.kind.to_string());
                 }
             });
             found
         };
-        node::canonicalize(pattern, &self.inner.discovery.kinds(), &spelling)
+        node::canonicalize(pattern, &self.inner.cache.discovery.kinds(), &spelling)
     }
 
     /// Paths that match a pattern, through objects that the caller may read. With `only_shortest`, the shortest between each
@@ -154,17 +156,8 @@ impl Searcher {
             edges: path.edges.iter().map(|edge| answer.edge(*edge)).collect(),
         });
         let paths = paths.collect();
-        let incomplete = !limits_reached.is_empty() || !graph.limits_reached.is_empty();
-        Ok(PathsResponse {
-            pattern: self.canonical_pattern(pattern),
-            edges: answer.edges(&graph),
-            nodes: answer.objects(&graph),
-            paths,
-            total,
-            incomplete,
-            notices: take_notices(&mut graph, limits_reached),
-            skipped: self.list_skipped_for(&graph),
-        })
+        let graph = self.answer_graph(&mut graph, answer, limits_reached);
+        Ok(PathsResponse { pattern: self.canonical_pattern(pattern), graph, paths, total })
     }
 
     /// Objects that depend on an object, or on which it depends; None if the caller has no right to read it or it does not exist.
@@ -178,7 +171,7 @@ impl Searcher {
         if !self.may_get(caller, key).await {
             return Ok(None);
         }
-        let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
+        let Some(root) = self.inner.cache.store.get(key).await? else { return Ok(None) };
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
         let roots = BTreeSet::from([root.record.id]);
         graph.read(&roots).await?;
@@ -189,15 +182,14 @@ impl Searcher {
         let counts = count_reached(&graph, &found.reached);
         let mut answer = PositionTable::default();
         answer.node(root.record.id);
-        let shown = found.reached.iter().take(MAX_REACHED);
-        let reached = shown.map(|one| ReachedNode {
-            node: answer.node(one.id),
-            distance: one.distance,
-            edge: answer.edge(one.edge),
+        let listed = found.reached.iter().take(MAX_REACHED);
+        let reached = listed.map(|object| ReachedNode {
+            node: answer.node(object.id),
+            distance: object.distance,
+            edge: answer.edge(object.edge),
         });
         let reached: Vec<ReachedNode> = reached.collect();
         let left_out = found.reached.len() - reached.len();
-        let incomplete = left_out > 0 || !found.limits_reached.is_empty() || !graph.limits_reached.is_empty();
         if left_out > 0 {
             graph.notices.insert(format!("{left_out} more objects are only counted"));
         }
@@ -206,15 +198,25 @@ impl Searcher {
         between.into_iter().for_each(|edge| {
             answer.edge(edge);
         });
-        Ok(Some(ClosureResponse {
-            edges: answer.edges(&graph),
-            nodes: answer.objects(&graph),
-            reached,
-            counts,
-            incomplete,
-            notices: take_notices(&mut graph, found.limits_reached),
-            skipped: self.list_skipped_for(&graph),
-        }))
+        let mut graph = self.answer_graph(&mut graph, answer, found.limits_reached);
+        graph.incomplete |= left_out > 0;
+        Ok(Some(ClosureResponse { graph, reached, counts }))
+    }
+
+    /// The objects and edges that have positions. Takes the notices of the fleet's graph.
+    fn answer_graph(
+        &self,
+        graph: &mut FleetGraph,
+        mut positions: PositionTable,
+        limits_reached: BTreeSet<&'static str>,
+    ) -> AnswerGraph {
+        AnswerGraph {
+            edges: positions.edges(graph),
+            nodes: positions.objects(graph),
+            incomplete: !limits_reached.is_empty() || !graph.limits_reached.is_empty(),
+            notices: take_notices(graph, limits_reached),
+            skipped: self.list_skipped_for(graph),
+        }
     }
 
     /// The fleet as a caller sees it.
@@ -238,12 +240,12 @@ fn take_notices(graph: &mut FleetGraph, limits_reached: BTreeSet<&'static str>) 
 
 fn count_reached(graph: &FleetGraph, reached: &[closure::ReachedObject]) -> Vec<ReachedCount> {
     let mut counts: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
-    for one in reached {
-        let Some(object) = graph.object(one.id) else { continue };
+    for reached_object in reached {
+        let Some(object) = graph.object(reached_object.id) else { continue };
         let key = &object.record.key;
         let kind = qualified_kind(&key.resource().group, &object.record.kind);
         let count = counts.entry((key.cluster().to_string(), kind)).or_default();
-        match one.distance {
+        match reached_object.distance {
             1 => count.0 += 1,
             _ => count.1 += 1,
         }

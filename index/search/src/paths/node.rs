@@ -50,8 +50,8 @@ pub(crate) fn node_match(
 }
 
 fn kind_match(label: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -> Match {
-    let named = KindPattern::resolve(label, &facts.kinds);
-    let is_unknown = named.iter().any(|kind| matches!(kind, KindPattern::Unknown(_)));
+    let kind_patterns = KindPattern::resolve(label, &facts.kinds);
+    let is_unknown = kind_patterns.iter().any(|kind| matches!(kind, KindPattern::Unknown(_)));
     let is_workload = label.eq_ignore_ascii_case("workload");
     if is_unknown && !is_workload && !facts.kinds.is_empty() {
         notices.insert(format!("no cluster serves the kind {label}"));
@@ -142,7 +142,7 @@ mod tests {
     #[case::unknown("gadget -OWNS*-> *", "(:gadget)-[:OWNS*1..5]->()")]
     #[case::any_type("wd --> *", "(:Widget)-[:OWNS|PROPAGATED_TO|ROLE_REF|ROUTES_TO|SELECTS|SUBJECT|USES]->()")]
     fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
-        let spelling = |named: &GroupKind| (named.kind == "widget").then(|| "Widget".to_owned());
+        let spelling = |kind: &GroupKind| (kind.kind == "widget").then(|| "Widget".to_owned());
         assert_eq!(canonicalize(text.parse().unwrap(), &fleet_facts().kinds, &spelling).to_string(), expected);
     }
 

@@ -1,4 +1,4 @@
-//! Objects and their links as the graph of the fleet holds them: without bodies, because a search may visit hundreds of
+//! Objects and their links as the graph of the fleet stores them: without bodies, because a search may visit hundreds of
 //! thousands of objects.
 
 use super::links::{Link, Links, Target};
@@ -19,7 +19,7 @@ pub(super) struct Node {
 /// Keys and links of an object.
 pub(super) struct NodeLinks {
     /// The keys by which other objects refer to the object.
-    pub own: Box<[u64]>,
+    pub own_keys: Box<[u64]>,
     pub links: Box<[NodeLink]>,
 }
 
@@ -39,14 +39,17 @@ pub(super) fn read_nodes(objects: &[Object], rules: &[CustomRule]) -> Result<Vec
     let node = |object: &Object| {
         // A copy, because links decode the header of the record, which few nodes need later.
         let record = Arc::new(Record::clone(&object.record));
-        let Links { own, links } = Links::from_object(object, rules)?;
+        let Links { own_keys, links } = Links::from_object(object, rules)?;
         let links = links.into_iter().map(|link| node_link(link, &mut fields)).collect();
-        Ok(Node { object: Object { record, body: Bytes::new() }, links: NodeLinks { own: own.into(), links } })
+        Ok(Node {
+            object: Object { record, body: Bytes::new() },
+            links: NodeLinks { own_keys: own_keys.into(), links },
+        })
     };
     objects.iter().map(node).collect()
 }
 
-/// A link as the graph holds it. Links whose field is among `fields` share its text.
+/// A link as the graph stores it. Links whose field is among `fields` share its text.
 fn node_link(link: Link, fields: &mut HashSet<Arc<str>>) -> NodeLink {
     let Link { edge, forward, target, via, column, named: _ } = link;
     let via = match fields.get(via.as_str()) {
@@ -83,7 +86,7 @@ mod tests {
             "{first:?}"
         );
         assert_eq!(first, second);
-        assert!(first.iter().zip(&second).all(|(one, other)| Arc::ptr_eq(one, other)));
+        assert!(first.iter().zip(&second).all(|(left, right)| Arc::ptr_eq(left, right)));
         assert!(nodes.iter().all(|node| node.object.body.is_empty()));
         let (size, of_link) = (size_of::<NodeLink>(), size_of::<Link>());
         assert!(size <= 64 && size < of_link, "{size} of {of_link} bytes");

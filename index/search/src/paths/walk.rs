@@ -58,7 +58,7 @@ enum Goal<'e> {
         length: usize,
         ends: &'e BTreeSet<u64>,
         /// Results of [`Walker::open_lengths`].
-        open: HashMap<Position, Lengths>,
+        open_lengths: HashMap<Position, Lengths>,
         /// Objects at which paths were found to end.
         reached: BTreeSet<u64>,
     },
@@ -95,9 +95,9 @@ impl<'l> Walker<'l> {
     /// shorter one joins is not tried, unless it shares its beginning with a path to another end.
     pub(super) fn walk_shortest(&mut self, starts: &BTreeSet<u64>) {
         let max_length: usize = self.layers.iter().map(|layer| layer.depths.len() - 1).sum();
-        let mut open: Vec<(u64, BTreeSet<u64>)> = starts.iter().map(|start| (*start, BTreeSet::new())).collect();
+        let mut unfinished: Vec<(u64, BTreeSet<u64>)> = starts.iter().map(|start| (*start, BTreeSet::new())).collect();
         for length in 0..=max_length {
-            open.retain_mut(|(start, ends)| self.walk_length(*start, length, ends));
+            unfinished.retain_mut(|(start, ends)| self.walk_length(*start, length, ends));
         }
     }
 
@@ -107,13 +107,13 @@ impl<'l> Walker<'l> {
         if self.limit_reached.is_some() {
             return false;
         }
-        let (at, mut open) = ((0, 0, start), HashMap::new());
+        let (at, mut cached_lengths) = ((0, 0, start), HashMap::new());
         let mut lengths = self.lengths(at);
         if lengths & (1 << length) != 0 {
-            lengths = self.open_lengths(at, ends, &mut open);
+            lengths = self.open_lengths(at, ends, &mut cached_lengths);
         }
         if lengths & (1 << length) != 0 {
-            let mut goal = Goal::Length { length, ends, open, reached: BTreeSet::new() };
+            let mut goal = Goal::Length { length, ends, open_lengths: cached_lengths, reached: BTreeSet::new() };
             self.walk(at, &mut Trail::new(start), &mut goal);
             if let Goal::Length { reached, .. } = goal {
                 ends.extend(reached);
@@ -133,28 +133,33 @@ impl<'l> Walker<'l> {
 
     /// Numbers of edges between a position and an end of a path other than `ends`. Paths in which an edge occurs twice
     /// count, too.
-    fn open_lengths(&mut self, at: Position, ends: &BTreeSet<u64>, open: &mut HashMap<Position, Lengths>) -> Lengths {
+    fn open_lengths(
+        &mut self,
+        at: Position,
+        ends: &BTreeSet<u64>,
+        cached_lengths: &mut HashMap<Position, Lengths>,
+    ) -> Lengths {
         let all = self.lengths(at);
         if all == 0 || ends.is_empty() {
             return all;
         }
-        if let Some(lengths) = open.get(&at) {
+        if let Some(lengths) = cached_lengths.get(&at) {
             return *lengths;
         }
         let ((hop, depth, id), layers) = (at, self.layers);
         let Some(layer) = layers.get(hop) else { return Lengths::from(!ends.contains(&id)) };
         let mut lengths = 0;
         if layer.may_end(depth, id) {
-            lengths |= self.open_lengths((hop + 1, 0, id), ends, open);
+            lengths |= self.open_lengths((hop + 1, 0, id), ends, cached_lengths);
         }
         for (to, _) in layer.steps_from(id) {
             self.count_step();
             if self.limit_reached.is_some() {
                 break;
             }
-            lengths |= self.open_lengths((hop, depth + 1, *to), ends, open) << 1;
+            lengths |= self.open_lengths((hop, depth + 1, *to), ends, cached_lengths) << 1;
         }
-        open.insert(at, lengths);
+        cached_lengths.insert(at, lengths);
         lengths
     }
 
@@ -206,9 +211,9 @@ impl<'l> Walker<'l> {
     fn leads_to_goal(&mut self, at: Position, trail: &Trail, goal: &mut Goal<'_>) -> bool {
         match goal {
             Goal::All => self.lengths(at) != 0,
-            Goal::Length { length, ends, open, .. } => {
+            Goal::Length { length, ends, open_lengths, .. } => {
                 let Some(rest) = length.checked_sub(trail.edges.len()) else { return false };
-                self.open_lengths(at, ends, open) & (1 << rest) != 0
+                self.open_lengths(at, ends, open_lengths) & (1 << rest) != 0
             }
         }
     }

@@ -69,8 +69,8 @@ impl Searcher {
                 format!("objects in any state from {} to {}", format_time(from), format_time(until))
             }
         };
-        let mut left = MAX_COUNTED_PARTS;
-        let plan = count_parts(&sources, planned.plan.matches, &mut left).await?;
+        let mut remaining = MAX_COUNTED_PARTS;
+        let plan = count_parts(&sources, planned.plan.matches, &mut remaining).await?;
         let took_ms = milliseconds(started.elapsed());
         Ok(QueryExplanation {
             query: query.to_string(),
@@ -103,12 +103,12 @@ fn format_time(seconds: i64) -> String {
 
 type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<PlanStep, Error>> + Send + 'c>>;
 
-fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &'c mut usize) -> CountFuture<'c> {
+fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, remaining: &'c mut usize) -> CountFuture<'c> {
     Box::pin(async move {
         let started = Instant::now();
         let mut step = PlanStep { description: describe(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
-        if *left > 0 && Instant::now() < sources.context.deadline {
-            *left -= 1;
+        if *remaining > 0 && Instant::now() < sources.context.deadline {
+            *remaining -= 1;
             let plan = Plan { matches: matches.clone(), scope: TimeScope::Now, notices: Vec::new() };
             let found = find(sources, plan, TopHitsRequest::total_only()).await?;
             step.hits = Some(found.top.total);
@@ -121,7 +121,7 @@ fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, left: &
             _ => Vec::new(),
         };
         for part in parts {
-            step.parts.push(count_parts(sources, part, left).await?);
+            step.parts.push(count_parts(sources, part, remaining).await?);
         }
         Ok(step)
     })

@@ -50,16 +50,16 @@ impl KindPattern {
         if word.contains(['*', '?']) {
             return vec![Self::Glob(word)];
         }
-        if let Some(known) = kinds.get(&word) {
-            return known.iter().cloned().map(Self::Known).collect();
+        if let Some(found) = kinds.get(&word) {
+            return found.iter().cloned().map(Self::Known).collect();
         }
         let Some((name, group)) = word.split_once('.') else { return vec![Self::Unknown(word)] };
         let group = strip_version(group);
-        let known = kinds.get(name).into_iter().flatten().filter(|known| known.group == group);
-        let known: Vec<Self> = known.cloned().map(Self::Known).collect();
-        match known.is_empty() {
+        let found = kinds.get(name).into_iter().flatten().filter(|found| found.group == group);
+        let found: Vec<Self> = found.cloned().map(Self::Known).collect();
+        match found.is_empty() {
             true => vec![Self::Known(GroupKind { group: group.to_owned(), kind: name.to_owned() })],
-            false => known,
+            false => found,
         }
     }
 
@@ -103,14 +103,14 @@ pub(crate) fn kind_objects(word: &str, kinds: &KindsByName) -> Match {
     if matches!(word.as_str(), "workload" | "workloads") {
         return Match::Or(WORKLOADS.iter().map(|(group, kinds)| kinds_in_group(group, kinds)).collect());
     }
-    let named = KindPattern::resolve(&word, kinds);
+    let kind_patterns = KindPattern::resolve(&word, kinds);
     if word.contains('.') {
-        return Match::any_of(named.iter().map(KindPattern::objects).collect());
+        return Match::any_of(kind_patterns.iter().map(KindPattern::objects).collect());
     }
     // Without a group, kinds of any group match, also those that no cluster serves.
-    let kinds: BTreeSet<String> = named
+    let kinds: BTreeSet<String> = kind_patterns
         .into_iter()
-        .map(|named| match named {
+        .map(|kind_pattern| match kind_pattern {
             KindPattern::Known(GroupKind { kind, .. }) | KindPattern::Unknown(kind) | KindPattern::Glob(kind) => kind,
         })
         .collect();

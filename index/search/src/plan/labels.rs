@@ -16,18 +16,18 @@ pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterFacts]) -> Mat
             right_key
                 && (values.is_empty()
                     || values.iter().any(|pattern| {
-                        let wanted = Test::Regex(label_part_regex(pattern, "."));
-                        wanted.passes(&value.to_lowercase(), wanted.regex().as_ref())
+                        let value_test = Test::Regex(label_part_regex(pattern, "."));
+                        value_test.passes(&value.to_lowercase(), value_test.regex().as_ref())
                     }))
         })
     };
-    let holds = |cluster: &&ClusterFacts| match &label.op {
+    let is_match = |cluster: &&ClusterFacts| match &label.op {
         LabelOp::Exists => has(cluster, &[]),
         LabelOp::Absent => !has(cluster, &[]),
         LabelOp::In(values) => has(cluster, values),
         LabelOp::NotIn(values) => !has(cluster, values),
     };
-    Match::Clusters(clusters.iter().filter(holds).map(|cluster| cluster.name.clone()).collect())
+    Match::Clusters(clusters.iter().filter(is_match).map(|cluster| cluster.name.clone()).collect())
 }
 
 /// Objects whose labels (or annotations) satisfy a requirement.

@@ -88,8 +88,8 @@ const CURRENT_RELATIONS_NOTICE: &str = "relations are evaluated on current objec
 pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
     let output = &query.output;
     let at = output.at.as_ref().map(|moment| moment.seconds(facts.clock()) as i64);
-    let bound = |moment: &Option<Moment>, open: i64| {
-        moment.as_ref().map_or(open, |moment| moment.seconds(facts.clock()) as i64)
+    let bound = |moment: &Option<Moment>, default: i64| {
+        moment.as_ref().map_or(default, |moment| moment.seconds(facts.clock()) as i64)
     };
     let during = output.during.as_ref().map(|(from, to)| {
         let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
@@ -175,7 +175,7 @@ impl Planner<'_> {
             }),
             TermKind::Has { what, inner } => Some(self.has(what, inner)),
             TermKind::Field { field: Field::Path(path), exact, values } => self.path(term.span, path, *exact, values),
-            TermKind::Field { field: Field::Known(field), exact, values } => {
+            TermKind::Field { field: Field::Definition(field), exact, values } => {
                 let mut found = Vec::new();
                 for value in &values.any {
                     found.push(self.value(term.span, field, *exact, value)?);
@@ -216,9 +216,9 @@ impl Planner<'_> {
         match field.name {
             "kind" => Some(self.kind(pattern)),
             "region" | "zone" | "provider" => {
-                let wanted = pattern_test(pattern, false);
-                let regex = wanted.regex();
-                let passes = |value: &str| wanted.passes(&value.to_lowercase(), regex.as_ref());
+                let test = pattern_test(pattern, false);
+                let regex = test.regex();
+                let passes = |value: &str| test.passes(&value.to_lowercase(), regex.as_ref());
                 Some(self.clusters_where(field.name, &passes))
             }
             "is" => self.state(span, pattern),
@@ -273,8 +273,8 @@ impl Planner<'_> {
         let word = literal_word(pattern).unwrap_or_default().to_lowercase();
         match word.as_str() {
             "unscheduled" | "evicting" | "drifted" | "conflicting" | "failover" => {
-                let of = Match::Keyword(Keyword::Is, Test::Equals(word.clone()));
-                Some(with_subjects(of, format!("is:{word}")))
+                let state_match = Match::Keyword(Keyword::Is, Test::Equals(word.clone()));
+                Some(with_subjects(state_match, format!("is:{word}")))
             }
             "terminating" | "unhealthy" | "managed" | "suspended" => {
                 Some(Match::Keyword(Keyword::Is, Test::Equals(word)))
@@ -375,16 +375,16 @@ impl Planner<'_> {
     }
 
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
-        let one = |label: &LabelMatch| match field {
+        let requirement_match = |label: &LabelMatch| match field {
             "cluster.label" => cluster_label_match(label, &self.facts.clusters),
             "ann" => label_match(label, Keyword::Annotation, Keyword::AnnotationKey, exact),
             _ => label_match(label, Keyword::Label, Keyword::LabelKey, exact),
         };
         match value {
-            Value::Label(label) => one(label),
+            Value::Label(label) => requirement_match(label),
             Value::Selector(all) => match all.as_slice() {
                 [] => Match::All,
-                all => Match::And(all.iter().map(one).collect()),
+                all => Match::And(all.iter().map(requirement_match).collect()),
             },
             _ if field == "cluster.label" => {
                 let labelled = self.facts.clusters.iter().filter(|cluster| !cluster.labels.is_empty());

@@ -67,11 +67,11 @@ fn parse_steps(path: &str) -> Option<Vec<Step>> {
     let mut rest = path;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
-            let (inside, after) = inner.split_once(']')?;
-            steps.push(match inside.parse() {
-                _ if inside == "*" => Step::Any,
+            let (index_text, after) = inner.split_once(']')?;
+            steps.push(match index_text.parse() {
+                _ if index_text == "*" => Step::Any,
                 Ok(nth) => Step::Nth(nth),
-                Err(_) => Step::Field(inside.trim_matches(['"', '\'']).to_owned()),
+                Err(_) => Step::Field(index_text.trim_matches(['"', '\'']).to_owned()),
             });
             rest = after.strip_prefix('.').unwrap_or(after);
             continue;
@@ -152,14 +152,14 @@ impl PathTest {
         match &self.condition {
             PathCondition::Exists => !value.is_null(),
             PathCondition::Test(test) => scalar && test.passes(&scalar_text(value).to_lowercase(), regex),
-            PathCondition::Exactly(wanted) => scalar && scalar_text(value) == *wanted,
-            PathCondition::Compare(operator, wanted) => numeric_value(value).is_some_and(|number| match operator {
-                ComparisonOperator::Less => number < *wanted,
-                ComparisonOperator::LessOrEqual => number <= *wanted,
-                ComparisonOperator::Greater => number > *wanted,
-                ComparisonOperator::GreaterOrEqual => number >= *wanted,
-                ComparisonOperator::Equal => number == *wanted,
-                ComparisonOperator::NotEqual => number != *wanted,
+            PathCondition::Exactly(expected) => scalar && scalar_text(value) == *expected,
+            PathCondition::Compare(operator, expected) => numeric_value(value).is_some_and(|number| match operator {
+                ComparisonOperator::Less => number < *expected,
+                ComparisonOperator::LessOrEqual => number <= *expected,
+                ComparisonOperator::Greater => number > *expected,
+                ComparisonOperator::GreaterOrEqual => number >= *expected,
+                ComparisonOperator::Equal => number == *expected,
+                ComparisonOperator::NotEqual => number != *expected,
             }),
             PathCondition::Between(from, to) => numeric_value(value)
                 .is_some_and(|number| from.is_none_or(|from| number >= from) && to.is_none_or(|to| number <= to)),

@@ -12,14 +12,14 @@ pub const MAX_EDITS: u8 = 2;
 pub enum Test {
     Equals(String),
     Contains(String),
-    /// Must match the whole string.
+    /// Must match the complete string.
     Regex(String),
     /// Within this edit distance; a transposition is one edit. If the flag is set, only the beginning of the string has to
     /// match.
     Near(String, u8, bool),
 }
 
-/// The test for a pattern on a whole string; `contains` applies to plain words.
+/// The test for a pattern on a complete string; `contains` applies to plain words.
 pub(crate) fn pattern_test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
@@ -46,7 +46,7 @@ pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
     regex
 }
 
-/// Converts a regular expression that may match a part of a text to one that must match a whole lower-case term: each
+/// Converts a regular expression that may match a part of a text to one that must match a complete lower-case term: each
 /// alternative without an anchor gets a pattern for the surrounding text.
 pub(crate) fn strip_anchors(source: &str) -> String {
     let alternatives: Vec<String> = alternatives(source).into_iter().map(strip_alternative_anchors).collect();
@@ -57,16 +57,16 @@ pub(crate) fn strip_anchors(source: &str) -> String {
 }
 
 fn strip_alternative_anchors(source: &str) -> String {
-    let (open, inner) = match source.strip_prefix('^') {
+    let (prefix, inner) = match source.strip_prefix('^') {
         Some(rest) => ("", rest),
         None => (".*", source),
     };
     let escaped_end = inner.ends_with("\\$");
-    let (inner, close) = match inner.strip_suffix('$') {
+    let (inner, suffix) = match inner.strip_suffix('$') {
         Some(rest) if !escaped_end => (rest, ""),
         _ => (inner, ".*"),
     };
-    format!("{open}(?i:{inner}){close}")
+    format!("{prefix}(?i:{inner}){suffix}")
 }
 
 /// Splits at bars outside groups and classes.
@@ -122,8 +122,8 @@ impl Test {
     /// `value` must be lower-case.
     pub fn passes(&self, value: &str, regex: Option<&regex::Regex>) -> bool {
         match self {
-            Self::Equals(wanted) => value == wanted,
-            Self::Contains(wanted) => value.contains(wanted.as_str()),
+            Self::Equals(expected) => value == expected,
+            Self::Contains(expected) => value.contains(expected.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
             Self::Near(word, distance, is_prefix) => is_within_edits(value, word, *distance, *is_prefix),
         }
@@ -135,23 +135,23 @@ const MAX_CACHED: u64 = 128;
 static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
     LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MAX_CACHED).build());
 
-/// Compiles an expression that matches the whole string, with a size limit.
+/// Compiles an expression that matches the complete string, with a size limit.
 pub fn compile(source: &str) -> Option<regex::Regex> {
-    let whole =
+    let compiled =
         || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MAX_COMPILED_REGEX_BYTES).build().ok();
-    COMPILED.get_with_by_ref(source, whole)
+    COMPILED.get_with_by_ref(source, compiled)
 }
 
 /// True if `term`, or a prefix of it with `is_prefix`, is within the edit distance of `word` (a transposition is one
 /// edit).
 pub fn is_within_edits(term: &str, word: &str, distance: u8, is_prefix: bool) -> bool {
     let word: Vec<char> = word.chars().collect();
-    let most = word.len() + distance as usize;
-    let whole = term.chars().count() <= most;
-    let term: Vec<char> = term.chars().take(most).collect();
+    let max_length = word.len() + distance as usize;
+    let is_complete = term.chars().count() <= max_length;
+    let term: Vec<char> = term.chars().take(max_length).collect();
     let mut rows: Vec<Vec<usize>> = vec![(0..=word.len()).collect()];
-    let near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
-    if is_prefix && near(&rows[0]) {
+    let is_near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
+    if is_prefix && is_near(&rows[0]) {
         return true;
     }
     for (i, c) in term.iter().enumerate() {
@@ -163,12 +163,12 @@ pub fn is_within_edits(term: &str, word: &str, distance: u8, is_prefix: bool) ->
             }
             row.push(best);
         }
-        if is_prefix && near(&row) {
+        if is_prefix && is_near(&row) {
             return true;
         }
         rows.push(row);
     }
-    !is_prefix && whole && rows.last().is_some_and(|row| near(row))
+    !is_prefix && is_complete && rows.last().is_some_and(|row| is_near(row))
 }
 
 #[cfg(test)]

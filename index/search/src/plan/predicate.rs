@@ -36,7 +36,7 @@ pub enum Match {
     Message(Vec<String>),
     /// A bare word, matched in all searched columns, ranked.
     Bare(String),
-    /// A bare glob or regex: on whole strings, or on terms of the manifest.
+    /// A bare glob or regex: on complete strings, or on terms of the manifest.
     BareRegex(String),
     Fuzzy(String, u8),
     Clusters(BTreeSet<String>),
@@ -84,7 +84,7 @@ impl Match {
         if keys.is_empty() { Match::None } else { Match::Keys(columns.to_vec(), Arc::new(keys)) }
     }
 
-    /// True if the predicate holds for this condition or for a part of it.
+    /// True if the predicate is true for this condition or for a part of it.
     pub fn contains(&self, predicate: &dyn Fn(&Match) -> bool) -> bool {
         predicate(self)
             || match self {

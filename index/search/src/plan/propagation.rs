@@ -13,13 +13,13 @@ const POLICY: &str = "policy.karmada.io";
 
 /// Bindings and works with a value, and their subjects.
 pub fn propagation_match(keyword: Keyword, pattern: &Pattern) -> Match {
-    let (of, condition) =
+    let (keyword_match, condition) =
         (Match::Keyword(keyword, pattern_test(pattern, false)), format!("{}:{pattern}", keyword.name()));
     match keyword {
         // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
         // at lower cost.
-        Keyword::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), condition)]),
-        _ => with_subjects(of, condition),
+        Keyword::On => Match::Or(vec![keyword_match.clone(), subjects(keyword_match.and(bindings()), condition)]),
+        _ => with_subjects(keyword_match, condition),
     }
 }
 
@@ -28,12 +28,12 @@ fn bindings() -> Match {
 }
 
 /// Objects that match, and their subjects.
-pub fn with_subjects(of: Match, condition: String) -> Match {
-    Match::Or(vec![of.clone(), subjects(of, condition)])
+pub fn with_subjects(matches: Match, condition: String) -> Match {
+    Match::Or(vec![matches.clone(), subjects(matches, condition)])
 }
 
-fn subjects(of: Match, condition: String) -> Match {
-    Match::Relation(Box::new(Relation::Subjects { inner: of, condition }))
+fn subjects(matches: Match, condition: String) -> Match {
+    Match::Relation(Box::new(Relation::Subjects { inner: matches, condition }))
 }
 
 /// `override:` and `quota:`, with any value or a specific one; None for other fields and values.
@@ -46,12 +46,12 @@ pub fn override_or_quota_match(field: &str, exact: bool, value: &Value) -> Optio
     };
     match field {
         "override" => {
-            let of = match (pattern, pattern.and_then(literal_word)) {
+            let override_match = match (pattern, pattern.and_then(literal_word)) {
                 (None, _) => Match::has(Keyword::Override.name()),
                 (_, Some(text)) if exact => Match::Exact(Keyword::Override, text.to_owned()),
                 (Some(pattern), _) => Match::Keyword(Keyword::Override, pattern_test(pattern, false)),
             };
-            Some(with_subjects(of, condition))
+            Some(with_subjects(override_match, condition))
         }
         "quota" => Some(quota_match(pattern, condition)),
         _ => None,

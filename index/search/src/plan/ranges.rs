@@ -67,20 +67,20 @@ fn reverse(operator: ComparisonOperator) -> ComparisonOperator {
 
 /// The integer range equivalent to a comparison with a possibly fractional number.
 fn comparison_match(column: Number, operator: ComparisonOperator, number: f64) -> Match {
-    let whole = number.fract() == 0.0;
+    let is_integer = number.fract() == 0.0;
     let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
     match operator {
-        ComparisonOperator::Less => match floor.checked_sub(i64::from(whole)) {
-            Some(most) => Match::Number(column, None, Some(most)),
+        ComparisonOperator::Less => match floor.checked_sub(i64::from(is_integer)) {
+            Some(max) => Match::Number(column, None, Some(max)),
             None => Match::None,
         },
         ComparisonOperator::LessOrEqual => Match::Number(column, None, Some(floor)),
-        ComparisonOperator::Greater => match ceil.checked_add(i64::from(whole)) {
-            Some(least) => Match::Number(column, Some(least), None),
+        ComparisonOperator::Greater => match ceil.checked_add(i64::from(is_integer)) {
+            Some(min) => Match::Number(column, Some(min), None),
             None => Match::None,
         },
         ComparisonOperator::GreaterOrEqual => Match::Number(column, Some(ceil), None),
-        ComparisonOperator::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
+        ComparisonOperator::Equal if is_integer => Match::Number(column, Some(floor), Some(floor)),
         ComparisonOperator::Equal => Match::None,
         ComparisonOperator::NotEqual => Match::Number(column, Some(ceil), Some(floor)).negated(),
     }

@@ -12,7 +12,7 @@ const FORMS: &str = "NAME, KIND/NAME or KIND/NAMESPACE/NAME, where KIND may have
 /// A reference in a query, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReferencePattern {
-    /// A regular expression: on whole references for [`Self::referrers`], on names for [`Self::objects`].
+    /// A regular expression: on complete references for [`Self::referrers`], on names for [`Self::objects`].
     Regex(String),
     Parts(ReferenceParts),
 }
@@ -156,13 +156,13 @@ mod tests {
     #[case::other_namespace("deployment.apps/team/web", &[])]
     fn references_are_found(#[case] text: &str, #[case] expected: &[&str]) {
         let terms = ["deployment.apps/web", "deployment.apps/shop/web", "deployment.x.io/web", "secret/web"];
-        let found = terms.into_iter().filter(|term| holds(&parse(text).unwrap().referrers(Keyword::Uses), term));
+        let found = terms.into_iter().filter(|term| matches_term(&parse(text).unwrap().referrers(Keyword::Uses), term));
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
-    fn holds(matches: &Match, term: &str) -> bool {
+    fn matches_term(matches: &Match, term: &str) -> bool {
         match matches {
-            Match::Or(parts) => parts.iter().any(|part| holds(part, term)),
+            Match::Or(parts) => parts.iter().any(|part| matches_term(part, term)),
             Match::Keyword(Keyword::Uses, test) => test.passes(term, test.regex().as_ref()),
             other => panic!("{other:?}"),
         }

@@ -92,7 +92,7 @@ pub trait RelatedObjectLookup: Send {
     /// Ids of the readable objects that depend on matching ones, or on which these depend, within a number of steps.
     async fn dependent(
         &mut self,
-        of: &Match,
+        matches: &Match,
         direction: DependencyDirection,
         depth: u8,
     ) -> Result<BTreeSet<u64>, Error>;
@@ -134,9 +134,9 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
             steps.find_referenced(&events, &[Key::About]).await?
         }
         Relation::Holders { inner, .. } => {
-            let held = steps.resolve_inner(inner).await?;
-            let owners = steps.repeat(&held, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
-            Match::Or(vec![owners, steps.referencing(&held, &[Key::Uses]).await?])
+            let held_objects = steps.resolve_inner(inner).await?;
+            let owners = steps.repeat(&held_objects, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+            Match::Or(vec![owners, steps.referencing(&held_objects, &[Key::Uses]).await?])
         }
         Relation::Owned { inner, depth, .. } => {
             let first = steps.resolve_inner(inner).await?;
@@ -154,16 +154,16 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
         }
         Relation::Near { inner, depth, .. } => {
             let center = steps.resolve_inner(inner).await?;
-            let near = steps.repeat(&center, depth, Step::Both(&EDGES)).await?;
-            near.and(center.negated())
+            let neighbours = steps.repeat(&center, depth, Step::Both(&EDGES)).await?;
+            neighbours.and(center.negated())
         }
         Relation::Dependent { inner, direction, depth, .. } => {
-            let of = steps.resolve_inner(inner).await?;
-            Match::Ids(Arc::new(steps.objects.dependent(&of, direction, depth).await?))
+            let roots = steps.resolve_inner(inner).await?;
+            Match::Ids(Arc::new(steps.objects.dependent(&roots, direction, depth).await?))
         }
         Relation::Family { inner, kind, .. } => {
-            let of = steps.resolve_inner(inner).await?;
-            kind.and(steps.family(of).await?)
+            let roots = steps.resolve_inner(inner).await?;
+            kind.and(steps.family(roots).await?)
         }
     };
     Ok(Match::Because(field, condition, Box::new(found)))
@@ -225,9 +225,9 @@ impl Steps<'_> {
     }
 
     /// Related objects: see `select:` in docs/QUERY.md.
-    async fn family(&mut self, of: Match) -> Result<Match, Error> {
-        let subjects = self.find_referenced(&of, &[Key::About]).await?;
-        let all = Match::Or(vec![of, subjects]);
+    async fn family(&mut self, roots: Match) -> Result<Match, Error> {
+        let subjects = self.find_referenced(&roots, &[Key::About]).await?;
+        let all = Match::Or(vec![roots, subjects]);
         let owners = self.repeat(&all, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
         let owned = self.repeat(&all, MAX_STEPS, Step::Back(&[Key::Owner])).await?;
         let family = Match::Or(vec![all, owners, owned]);

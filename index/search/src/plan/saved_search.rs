@@ -178,24 +178,24 @@ mod tests {
 
     #[test]
     fn names_resolve_by_precedence() {
-        let named = |name: &str, owner: &str, shared: bool, query: &str| {
+        let saved_search = |name: &str, owner: &str, shared: bool, query: &str| {
             (name.to_owned(), SavedSearchSpec { query: query.to_owned(), ..saved(owner, shared) })
         };
         let all = [
-            named("one", "ann", false, "own"),
-            named("two", "bob", true, "shared"),
-            named("three", "bob", false, "hidden"),
-            named("broken", "cat", true, "by name"),
+            saved_search("one", "ann", false, "own"),
+            saved_search("two", "bob", true, "shared"),
+            saved_search("three", "bob", false, "hidden"),
+            saved_search("broken", "cat", true, "by name"),
         ];
-        let of = |caller: &str| {
+        let scopes_of = |caller: &str| {
             let scopes = scopes(all.clone(), &UserInfo::new(caller, ["staff"]));
             ["one", "two", "three", "broken"].map(|name| scopes.get(name).cloned().unwrap_or_default())
         };
-        assert_eq!(of("ann"), ["own", "shared", "", "by name"]);
-        assert_eq!(of("bob"), ["", "shared", "hidden", "by name"]);
+        assert_eq!(scopes_of("ann"), ["own", "shared", "", "by name"]);
+        assert_eq!(scopes_of("bob"), ["", "shared", "hidden", "by name"]);
         let without = scopes(all[..3].to_vec(), &UserInfo::new("ann", ["staff"]));
         assert_eq!(without.get("broken").map(String::as_str), Some("own"), "an own title has precedence");
-        let two = [named("one", "ann", true, "first"), named("two", "bob", true, "second")];
+        let two = [saved_search("one", "ann", true, "first"), saved_search("two", "bob", true, "second")];
         let ambiguous = scopes(two.to_vec(), &UserInfo::new("cat", ["staff"]));
         assert_eq!(ambiguous.get("broken"), None, "ambiguous titles are not resolved");
         assert_eq!(ambiguous.get("one").map(String::as_str), Some("first"));

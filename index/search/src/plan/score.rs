@@ -1,6 +1,6 @@
 //! Scores of hits, by where a word was found. Shared by all engines.
 
-/// Weight of a word that is the whole name.
+/// Weight of a word that is the complete name.
 pub const NAME_EXACT: f32 = 100.0;
 /// Weight of a prefix of the name.
 pub const NAME_PREFIX: f32 = 40.0;

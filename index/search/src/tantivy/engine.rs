@@ -147,10 +147,10 @@ impl Scan for TantivyScan {
         self.seq
     }
 
-    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error> {
         let mut scan = self.scan.take().ok_or(Error::Stopped)?;
         let work = move || {
-            let hits = scan.next(most)?;
+            let hits = scan.next(limit)?;
             Ok((scan, hits))
         };
         let (scan, hits) = self.permits.run(Instant::now(), work).await?;

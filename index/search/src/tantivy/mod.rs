@@ -19,14 +19,16 @@ pub(crate) mod writer;
 use crate::engine::{Backend, Inspection, LocalIndex};
 use arc_swap::ArcSwap;
 use crowsnest_store::{CacheOptions, Error, Seq};
+use number_filter::NumberFilters;
 use reader::permitted_cache::PermittedCache;
 use schema::Columns;
 use segments::{MIN_RENUMBERED, Segment, Snapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
+use tantivy::index::SegmentId;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
 use tantivy::{
     Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, SegmentReader,
@@ -64,6 +66,8 @@ pub struct TextIndex {
     pub columns: Columns,
     /// Cached matches of filters in segments.
     pub filters: FilterCache,
+    /// Filters of the numbers that occur in segments.
+    pub number_filters: NumberFilters,
     /// Cached documents of segments that callers may read.
     pub permitted: PermittedCache,
     /// Threads that search segments. Created when the index is opened, so that they do not inherit the writer's low
@@ -104,7 +108,7 @@ impl TextIndex {
             .filter(|(_, _, payload)| payload.version == VERSION && payload.identity == identity);
         for folder in FOLDERS {
             let path = data_dir.join(folder);
-            if found.as_ref().is_none_or(|(kept, ..)| *kept != folder) && path.exists() {
+            if found.as_ref().is_none_or(|(current, ..)| *current != folder) && path.exists() {
                 tracing::info!(path = %path.display(), "building the text index from the store");
                 remove(&path)?;
             }
@@ -120,8 +124,8 @@ impl TextIndex {
         let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let filters = FilterCache::new(options.text_filter_cache_bytes);
         let (data_dir, current) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let permitted = PermittedCache::default();
-        let text = Self { columns, filters, permitted, threads, data_dir, current };
+        let (number_filters, permitted) = (NumberFilters::default(), PermittedCache::default());
+        let text = Self { columns, filters, number_filters, permitted, threads, data_dir, current };
         Ok((Arc::new(text), payload))
     }
 
@@ -151,7 +155,7 @@ impl TextIndex {
             let Ok(meta) = index.load_metas() else { continue };
             let payload = meta.payload.and_then(|payload| serde_json::from_str::<Payload>(&payload).ok());
             let Some(payload) = payload else { continue };
-            if best.as_ref().is_none_or(|(_, _, other)| payload.seq > other.seq) {
+            if best.as_ref().is_none_or(|(_, _, best_payload)| payload.seq > best_payload.seq) {
                 best = Some((folder, index, payload));
             }
         }
@@ -166,8 +170,9 @@ impl TextIndex {
         let columns = Columns::from_schema(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let filters = FilterCache::new(1 << 20);
         let current = ArcSwap::from_pointee(built);
-        let (permitted, data_dir) = (PermittedCache::default(), PathBuf::new());
-        Ok(Arc::new(Self { columns, filters, permitted, threads, data_dir, current }))
+        let (number_filters, permitted) = (NumberFilters::default(), PermittedCache::default());
+        let data_dir = PathBuf::new();
+        Ok(Arc::new(Self { columns, filters, number_filters, permitted, threads, data_dir, current }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -212,7 +217,11 @@ impl TextIndex {
 
     /// Publishes the last commit, with all changes up to `seq`, to searches after it was warmed up.
     pub fn reload(&self, seq: Seq, warm_up: &WarmUp) -> Result<(), Error> {
-        self.current.load().reload(seq, |before, next| warm_up(self, before, next))
+        let current = self.current.load();
+        current.reload(seq, |before, next| warm_up(self, before, next))?;
+        // Until here, searches used the filters of the previous snapshot.
+        self.number_filters.retain(&current.segment_ids());
+        Ok(())
     }
 
     /// The only writer of the current index.
@@ -230,7 +239,9 @@ impl TextIndex {
     /// Replaces the current index by `built`, which has all changes up to `seq`, and deletes the old one.
     pub fn replace(&self, built: OpenIndex, seq: Seq) -> Result<(), Error> {
         built.reload(seq, |_, _| {})?;
+        let segments = built.segment_ids();
         let old = self.current.swap(Arc::new(built));
+        self.number_filters.retain(&segments);
         // Searches that still use it keep its files open.
         remove(&self.data_dir.join(old.folder))
     }
@@ -261,6 +272,11 @@ impl OpenIndex {
         let snapshot =
             ArcSwap::from_pointee(Snapshot::new((reader.searcher(), seq), None, MIN_RENUMBERED).map_err(fail)?);
         Ok(Self { folder, index, reader, snapshot })
+    }
+
+    /// The segments that searches use.
+    fn segment_ids(&self) -> HashSet<SegmentId> {
+        self.snapshot.load().segments.iter().map(|segment| segment.data.reader.segment_id()).collect()
     }
 
     fn reload(&self, seq: Seq, warm_up: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {

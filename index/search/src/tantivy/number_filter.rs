@@ -3,8 +3,18 @@
 //! A search for objects by id or key looks its numbers up in each segment, but most occur in only one of them. A lookup in a
 //! dictionary of terms decompresses a block of some hundred terms; the filter avoids those without effect.
 
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+use tantivy::SegmentReader;
+use tantivy::index::SegmentId;
+use tantivy::schema::Field;
 
+/// Limit on the memory of all filters of an index.
+const MAX_BYTES: u64 = 64 << 20;
+/// Maximum bytes of a filter per number, by which the memory of a filter is counted before it is created.
+const BYTES_PER_NUMBER: u64 = 4;
 /// Bits of a hash in addition to those that number the values: one in 2^7 absent numbers passes.
 const EXTRA_BITS: u32 = 7;
 /// Multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
@@ -33,6 +43,88 @@ impl NumberFilter {
     }
 }
 
+/// The filters of an index, created when they are used first. They remain valid until their segment is merged, because
+/// deletions and renumbered facet values do not affect them.
+///
+/// Their memory is limited. A filter avoids about as many lookups in a small segment as in a large one, so the largest
+/// filters are left out.
+pub struct NumberFilters {
+    entries: Mutex<HashMap<FilterId, Entry>>,
+    max_bytes: u64,
+}
+
+/// A column of a segment.
+type FilterId = (SegmentId, Field);
+
+/// A filter that one of its users creates while the others wait.
+type SharedFilter = Arc<OnceLock<Arc<NumberFilter>>>;
+
+struct Entry {
+    filter: SharedFilter,
+    /// Maximum memory of the filter.
+    bytes: u64,
+}
+
+impl Default for NumberFilters {
+    fn default() -> Self {
+        Self::with_limit(MAX_BYTES)
+    }
+}
+
+impl NumberFilters {
+    fn with_limit(max_bytes: u64) -> Self {
+        Self { entries: Mutex::default(), max_bytes }
+    }
+
+    /// The filter of a column; None if it is left out. Only users of the same filter wait while it is created.
+    pub fn get(&self, reader: &SegmentReader, field: Field) -> tantivy::Result<Option<Arc<NumberFilter>>> {
+        let id = (reader.segment_id(), field);
+        let existing = self.entries.lock().get(&id).map(|entry| Arc::clone(&entry.filter));
+        if let Some(filter) = existing.as_ref().and_then(|filter| filter.get()) {
+            return Ok(Some(Arc::clone(filter)));
+        }
+        let values = reader.fast_fields().u64(reader.schema().get_field_name(field))?.values;
+        let numbers = (0..values.num_vals()).map(|row| values.get_val(row));
+        let reserved = self.reserve(id, u64::from(values.num_vals()) * BYTES_PER_NUMBER);
+        Ok(reserved.map(|filter| Arc::clone(filter.get_or_init(|| Arc::new(NumberFilter::new(numbers))))))
+    }
+
+    /// Reserves the memory of a filter, for which larger filters are dropped if necessary. None if it exceeds the limit
+    /// together with the filters that are not larger. A dropped filter is therefore not created again until segments
+    /// are merged.
+    fn reserve(&self, id: FilterId, bytes: u64) -> Option<SharedFilter> {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get(&id) {
+            return Some(Arc::clone(&entry.filter));
+        }
+        let not_larger: u64 = entries.values().map(|entry| entry.bytes).filter(|other| *other <= bytes).sum();
+        if not_larger.saturating_add(bytes) > self.max_bytes {
+            return None;
+        }
+        let mut total = entries.values().map(|entry| entry.bytes).sum::<u64>().saturating_add(bytes);
+        while total > self.max_bytes {
+            let (largest, size) =
+                entries.iter().map(|(id, entry)| (*id, entry.bytes)).max_by_key(|(_, bytes)| *bytes)?;
+            entries.remove(&largest);
+            total -= size;
+        }
+        let filter = SharedFilter::default();
+        entries.insert(id, Entry { filter: Arc::clone(&filter), bytes });
+        Some(filter)
+    }
+
+    /// The columns of which other segments than these have filters.
+    pub fn columns_of_other_segments(&self, segments: &HashSet<SegmentId>) -> BTreeSet<Field> {
+        let entries = self.entries.lock();
+        entries.keys().filter(|(segment, _)| !segments.contains(segment)).map(|(_, field)| *field).collect()
+    }
+
+    /// Drops the filters of all other segments.
+    pub fn retain(&self, segments: &HashSet<SegmentId>) {
+        self.entries.lock().retain(|(segment, _), _| segments.contains(segment));
+    }
+}
+
 /// The highest bits of the product; at most 32.
 fn hash(number: u64, bits: u32) -> u32 {
     (number.wrapping_mul(MULTIPLIER) >> (u64::BITS - bits)) as u32
@@ -41,6 +133,9 @@ fn hash(number: u64, bits: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::columns::Key;
+    use crate::tantivy::TextIndex;
+    use crowsnest_store::Seq;
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -62,6 +157,75 @@ mod tests {
         let filter = NumberFilter::new(numbers.into_iter());
         let passed = multiples(10_000..20_000).filter(|number| filter.may_contain(*number)).count();
         assert!(passed < 200, "{passed} of 10,000");
+    }
+
+    /// An index of one segment with one document, and its reader.
+    fn index() -> (Arc<TextIndex>, SegmentReader) {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        let mut document = tantivy::TantivyDocument::new();
+        document.add_u64(text.columns.id, 7);
+        document.add_u64(text.columns.key(Key::Uses), 8);
+        writer.add_document(document).unwrap();
+        writer.commit().unwrap();
+        text.reload(Seq(0), &|_, _, _| {}).unwrap();
+        let reader = text.snapshot().segments[0].data.reader.clone();
+        (text, reader)
+    }
+
+    /// Filters are requested in sequence; their columns are numbered from 0.
+    #[rstest]
+    #[case::all_fit(&[6, 4], &[0, 1])]
+    #[case::too_large(&[11], &[])]
+    #[case::larger_than_the_rest(&[4, 7], &[0])]
+    #[case::replaces_a_larger_one(&[7, 4], &[1])]
+    #[case::replaces_only_the_largest(&[3, 6, 2], &[0, 2])]
+    #[case::keeps_the_first_ones_of_the_same_size(&[4, 4, 4], &[0, 1])]
+    fn the_largest_filters_are_left_out(#[case] sizes: &[u64], #[case] expected: &[u32]) {
+        let (filters, segment) = (NumberFilters::with_limit(10), SegmentId::generate_random());
+        let request_all = || {
+            for (nth, bytes) in (0..).zip(sizes) {
+                filters.reserve((segment, Field::from_field_id(nth)), *bytes);
+            }
+        };
+        let cached_fields = || -> BTreeSet<Field> { filters.entries.lock().keys().map(|(_, field)| *field).collect() };
+        let expected: BTreeSet<Field> = expected.iter().map(|nth| Field::from_field_id(*nth)).collect();
+        request_all();
+        assert_eq!(cached_fields(), expected);
+        request_all();
+        assert_eq!(cached_fields(), expected, "filters that were left out are requested again");
+    }
+
+    #[test]
+    fn filters_are_kept_until_their_segment_is_merged() {
+        let (text, reader) = index();
+        let (filters, field) = (NumberFilters::default(), text.columns.id);
+        let filter = filters.get(&reader, field).unwrap().unwrap();
+        assert!(filter.may_contain(7));
+        let segments = HashSet::from([reader.segment_id()]);
+        assert!(filters.columns_of_other_segments(&segments).is_empty());
+        filters.retain(&segments);
+        assert!(Arc::ptr_eq(&filter, &filters.get(&reader, field).unwrap().unwrap()));
+        assert_eq!(filters.columns_of_other_segments(&HashSet::new()), BTreeSet::from([field]));
+        filters.retain(&HashSet::new());
+        assert!(!Arc::ptr_eq(&filter, &filters.get(&reader, field).unwrap().unwrap()));
+    }
+
+    #[test]
+    fn a_column_without_space_has_no_filter() {
+        let (text, reader) = index();
+        assert!(NumberFilters::with_limit(BYTES_PER_NUMBER - 1).get(&reader, text.columns.id).unwrap().is_none());
+        assert!(NumberFilters::with_limit(BYTES_PER_NUMBER).get(&reader, text.columns.id).unwrap().is_some());
+    }
+
+    /// The filter of one column is created while the filter of another column is being created.
+    #[test]
+    fn filters_do_not_wait_for_those_of_other_columns() {
+        let (text, reader) = index();
+        let filters = NumberFilters::default();
+        let slow = filters.reserve((reader.segment_id(), text.columns.id), BYTES_PER_NUMBER).unwrap();
+        let get_uses = || filters.get(&reader, text.columns.key(Key::Uses)).unwrap().unwrap();
+        assert!(slow.get_or_init(get_uses).may_contain(8));
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Document {
         self.present_columns().for_each(|name| document.add_text(columns.keyword(Keyword::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
-        self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
+        self.keys.iter().for_each(|(key, value)| document.add_u64(columns.key(*key), *value));
         document.add_text(columns.content, self.content());
         self.messages().iter().for_each(|message| document.add_text(columns.message, message));
         document

@@ -2,18 +2,15 @@
 //! are immutable except for deletions. The writer creates their data once; searches read it.
 
 use super::names::SegmentNames;
-use super::number_filter::NumberFilter;
 use super::schema::ID;
 use super::values::{FacetValues, NONE, Ordinals, number_terms};
 use crate::document::columns::Facet;
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder, difference};
 use crowsnest_store::Seq;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
-use tantivy::schema::Field;
 use tantivy::{DocId, Searcher, SegmentReader};
 
 /// Number of values up to which they are not renumbered, even if no document uses most of them.
@@ -44,8 +41,6 @@ pub struct SegmentData {
     columns: Vec<Ordinals>,
     pub names: SegmentNames,
     pub ids: Column<u64>,
-    /// Created when they are used first, or by [`super::reader::warm_up`].
-    number_filters: Mutex<HashMap<Field, Arc<NumberFilter>>>,
     /// Generation of the [`FacetValues`] whose numbers the columns contain.
     generation: u32,
 }
@@ -75,7 +70,7 @@ impl SegmentData {
         }
         names.sort(&columns[Facet::Name as usize], reader.max_doc());
         let (reader, ids, generation) = (reader.clone(), reader.fast_fields().u64(ID)?, values.generation);
-        Ok(Arc::new(Self { reader, columns, names, ids, number_filters: Mutex::default(), generation }))
+        Ok(Arc::new(Self { reader, columns, names, ids, generation }))
     }
 
     pub fn id(&self) -> SegmentDataId {
@@ -88,23 +83,6 @@ impl SegmentData {
 
     pub fn column(&self, facet: Facet) -> &Ordinals {
         &self.columns[facet as usize]
-    }
-
-    /// The filter of a column of numbers. Other searches wait while it is created: it would take each of them as long.
-    pub fn number_filter(&self, field: Field) -> tantivy::Result<Arc<NumberFilter>> {
-        let mut filters = self.number_filters.lock();
-        if let Some(filter) = filters.get(&field) {
-            return Ok(Arc::clone(filter));
-        }
-        let values = self.reader.fast_fields().u64(self.reader.schema().get_field_name(field))?.values;
-        let filter = Arc::new(NumberFilter::new((0..values.num_vals()).map(|row| values.get_val(row))));
-        filters.insert(field, Arc::clone(&filter));
-        Ok(filter)
-    }
-
-    /// The columns that have a [`NumberFilter`].
-    pub fn filtered_columns(&self) -> Vec<Field> {
-        self.number_filters.lock().keys().copied().collect()
     }
 }
 
@@ -206,14 +184,14 @@ mod tests {
 
     fn values(snapshot: &Snapshot, facet: Facet) -> Vec<Vec<String>> {
         let texts = snapshot.values.column(facet);
-        let of = |segment: &Segment, doc: DocId| -> Vec<String> {
+        let values_of = |segment: &Segment, doc: DocId| -> Vec<String> {
             let values = segment.data.column(facet).of_doc(doc).iter();
             values.filter(|value| **value != NONE).map(|value| texts.text(*value).unwrap().to_string()).collect()
         };
         let values_of_all = |segment: &Segment| -> Vec<Vec<String>> {
             (0..segment.data.reader.max_doc())
                 .filter(|doc| segment.without_deleted(DocSet::All).contains(*doc))
-                .map(|doc| of(segment, doc))
+                .map(|doc| values_of(segment, doc))
                 .collect()
         };
         let mut all: Vec<Vec<String>> = snapshot.segments.iter().flat_map(values_of_all).collect();

@@ -36,7 +36,7 @@ pub enum TermPredicate {
     /// Prefix in a column of running text.
     BeginsInText(String),
     Contains(String),
-    /// Must match the whole term.
+    /// Must match the complete term.
     Matches(String),
     /// Within this edit distance. If the flag is set, only a prefix of the term has to be within it.
     Near(String, u8, bool),
@@ -110,8 +110,8 @@ struct CachedFilter {
 
 impl FilterCache {
     pub fn new(bytes: u64) -> Self {
-        let size = |(_, key): &(SegmentId, FilterKey), kept: &Arc<CachedFilter>| {
-            u32::try_from(256 + kept.docs.bytes() + key.len()).unwrap_or(u32::MAX)
+        let size = |(_, key): &(SegmentId, FilterKey), cached: &Arc<CachedFilter>| {
+            u32::try_from(256 + cached.docs.bytes() + key.len()).unwrap_or(u32::MAX)
         };
         let docs = Cache::builder().max_capacity(bytes).weigher(size);
         let docs = docs.eviction_policy(EvictionPolicy::lru()).time_to_idle(IDLE_TIMEOUT).build();
@@ -124,9 +124,9 @@ impl FilterCache {
     }
 
     pub fn get(&self, query: u64, key: &(SegmentId, FilterKey)) -> Option<DocSet> {
-        let kept = self.docs.get(key)?;
-        kept.last_query.fetch_max(query, Ordering::Relaxed);
-        Some(kept.docs.clone())
+        let cached = self.docs.get(key)?;
+        cached.last_query.fetch_max(query, Ordering::Relaxed);
+        Some(cached.docs.clone())
     }
 
     pub fn insert(&self, key: (SegmentId, FilterKey), docs: DocSet) {

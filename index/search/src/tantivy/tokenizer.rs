@@ -9,7 +9,7 @@ use tantivy::tokenizer::{
 pub const TEXT: &str = "crowsnest-text";
 /// Tokenizer of messages: the same terms, with the position of their chunk.
 pub const MESSAGES: &str = "crowsnest-said";
-/// Tokenizer of whole strings.
+/// Tokenizer of complete strings.
 pub const WHOLE: &str = "crowsnest-whole";
 
 pub(crate) fn register(manager: &TokenizerManager) {
@@ -53,12 +53,12 @@ impl Tokenizer for MessageTokenizer {
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
         lower_into(&mut self.lower, text);
         let all = || chunks(&self.lower).enumerate();
-        let behind = all().count() + 1;
-        let whole = all().flat_map(|(nth, chunk)| suffixes(chunk).map(move |suffix| (suffix, nth)));
-        let first = all().flat_map(move |(nth, chunk)| {
-            suffixes(chunk).filter_map(first_word).map(move |word| (word, behind + 2 * nth))
+        let first_free_position = all().count() + 1;
+        let suffix_terms = all().flat_map(|(nth, chunk)| suffixes(chunk).map(move |suffix| (suffix, nth)));
+        let first_words = all().flat_map(move |(nth, chunk)| {
+            suffixes(chunk).filter_map(first_word).map(move |word| (word, first_free_position + 2 * nth))
         });
-        BoxTokenStream::new(ChunkStream { terms: whole.chain(first), token: Token::default() })
+        BoxTokenStream::new(ChunkStream { terms: suffix_terms.chain(first_words), token: Token::default() })
     }
 }
 

@@ -142,18 +142,18 @@ impl TextFollower {
         loop {
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
             let (now, uncommitted) = (Instant::now(), pending.uncommitted_changes(lag));
-            let wanted = self.commit_policy.mode(&uncommitted, now);
-            if wanted == MergeMode::Filling {
+            let next_mode = self.commit_policy.mode(&uncommitted, now);
+            if next_mode == MergeMode::Filling {
                 behind_at = now;
             } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
                 writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
                 return Ok(Some(self));
             }
-            let before = std::mem::replace(&mut mode, wanted);
-            if before != wanted {
-                writer.set_merge_policy(merge_policy(wanted));
+            let before = std::mem::replace(&mut mode, next_mode);
+            if before != next_mode {
+                writer.set_merge_policy(merge_policy(next_mode));
             }
-            if (before, wanted, pending.seq) == (MergeMode::Burst, MergeMode::Following, None) {
+            if (before, next_mode, pending.seq) == (MergeMode::Burst, MergeMode::Following, None) {
                 // Only a commit begins the merges that the burst deferred.
                 pending.seq = Some(Seq(self.payload.seq));
                 self.commit(&mut writer, &mut pending)?;

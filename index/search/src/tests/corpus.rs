@@ -5,8 +5,9 @@ use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::{FacetField, FacetRequest};
 use crate::collect::suggest::ValueSuggester;
+use crate::collect::sums::amounts;
 use crate::document::Document;
-use crate::document::columns::{Facet, Keyword};
+use crate::document::columns::Facet;
 use crate::engine::{Engine, SearchContext};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
@@ -17,6 +18,7 @@ use crate::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, TimeScope, p
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
 use crate::tests::Readable;
+use crate::tests::groups::{Sums, sums_by_group, values};
 use crate::{resolve_group, resolve_sort};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Field, Limits, find_field, parse};
@@ -59,6 +61,9 @@ struct QueryCase {
     notice: Option<String>,
     /// Number of hits per group.
     groups: Option<BTreeMap<String, u64>>,
+    /// Sums per group, by field. Fields that are left out are compared with direct evaluation only.
+    #[serde(default)]
+    sums: Sums,
     #[serde(default)]
     #[allow(dead_code, reason = "used by tests with a real control plane")]
     templates: bool,
@@ -187,13 +192,14 @@ impl Corpus {
         let mut notices: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![FacetField::Column(Facet::Kind)];
-        let facet_request =
-            FacetRequest { facets, group: resolve_group(&query, &mut |_, message| notices.push(message)) };
+        let group = resolve_group(&query, &mut |_, message| notices.push(message));
+        let facet_request = FacetRequest { facets, group, sums: amounts().collect() };
         let request = TopHitsRequest {
             sort: resolve_sort(&query, &mut |_, message| notices.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: facet_request.columns(),
+            sums: facet_request.sums_request(),
             facts: Arc::new(fleet_facts()),
         };
         let found = find_with_terms(sources, plan, request, &facet_request.terms_requests()).await.unwrap();
@@ -210,8 +216,9 @@ impl Corpus {
         for hit in &top.hits {
             hits.push(self.name(hit).await);
         }
+        let sums = counts.groups.iter().flat_map(sums_by_group).collect();
         let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
-        QueryResult { hits, total: top.total, groups, notices }
+        QueryResult { hits, total: top.total, groups, sums, notices }
     }
 
     /// All hits in order, as read by an export.
@@ -246,9 +253,9 @@ impl Corpus {
         }
     }
 
-    /// The hits by direct evaluation of the current objects, and the number of hits per group; None if the query
-    /// needs the store.
-    fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>)> {
+    /// The hits by direct evaluation of the current objects, the number of hits per group, and the sums per group; None if the
+    /// query needs the store.
+    fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>, Sums)> {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &fleet_facts());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
@@ -259,13 +266,23 @@ impl Corpus {
         let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
         let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).is_match(&matches));
         let found: Vec<_> = found.collect();
-        let groups = resolve_group(&query, &mut |_, _| {}).map(|group| {
+        let group = resolve_group(&query, &mut |_, _| {});
+        let groups = group.as_ref().map(|group| {
             let mut groups = BTreeMap::new();
-            let values = found.iter().flat_map(|(_, document)| values(document, &group));
+            let values = found.iter().flat_map(|(_, document)| values(document, group));
             values.for_each(|value| *groups.entry(value).or_default() += 1);
             groups
         });
-        Some((found.iter().map(|(name, _)| name.clone()).collect(), groups))
+        let mut sums = Sums::new();
+        let summed_group = group.as_ref().filter(|group| group.has_sums());
+        for (number, group) in amounts().filter_map(|number| Some((number, summed_group?))) {
+            let sums = sums.entry(number.name().to_owned()).or_default();
+            for (_, document) in &found {
+                let amount = document.numbers.iter().find(|(of, _)| *of == number).map_or(0, |(_, amount)| *amount);
+                values(document, group).into_iter().for_each(|value| *sums.entry(value).or_default() += amount);
+            }
+        }
+        Some((found.iter().map(|(name, _)| name.clone()).collect(), groups, sums))
     }
 }
 
@@ -323,51 +340,26 @@ pub(super) struct QueryResult {
     pub(super) hits: Vec<String>,
     pub(super) total: u64,
     pub(super) groups: Option<BTreeMap<String, u64>>,
+    /// Sums of all amounts.
+    pub(super) sums: Sums,
     pub(super) notices: Vec<String>,
-}
-
-/// Values of a document that are counted, each once.
-fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
-    let facet =
-        |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
-    let clusters = || {
-        let names: BTreeSet<String> = facet(Facet::Cluster).collect();
-        fleet_facts().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
-    };
-    let values: BTreeSet<String> = match counted {
-        // In the corpus, no two kinds of different groups have the same name.
-        FacetField::Column(Facet::Kind) => {
-            facet(Facet::Kind).map(|kind| kind.split('.').next().unwrap_or_default().to_owned()).collect()
-        }
-        FacetField::Column(column) => facet(*column).collect(),
-        FacetField::Region => clusters().map(|cluster| cluster.region).collect(),
-        FacetField::Provider => clusters().map(|cluster| cluster.provider).collect(),
-        FacetField::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
-        FacetField::Label(key) => {
-            let labels = document.keywords.iter().filter(|(word, _)| *word == Keyword::Label);
-            let pairs = labels.filter_map(|(_, label)| label.split_once('='));
-            pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
-        }
-    };
-    let is_value = |value: &String| matches!(counted, FacetField::Label(_)) || !value.is_empty();
-    values.into_iter().filter(is_value).collect()
 }
 
 #[tokio::test]
 async fn every_query_finds_its_hits() {
-    let wrong = find_wrong_results(&Corpus::new().await).await;
-    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let wrong_results = find_wrong_results(&Corpus::new().await).await;
+    assert!(wrong_results.is_empty(), "{} are wrong:\n{}", wrong_results.len(), wrong_results.join("\n"));
 }
 
 /// Queries with wrong answers, and the reasons.
 pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
     let cases: Vec<QueryCase> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     assert!(cases.len() >= 250, "{} queries", cases.len());
-    let mut wrong = Vec::new();
-    for QueryCase { query, hits, first, ordered, notice, groups: expected_groups, .. } in &cases {
-        let QueryResult { hits: found, total, groups, notices } = corpus.answer(query).await;
+    let mut messages = Vec::new();
+    for QueryCase { query, hits, first, ordered, notice, groups: expected_groups, sums: expected_sums, .. } in &cases {
+        let QueryResult { hits: found, total, groups, sums, notices } = corpus.answer(query).await;
         let scanned = corpus.scan(query).await;
-        let mut add_error = |what: String| wrong.push(format!("{query}\n    {what}"));
+        let mut add_error = |what: String| messages.push(format!("{query}\n    {what}"));
         if scanned != found {
             add_error(format!("a full scan returns {scanned:?}"));
         }
@@ -395,9 +387,15 @@ pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
         if expected_groups.is_some() && *expected_groups != groups {
             add_error(format!("groups {groups:?}"));
         }
-        if let Some((model, grouped)) = corpus.model(query) {
+        if expected_sums.iter().any(|(field, expected)| sums.get(field) != Some(expected)) {
+            add_error(format!("sums {sums:?}"));
+        }
+        if let Some((model, grouped, summed)) = corpus.model(query) {
             if grouped != groups {
                 add_error(format!("direct evaluation groups {grouped:?}, the engine {groups:?}"));
+            }
+            if summed != sums {
+                add_error(format!("direct evaluation sums {summed:?}, the engine {sums:?}"));
             }
             let found: BTreeSet<String> = found.into_iter().collect();
             if model.len() as u64 != total || !found.is_subset(&model) {
@@ -405,7 +403,7 @@ pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
             }
         }
     }
-    wrong
+    messages
 }
 
 /// Old versions are counted and suggested like current objects, within the caller's permissions.
@@ -434,15 +432,15 @@ async fn values_of_old_versions_are_suggested(
 /// Suggested values of a field with their counts.
 pub(super) async fn suggest_values(sources: Sources, rest: &str, field: &str, written: &str) -> String {
     let rest = parse(rest, &Limits::default()).unwrap();
-    let Some(Field::Known(known)) = find_field(field) else { panic!("{field} is not a field") };
+    let Some(Field::Definition(definition)) = find_field(field) else { panic!("{field} is not a field") };
     let values = ValueSuggester { sources, facts: fleet_facts(), rest, limit: 10 };
-    let (suggestions, _) = values.suggest(known, written).await.unwrap();
+    let (suggestions, _) = values.suggest(definition, written).await.unwrap();
     let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
     lines.join(", ")
 }
 
 /// Ann may list the pods of one namespace.
-fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
+pub(super) fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
     let rights = Arc::new(RbacRules::default());
     let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
     let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);

@@ -2,8 +2,10 @@
 
 mod backends;
 pub(crate) mod corpus;
+mod groups;
 mod objects;
 pub(crate) mod properties;
+mod sums;
 
 use crate::authorization::RbacRules;
 use crate::collect::{TopHits, TopHitsRequest};
@@ -134,6 +136,7 @@ impl Corpus {
             after: None,
             keep: 100,
             facets: vec![Facet::Kind],
+            sums: None,
             facts: Arc::new(fleet_facts()),
         };
         self.find_top_hits(matches, rights, caller, &request)
@@ -339,7 +342,8 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
     let pod = |nth: u64| {
         let setting = ["setting_1", "setting2", "settingé", "set-ting", "unset"][nth as usize % 5];
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": format!("team-{}", nth % 7), "name": format!("web-{}", nth % 90)},
-            "spec": {"containers": [{"name": "a", "image": format!("a:{}", nth % 3)}, {"name": "b", "image": format!("b:{}", nth % 2)}]},
+            "spec": {"containers": [{"name": "a", "image": format!("a:{}", nth % 3), "resources": {"requests": {"cpu": format!("{nth}m")}}},
+                {"name": "b", "image": format!("b:{}", nth % 2)}]},
             "status": {"phase": "Running", "message": setting}})
     };
     let corpus = Corpus::new(&[]);
@@ -369,15 +373,17 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
 #[case::a_longer_word("content:setting_1", |value: &str| value == "setting_1")]
 #[case::a_tail("content:ting", |value: &str| value == "set-ting")]
 #[case::a_part("name:web-8 -content:unset", |value: &str| value != "unset")]
-fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
+fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] is_expected: fn(&str) -> bool) {
     static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
     let (corpus, pods) = &*SEGMENTS;
     assert_eq!(corpus.text.searcher().segment_readers().len(), 3);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let named = query.contains("name:");
+    let has_name_condition = query.contains("name:");
     let expected: BTreeSet<u64> = pods
         .iter()
-        .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
+        .filter(|(_, pod)| {
+            is_expected(&text(&pod["status"]["message"])) && (!has_name_condition || pod["metadata"]["name"] == "web-8")
+        })
         .map(|(id, _)| *id)
         .collect();
     let matches = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts()).matches;
@@ -389,6 +395,7 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] holds: fn(&str) 
         after: after.map(|hit| hit.position.clone()),
         keep,
         facets: vec![Facet::Namespace, Facet::Image],
+        sums: None,
         facts: Arc::new(fleet_facts()),
     };
     let context = || context(&Arc::default(), &UserInfo::system());

@@ -9,6 +9,7 @@ use crate::plan::relations::{DependencyDirection, RelatedObjectLookup};
 use crate::tantivy::TextIndex;
 use crate::tantivy::reader::lookup::SegmentLookup;
 use async_trait::async_trait;
+use crowsnest_store::Error;
 use std::collections::BTreeSet;
 
 /// The text index without permits.
@@ -19,17 +20,12 @@ pub(super) struct TextIndexObjects<'t> {
 
 #[async_trait]
 impl RelatedObjectLookup for TextIndexObjects<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
     }
 
-    async fn dependent(
-        &mut self,
-        _: &Match,
-        _: DependencyDirection,
-        _: u8,
-    ) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        unreachable!("dependencies are read from a store: see paths/tests.rs")
+    async fn dependent(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
+        unreachable!("dependencies are read from a store: see paths/tests")
     }
 }
 
@@ -38,18 +34,13 @@ pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 
 #[async_trait]
 impl RelatedObjectLookup for Readable<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        let holding = self.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(matches));
-        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
+        let matching = self.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(matches));
+        let keys = matching.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
         Ok(keys.map(|(_, key)| *key).collect())
     }
 
-    async fn dependent(
-        &mut self,
-        _: &Match,
-        _: DependencyDirection,
-        _: u8,
-    ) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
-        unreachable!("dependencies are read from a store: see paths/tests.rs")
+    async fn dependent(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
+        unreachable!("dependencies are read from a store: see paths/tests")
     }
 }

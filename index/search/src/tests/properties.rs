@@ -148,8 +148,8 @@ pub(crate) fn rights_from(grants: &ListGrants) -> RbacRules {
 }
 
 fn allows(grants: &ListGrants, document: &Document) -> bool {
-    let value_of = |wanted: Facet| {
-        let value = document.facets.iter().find(|(facet, _)| *facet == wanted);
+    let value_of = |searched_facet: Facet| {
+        let value = document.facets.iter().find(|(facet, _)| *facet == searched_facet);
         value.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
     let kind = value_of(Facet::Kind).split('.').next().unwrap_or_default().to_lowercase();

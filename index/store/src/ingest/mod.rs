@@ -126,33 +126,24 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
     out.push_text("kind", &kind);
     // `metadata` is written before the other fields, so that `metadata_in` finds it without scanning them.
     let metadata_out = out.begin_field("metadata");
-    redacted |= match (redacted, class) {
+    let is_kept_in_secret;
+    let keep: Option<split::AnnotationFilter<'_>> = match (redacted, class) {
         (true, redact::RedactionClass::Secret) => {
-            let keep_annotation = redact::annotation_filter(&fields);
-            split::copy_metadata(&metadata_fields, options.managed_fields, Some(&keep_annotation), metadata_out)?
+            is_kept_in_secret = redact::annotation_filter(&fields);
+            Some(&is_kept_in_secret)
         }
-        (true, _) => split::copy_metadata(
-            &metadata_fields,
-            options.managed_fields,
-            Some(&redact::is_kept_in_redacted_object),
-            metadata_out,
-        )?,
-        (false, redact::RedactionClass::None) => {
-            split::copy_metadata(&metadata_fields, options.managed_fields, None, metadata_out)?
-        }
-        (false, _) => split::copy_metadata(
-            &metadata_fields,
-            options.managed_fields,
-            Some(&redact::is_kept_in_other_object),
-            metadata_out,
-        )?,
+        (true, _) => Some(&redact::is_kept_in_redacted_object),
+        (false, redact::RedactionClass::None) => None,
+        (false, _) => Some(&redact::is_kept_in_other_object),
     };
+    redacted |= split::copy_metadata(&metadata_fields, options.managed_fields, keep, metadata_out)?;
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
             _ if redacted => {
-                let own = redacted_fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
-                let value = own.unwrap_or(value.get()).to_owned();
+                let redacted_value =
+                    redacted_fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
+                let value = redacted_value.unwrap_or(value.get()).to_owned();
                 out.push(name, &withheld::redact_paths(&withheld, name, value)?);
             }
             _ => out.push(name, value.get()),
@@ -373,12 +364,12 @@ mod tests {
         let options = IngestOptions { secret_values: true, managed_fields: true, ..IngestOptions::default() };
         let stored = stored_with_options("m1", 1, &object, &options);
         assert_eq!(stored.text().contains(ENCODED), changed);
-        let shown = without_secret_values(&stored).unwrap();
-        assert_eq!(matches!(shown, Cow::Owned(_)), changed);
-        assert!(!shown.text().contains(ENCODED), "{}", shown.text());
-        assert_eq!(shown.text().contains("managedFields"), stored.text().contains("managedFields"));
-        let again = without_secret_values(&shown).unwrap();
-        assert_eq!(again.text(), shown.text());
+        let redacted = without_secret_values(&stored).unwrap();
+        assert_eq!(matches!(redacted, Cow::Owned(_)), changed);
+        assert!(!redacted.text().contains(ENCODED), "{}", redacted.text());
+        assert_eq!(redacted.text().contains("managedFields"), stored.text().contains("managedFields"));
+        let again = without_secret_values(&redacted).unwrap();
+        assert_eq!(again.text(), redacted.text());
     }
 
     #[test]

@@ -79,9 +79,9 @@ pub(super) fn annotation_filter<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &Ra
     let longest = longest_annotation(fields).unwrap_or_default();
     let values_in = |field: &'static str| {
         let all: Fields<'_> = fields.get(field).and_then(parse_fields).unwrap_or_default();
-        let fitting = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
+        let candidates = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
         let values =
-            fitting.filter_map(|(_, raw)| parse_text(raw)).flat_map(|value| secret_values(field, &value, longest));
+            candidates.filter_map(|(_, raw)| parse_text(raw)).flat_map(|value| secret_values(field, &value, longest));
         values.collect::<Vec<_>>()
     };
     let values = [values_in("data"), values_in("stringData")].concat();

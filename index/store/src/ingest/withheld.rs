@@ -123,11 +123,11 @@ fn redact(value: &str, path: &[String], max_depth: usize) -> Result<String, serd
                 items.iter().map(|item| redact(item.get(), path, remaining_depth)).collect();
             text = format!("[{}]", items?.join(","));
         }
-        (wanted, Some(b'{')) => {
+        (step, Some(b'{')) => {
             let fields: Fields<'_> = serde_json::from_str(value)?;
             let mut out = ObjectWriter::new(&mut text);
             for (name, value) in fields.iter() {
-                match wanted {
+                match step {
                     None => out.push(name, &redact(value.get(), path, remaining_depth)?),
                     Some((first, rest)) if first == name || first == "*" => {
                         out.push(name, &redact(value.get(), rest, remaining_depth)?)
@@ -192,8 +192,8 @@ mod tests {
     fn too_deeply_nested_values_are_removed() {
         let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
         let withheld: Withheld = "configmaps:data.a".parse().unwrap();
-        let left = withheld.redact_field("data", &value).unwrap().unwrap();
-        assert_eq!(left, format!("{}null{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)));
+        let redacted = withheld.redact_field("data", &value).unwrap().unwrap();
+        assert_eq!(redacted, format!("{}null{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)));
     }
 
     #[rstest]

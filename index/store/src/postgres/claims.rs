@@ -83,7 +83,7 @@ impl PostgresStore {
         let mut transaction = connection.begin().await.map_err(fail)?;
         lock(&mut transaction).await?;
         let sql = "INSERT INTO claims AS c (cluster, replica, epoch) SELECT cluster, $2, 1 FROM unnest($1::text[]) \
-            AS wanted (cluster) ON CONFLICT (cluster) DO UPDATE SET replica = $2, epoch = c.epoch + 1 \
+            AS requested (cluster) ON CONFLICT (cluster) DO UPDATE SET replica = $2, epoch = c.epoch + 1 \
             WHERE c.replica IS NULL OR c.replica = $2 OR NOT EXISTS (SELECT FROM replicas AS r WHERE r.id = c.replica \
             AND r.heartbeat > clock_timestamp() - make_interval(secs => $3)) RETURNING cluster, epoch";
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
@@ -202,9 +202,9 @@ impl PostgresStore {
         let decode = |row: &PgRow| decode_collection(row).map_err(fail);
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
-            let Some((id, gone, stored)) = decode(row)? else { continue };
+            let Some((id, is_deleted, stored)) = decode(row)? else { continue };
             self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
-            found.push((gone, stored));
+            found.push((is_deleted, stored));
         }
         Ok((found, now))
     }

@@ -15,7 +15,7 @@ pub(super) async fn write(connection: &mut PgConnection, labels: &LabelChanges) 
         AND l.value = g.value AND l.record = g.record";
     let insert = "INSERT INTO chosen_labels (collection, key, value, record) SELECT * FROM unnest($1::bigint[], \
         $2::text[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING";
-    let column = |labels: &[Label], of: fn(&Label) -> i64| labels.iter().map(of).collect::<Vec<i64>>();
+    let column = |labels: &[Label], number_of: fn(&Label) -> i64| labels.iter().map(number_of).collect::<Vec<i64>>();
     for (sql, labels) in [(delete, &labels.removed), (insert, &labels.added)] {
         if labels.is_empty() {
             continue;

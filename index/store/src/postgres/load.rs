@@ -18,12 +18,12 @@ impl PostgresStore {
             heard_at, trouble, gone FROM collections";
         let mut found = Vec::new();
         for row in self.fetch_rows(problem, sqlx::query(sql)).await? {
-            let (id, gone, stored) = match decode_collection(&row).map_err(|e| Error::store(problem, e))? {
+            let (id, is_deleted, stored) = match decode_collection(&row).map_err(|e| Error::store(problem, e))? {
                 Some(stored) => stored,
                 None => continue,
             };
             self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
-            if !gone {
+            if !is_deleted {
                 found.push(stored);
             }
         }

@@ -6,7 +6,7 @@
 //! batch has up to thousands of changes in a few statements. Claims on clusters are changed under the same lock, so
 //! checking a claim in a write transaction is exact.
 //!
-//! **Changes.** `versions` holds the previous states of records; together with `records` it is the complete change
+//! **Changes.** `versions` contains the previous states of records; together with `records` it is the complete change
 //! log (see the migration). [`PostgresStore::changes`] returns each change to followers with the previous state,
 //! exactly as [`Store::apply`] returned it to the writer. Every transaction notifies followers of its newest seq.
 //!
@@ -169,8 +169,8 @@ impl PostgresStore {
     }
 
     /// The kept connection, or a new one.
-    async fn reuse_or_connect(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
-        match kept {
+    async fn reuse_or_connect(&self, reusable: Option<PgConnection>) -> Result<PgConnection, Error> {
+        match reusable {
             Some(connection) => Ok(connection),
             None => open_connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
         }
@@ -329,13 +329,13 @@ impl Store for PostgresStore {
         let problem = "cannot replay changes";
         let rows = self.fetch_rows(problem, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
         let deleted = |row: &PgRow| row.try_get::<bool, _>(15);
-        let (mut records, mut gone) = (Vec::new(), Vec::new());
+        let (mut records, mut deletions) = (Vec::new(), Vec::new());
         for row in rows {
-            let half = if deleted(&row).map_err(|e| Error::store(problem, e))? { &mut gone } else { &mut records };
+            let half = if deleted(&row).map_err(|e| Error::store(problem, e))? { &mut deletions } else { &mut records };
             half.push(row);
         }
         self.load_unknown(&records).await?;
-        self.catalog.merge_replay(&records, &gone, limit)
+        self.catalog.merge_replay(&records, &deletions, limit)
     }
 
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<NamespacedName>, Error> {
@@ -399,8 +399,8 @@ impl Store for PostgresStore {
         self.fetch_versions(query.bind(limit as i64)).await
     }
 
-    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
-        self.catalog.exclusions(wanted)
+    fn exclusions(&self, namespaces_of: &mut NamespaceFilter<'_>) -> VersionExclusions {
+        self.catalog.exclusions(namespaces_of)
     }
 
     async fn versions_in(

@@ -148,9 +148,9 @@ async fn concurrent_writes_are_serialized() {
         tokio::spawn(async move {
             for round in 0..ROUNDS {
                 let object = pod("shared", "1", &format!("{nth}.{round}"));
-                let own = pod(&format!("own{nth}"), &format!("u{nth}"), &round.to_string());
+                let replica_pod = pod(&format!("own{nth}"), &format!("u{nth}"), &round.to_string());
                 let codec = &store.catalog.codec;
-                let steps = vec![put(codec, &object), put(codec, &own)];
+                let steps = vec![put(codec, &object), put(codec, &replica_pod)];
                 store.apply(&[batch("member1", steps)], 1000).await.unwrap();
             }
         })
@@ -172,8 +172,8 @@ async fn concurrent_writes_are_serialized() {
     assert!(all.iter().enumerate().all(|(nth, change)| change.seq.0 == nth as u64 + 1));
     // Each change of an object follows the previous one.
     for name in ["shared", "own0", "own1", "own2"] {
-        let of: Vec<&Change> = all.iter().filter(|change| &*change.object.record.key.name == name).collect();
-        for pair in of.windows(2) {
+        let changes: Vec<&Change> = all.iter().filter(|change| &*change.object.record.key.name == name).collect();
+        for pair in changes.windows(2) {
             assert_eq!(pair[1].previous.as_deref(), Some(&*pair[0].object.record));
         }
     }
@@ -277,9 +277,9 @@ async fn a_started_replica_has_no_open_transaction() {
         store.index_labels(&labels).await.unwrap();
         stores.push(store);
     }
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
-    let open: i64 = sqlx::query(open).fetch_one(&mut database.connect().await).await.unwrap().get(0);
-    assert_eq!(open, 0, "of {} replicas", stores.len());
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+    let count: i64 = sqlx::query(count).fetch_one(&mut database.connect().await).await.unwrap().get(0);
+    assert_eq!(count, 0, "of {} replicas", stores.len());
 }
 
 /// Sessions of a dead replica are terminated; those of a replica with the same name in another database are not.
@@ -339,10 +339,10 @@ async fn migrations_run_up_and_down_and_foreign_tables_are_rejected() {
     let mut connection = database.connect().await;
     sqlx::raw_sql("SET search_path = crowsnest_cache").execute(&mut connection).await.unwrap();
     migrations::migrate(&mut connection, "test", 0).await.unwrap();
-    let left = "SELECT string_agg(relname, ',') FROM pg_class WHERE relnamespace = 'crowsnest_cache'::regnamespace \
+    let tables = "SELECT string_agg(relname, ',') FROM pg_class WHERE relnamespace = 'crowsnest_cache'::regnamespace \
         AND relkind = 'r'";
-    let left: String = sqlx::query(left).fetch_one(&mut connection).await.unwrap().get(0);
-    assert_eq!(left, "format");
+    let tables: String = sqlx::query(tables).fetch_one(&mut connection).await.unwrap().get(0);
+    assert_eq!(tables, "format");
     migrations::migrate(&mut connection, "test", migrations::NEWEST).await.unwrap();
     let foreign = "DROP SCHEMA crowsnest_cache CASCADE; CREATE SCHEMA crowsnest_cache; CREATE TABLE accounts ()";
     sqlx::raw_sql(foreign).execute(&mut connection).await.unwrap();

@@ -87,13 +87,13 @@ impl PostgresStore {
             touched_at = clock_timestamp() FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
             $6::bigint[]) AS p (cluster, \"group\", api, resource, version, heard_at) WHERE c.cluster = p.cluster \
             AND c.\"group\" = p.\"group\" AND c.version = p.api AND c.resource = p.resource AND NOT c.gone";
-        let of = |part: fn(&Position) -> &str| positions.iter().map(part).collect::<Vec<_>>();
+        let parts = |part: fn(&Position) -> &str| positions.iter().map(part).collect::<Vec<_>>();
         sqlx::query(sql)
-            .bind(of(|at| at.collection.cluster.as_str()))
-            .bind(of(|at| &at.collection.resource.group))
-            .bind(of(|at| &at.collection.resource.version))
-            .bind(of(|at| &at.collection.resource.resource))
-            .bind(of(|at| &at.version))
+            .bind(parts(|at| at.collection.cluster.as_str()))
+            .bind(parts(|at| &at.collection.resource.group))
+            .bind(parts(|at| &at.collection.resource.version))
+            .bind(parts(|at| &at.collection.resource.resource))
+            .bind(parts(|at| &at.version))
             .bind(positions.iter().map(|at| at.last_contact_ms).collect::<Vec<_>>())
             .execute(&mut *transaction)
             .await

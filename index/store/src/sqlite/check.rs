@@ -67,8 +67,8 @@ impl SqliteStore {
 
     /// The newest seq at present, including those assigned by another process; `latest` returns the newest seq at
     /// opening.
-    pub async fn newest(&self) -> Result<Seq, Error> {
-        super::load::newest(&self.readers).await
+    pub async fn newest_seq(&self) -> Result<Seq, Error> {
+        super::load::newest_seq(&self.readers).await
     }
 
     /// The identity that the database already has; empty if it has none. Unlike [`crate::Store::identity`], this does
@@ -131,10 +131,14 @@ impl SqliteStore {
             return Err("its label bits lack a label".to_owned());
         }
         let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
-        let (inside, record) = (body.metadata, &object.record);
-        let is_equal = *inside.name == *record.key.name
-            && inside.uid == record.uid
-            && inside.resource_version == record.resource_version;
-        if is_equal { Ok(()) } else { Err(format!("its body belongs to {} {}", inside.name, inside.resource_version)) }
+        let (body_metadata, record) = (body.metadata, &object.record);
+        let is_equal = *body_metadata.name == *record.key.name
+            && body_metadata.uid == record.uid
+            && body_metadata.resource_version == record.resource_version;
+        if is_equal {
+            Ok(())
+        } else {
+            Err(format!("its body belongs to {} {}", body_metadata.name, body_metadata.resource_version))
+        }
     }
 }

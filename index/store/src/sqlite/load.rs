@@ -23,7 +23,7 @@ impl SqliteStore {
             let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
             self.catalog.codec.install(id, &kind, &dictionary);
         }
-        writer.latest = newest(&mut writer.connection).await?.0;
+        writer.latest = newest_seq(&mut writer.connection).await?.0;
         self.assigned.store(writer.latest, Ordering::Release);
         drop(writer);
         self.read_collections().await.map(drop)
@@ -58,7 +58,7 @@ impl SqliteStore {
 }
 
 /// The newest seq assigned, as stored in the file.
-pub(super) async fn newest(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
+pub(super) async fn newest_seq(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
     let fail = |e| Error::store("cannot read its newest change", e);
     let sql = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
         coalesce((SELECT max(ended) FROM versions), 0), \

@@ -364,8 +364,8 @@ impl Store for SqliteStore {
         self.fetch_versions(query.bind(limit as i64)).await
     }
 
-    fn exclusions(&self, wanted: &mut NamespaceFilter<'_>) -> VersionExclusions {
-        self.catalog.exclusions(wanted)
+    fn exclusions(&self, namespaces_of: &mut NamespaceFilter<'_>) -> VersionExclusions {
+        self.catalog.exclusions(namespaces_of)
     }
 
     async fn versions_in(

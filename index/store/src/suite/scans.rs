@@ -1,7 +1,7 @@
 //! Scans of a collection: pages, label selectors, records with and without bodies.
 
 use super::{Backend, BackendKind, key, pod, pods};
-use crate::{Record, Scan, StoredObject};
+use crate::{Error, Record, Scan, StoredObject};
 use crowsnest_apimachinery::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -83,13 +83,13 @@ async fn a_scan_with_a_label_selector_finds_all_matches(
         ("missing=", ""),
         ("", "abcde"),
     ] {
-        let wanted = Selector::parse(selector).unwrap();
-        let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
-        let found = backend.store.records(&scan, &|record| Ok(wanted.matches(&record.labels)), 100).await.unwrap();
+        let selector = Selector::parse(selector).unwrap();
+        let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(selector.clone()) };
+        let found = backend.store.records(&scan, &|record| Ok(selector.matches(&record.labels)), 100).await.unwrap();
         let names: String = found.0.iter().map(|record| &*record.key.name).collect();
         assert_eq!((names.as_str(), found.1), (expected, None), "{selector}");
         let (objects, next) =
-            backend.store.objects(&scan, &|record| Ok(wanted.matches(&record.labels)), 100).await.unwrap();
+            backend.store.objects(&scan, &|record| Ok(selector.matches(&record.labels)), 100).await.unwrap();
         assert_eq!((backend.texts(objects), next), (backend.texts_of(expected).await, None), "{selector}");
     }
 }
@@ -108,12 +108,24 @@ async fn a_scan_with_many_required_labels_finds_all_matches(
         backend.put(&pod)
     };
     backend.apply(vec![put("a", &keys), put("b", &keys[1..]), put("c", &keys[..499])], "1").await;
-    let wanted = Selector::parse(&format!("{}=v", keys.join("=v,"))).unwrap();
-    let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
-    let keep = |record: &Record| Ok(wanted.matches(&record.labels));
+    let selector = Selector::parse(&format!("{}=v", keys.join("=v,"))).unwrap();
+    let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(selector.clone()) };
+    let keep = |record: &Record| Ok(selector.matches(&record.labels));
     let (records, next) = backend.store.records(&scan, &keep, 100).await.unwrap();
     let names: Vec<&str> = records.iter().map(|record| &*record.key.name).collect();
     assert_eq!((names, next), (vec!["a"], None));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_scan_for_nothing_reads_no_record(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
+    let Some(backend) = Backend::open(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "a", "1"))], "1").await;
+    let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(Selector::nothing()) };
+    let keep = |record: &Record| -> Result<bool, Error> { panic!("read {record:?}") };
+    assert_eq!(backend.store.records(&scan, &keep, 10).await.unwrap(), (Vec::new(), None));
+    let (objects, next) = backend.store.objects(&scan, &keep, 10).await.unwrap();
+    assert_eq!((objects.len(), next), (0, None));
 }
 
 #[rstest]
@@ -140,7 +152,7 @@ async fn pages_of_objects_are_those_of_records(
     let keys = [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")];
     let put = |(namespace, name): (&str, &str)| backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1"));
     backend.apply(keys.into_iter().map(put).collect(), "1").await;
-    let namespaces = |all: &[&str]| Some(all.iter().map(|one| (*one).to_owned()).collect::<BTreeSet<String>>());
+    let namespaces = |all: &[&str]| Some(all.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>());
     for namespaces in [None, namespaces(&["x", "z", "missing"])] {
         let mut scan = Scan { collection: pods(), namespaces, after: None, labels: None };
         let keep = |record: &Record| Ok(&*record.key.name != "b");

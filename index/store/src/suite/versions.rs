@@ -52,10 +52,10 @@ async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u6
     let versions = backend.store.versions(&key("x", name), 100).await.unwrap();
     let described = versions.iter().map(|version| {
         let body: Value = serde_json::from_slice(&version.object.body).unwrap();
-        let inside = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let body_version = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let record = &version.object.record;
         assert_eq!((&*record.key.name, &*record.kind, version.ended_at), (name, "Pod", 1000));
-        (record.resource_version.clone(), inside, record.seq.0, version.ended.0, version.deleted)
+        (record.resource_version.clone(), body_version, record.seq.0, version.ended.0, version.deleted)
     });
     described.collect()
 }
@@ -95,8 +95,8 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
     let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
     let all = VersionFilter { only_deleted: false, ..VersionFilter::DELETED };
-    let whole = backend.store.versions_in(&all, &VersionExclusions::NONE, 10).await.unwrap();
-    assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
+    let unfiltered = backend.store.versions_in(&all, &VersionExclusions::NONE, 10).await.unwrap();
+    assert_eq!(seqs(unfiltered), [8, 7, 5, 4, 3]);
     for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
         assert_eq!(
             backend
@@ -129,7 +129,7 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
 #[tokio::test]
 async fn old_versions_are_excluded(
     #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
-    #[case] wanted: &[(&str, &str)],
+    #[case] namespaces_by_cluster: &[(&str, &str)],
     #[case] limits: &[usize],
     #[case] expected: &str,
 ) {
@@ -144,8 +144,8 @@ async fn old_versions_are_excluded(
         assert_eq!(backend.store.apply(&[batch], 1000).await.unwrap().len(), 6);
     }
     let exclusions = backend.store.exclusions(&mut |key| {
-        let of = wanted.iter().find(|(name, _)| *name == key.cluster.as_str());
-        of.map(|(_, namespaces)| namespaces.split_whitespace().map(str::to_owned).collect())
+        let entry = namespaces_by_cluster.iter().find(|(name, _)| *name == key.cluster.as_str());
+        entry.map(|(_, namespaces)| namespaces.split_whitespace().map(str::to_owned).collect())
     });
     for limit in limits.iter().chain(&[100]) {
         let (mut found, mut filter) = (BTreeSet::new(), VersionFilter::DELETED);
@@ -212,9 +212,9 @@ async fn changes_of_the_status_do_not_displace_those_of_the_spec(
     backend.apply(steps.collect(), "12").await;
     let history = HistoryRetention { max_versions: 2, ..UNLIMITED };
     backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
-    let kept: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
+    let remaining: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();
     // The newest two, and the last of the two newest generations.
-    assert_eq!(kept, ["11", "10", "2"]);
+    assert_eq!(remaining, ["11", "10", "2"]);
 }
 
 const UNLIMITED: HistoryRetention = HistoryRetention {

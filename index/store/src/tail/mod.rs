@@ -287,21 +287,21 @@ mod tests {
     }
 
     proptest! {
-        /// For any sequence of writes and reads, a follower of a topic receives the matching changes of the whole tail.
-        /// It gets [`Gone`] only if a follower of the whole tail does as well.
+        /// For any sequence of writes and reads, a follower of a topic receives the matching changes of the complete tail.
+        /// It gets [`Gone`] only if a follower of the complete tail does as well.
         #[test]
         fn a_topic_equals_the_filtered_tail(
             steps in prop::collection::vec((0_u8..3, 0_u8..3, prop::bool::weighted(0.3)), 1..60),
             namespace in prop::option::of(0_u8..3),
             name in prop::option::of(0_u8..3),
         ) {
-            let named = |number: u8| format!("n{number}");
-            let (namespace, name) = (namespace.map(named), name.map(named));
+            let name_of = |number: u8| format!("n{number}");
+            let (namespace, name) = (namespace.map(name_of), name.map(name_of));
             let topic = topic(namespace.as_deref(), name.as_deref());
             let tail = Arc::new(Tail::new(Seq(0), 5, 1 << 20));
             let (mut topic_follower, mut follower) = (tail.follow_topic(Seq(0), topic.clone()), tail.follow(Seq(0)));
             for (seq, (namespace, name, read)) in (1..).zip(steps) {
-                prop_assert!(tail.publish(vec![pod(seq, &named(namespace), &named(name))]));
+                prop_assert!(tail.publish(vec![pod(seq, &name_of(namespace), &name_of(name))]));
                 if !read {
                     continue;
                 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-/// Maximum length of a document id in bytes; an engine refuses the whole request for a longer one.
+/// Maximum length of a document id in bytes; an engine refuses the entire request for a longer one.
 const MAX_ID_BYTES: usize = 512;
 /// Id that a guard names. No document has it.
 const GUARD_ID: &str = "crowsnest-guard";
@@ -58,7 +58,7 @@ pub struct BulkRequest {
     pub items: usize,
 }
 
-/// Reason for which a change cannot be sent: an engine would refuse the whole request.
+/// Reason for which a change cannot be sent: an engine would refuse the entire request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidChange {
     #[error("the id is empty or longer than 512 bytes")]
@@ -99,7 +99,7 @@ pub fn path(alias: &str) -> String {
     format!("/{alias}/_bulk?require_alias=true&filter_path=items.*._id,items.*.status,items.*.error")
 }
 
-/// Rejects changes for which an engine would refuse the whole request.
+/// Rejects changes for which an engine would refuse the entire request.
 pub fn check(change: &DocumentChange) -> Result<(), InvalidChange> {
     if change.id.is_empty() || change.id.len() > MAX_ID_BYTES {
         return Err(InvalidChange::Id);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub enum Outcome {
     /// Written, or deleted, also if there was nothing to delete.
     Written,
-    /// The engine holds this version or a newer one.
+    /// The engine has this version or a newer one.
     Superseded,
     /// The engine refuses the document permanently; a retry does not help.
     Poisoned(ErrorResponse),
@@ -29,7 +29,7 @@ pub struct BulkResponse {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Class of a request that failed as a whole, by the next step.
+/// Class of a request that failed completely, by the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFailure {
     /// Pause, then send it again.

@@ -76,9 +76,14 @@ fn responses_of_the_engines_are_parsed() {
 #[test]
 fn reasons_of_poisoned_documents_are_kept() {
     let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
-    let one = recorded.iter().find(|one| one.case == "poisoned" && one.engine.starts_with("OpenSearch 2")).unwrap();
-    let changes: Vec<_> = one.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
-    let read = parse_response(one.answer.as_bytes(), &marker(), &changes).unwrap();
+    let poisoned_response = recorded
+        .iter()
+        .find(|poisoned_response| {
+            poisoned_response.case == "poisoned" && poisoned_response.engine.starts_with("OpenSearch 2")
+        })
+        .unwrap();
+    let changes: Vec<_> = poisoned_response.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
+    let read = parse_response(poisoned_response.answer.as_bytes(), &marker(), &changes).unwrap();
     let Outcome::Poisoned(error_response) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
     insta::assert_snapshot!(
         error_response,

@@ -82,7 +82,7 @@ impl CredentialSource {
             Self::Folder(folder) => Credentials::read(folder),
             Self::Files { folder, ca } => {
                 let credentials = folder.as_deref().map(Credentials::read).transpose()?.unwrap_or_default();
-                Ok(Credentials { ca: Some(read_path(ca)?.ok_or_else(|| missing(ca))?), ..credentials })
+                Ok(Credentials { ca: Some(read_path(ca)?.ok_or_else(|| missing_file_error(ca))?), ..credentials })
             }
         }
     }
@@ -96,7 +96,7 @@ impl CredentialSource {
 impl Credentials {
     /// Reads the files of a folder. Fails if they contradict each other, or if one half of a pair is missing.
     fn read(folder: &Path) -> Result<Self, ClientError> {
-        let wrong = |what: &str| ClientError::Credentials(format!("{what} in {}", folder.display()));
+        let invalid_error = |what: &str| ClientError::Credentials(format!("{what} in {}", folder.display()));
         if !folder.is_dir() {
             return Err(ClientError::Credentials(format!("{} is not a folder", folder.display())));
         }
@@ -106,25 +106,25 @@ impl Credentials {
                 Some(Authorization::Basic { username, password: Secret::new(password) })
             }
             (None, None) => None,
-            _ => return Err(wrong("only one of username and password is")),
+            _ => return Err(invalid_error("only one of username and password is")),
         };
         let api_key = line("api-key")?.map(|key| Authorization::ApiKey(Secret::new(key)));
         let bearer = line("token")?.map(|token| Authorization::Bearer(Secret::new(token)));
         let mut authorizations = [basic, api_key, bearer].into_iter().flatten();
         let authorization = authorizations.next().unwrap_or_default();
         if authorizations.next().is_some() {
-            return Err(wrong("more than one of password, api-key and token is"));
+            return Err(invalid_error("more than one of password, api-key and token is"));
         }
         let certificate = match (read_file(folder, "tls.crt")?, read_file(folder, "tls.key")?) {
             (Some(chain), Some(key)) => Some(ClientCertificate { chain, key: Secret::new(key) }),
             (None, None) => None,
-            _ => return Err(wrong("only one of tls.crt and tls.key is")),
+            _ => return Err(invalid_error("only one of tls.crt and tls.key is")),
         };
         Ok(Self { authorization, certificate, ca: read_file(folder, "ca.crt")? })
     }
 }
 
-fn missing(path: &Path) -> ClientError {
+fn missing_file_error(path: &Path) -> ClientError {
     ClientError::Credentials(format!("there is no file {}", path.display()))
 }
 

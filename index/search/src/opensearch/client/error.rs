@@ -16,14 +16,14 @@ const MAX_REASON_CHARS: usize = 512;
 pub enum ClientError {
     #[error("no address of the search engine is given")]
     NoHosts,
-    /// The address is not quoted: it may hold a password.
+    /// The address is not quoted: it may contain a password.
     #[error("address {index} of the search engine {problem}")]
     Address { index: usize, problem: &'static str },
     #[error(
         "address {index} of the search engine is a {kind} address of this host; set --allow-local-endpoints to allow it"
     )]
     LocalAddress { index: usize, kind: &'static str },
-    /// The address is not quoted: it may hold a password.
+    /// The address is not quoted: it may contain a password.
     #[error("the proxy's address is not a URL")]
     ProxyAddress,
     #[error("cannot use the search engine's credentials: {0}")]
@@ -148,6 +148,11 @@ impl ClientError {
         }
     }
 
+    /// True for an error response with this `error.type`; it is empty if the engine sent none.
+    pub fn is_kind(&self, kind: &str) -> bool {
+        self.error_response().is_some_and(|error_response| error_response.kind == kind)
+    }
+
     /// HTTP status of an error response; None for other failures.
     pub fn status(&self) -> Option<u16> {
         self.error_response().map(|error_response| error_response.status)
@@ -197,11 +202,11 @@ impl ErrorResponse {
 
 /// Truncates an engine's text to a number of characters; control characters become spaces.
 fn truncate(text: String, characters: usize) -> String {
-    let mut kept: String = text.chars().take(characters).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if kept.len() < text.len() {
-        kept.push('…');
+    let mut truncated: String = text.chars().take(characters).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if truncated.len() < text.len() {
+        truncated.push('…');
     }
-    kept
+    truncated
 }
 
 /// True if the engine's certificate or the client certificate was refused, so that a retry does not help.

@@ -37,7 +37,7 @@ pub enum ProxyChoice {
     #[default]
     Environment,
     Direct,
-    /// One proxy for all requests. Its URL may hold a user and a password.
+    /// One proxy for all requests. Its URL may contain a user and a password.
     At(Secret),
 }
 
@@ -94,16 +94,16 @@ impl Address {
     }
 
     fn parse(index: usize, text: &str) -> Result<Self, ClientError> {
-        let wrong = |problem| ClientError::Address { index, problem };
-        let url = Url::parse(text.trim()).map_err(|_| wrong("is not a URL"))?;
+        let address_error = |problem| ClientError::Address { index, problem };
+        let url = Url::parse(text.trim()).map_err(|_| address_error("is not a URL"))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("is neither http nor https"));
+            return Err(address_error("is neither http nor https"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong("contains a user or password; put them into the credentials"));
+            return Err(address_error("contains a user or password; put them into the credentials"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("has a query or fragment"));
+            return Err(address_error("has a query or fragment"));
         }
         Ok(Self(url))
     }

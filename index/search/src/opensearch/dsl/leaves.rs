@@ -57,9 +57,12 @@ impl Translator<'_> {
             Match::BareRegex(pattern) => self.bare_regex(pattern),
             Match::Fuzzy(word, distance) => {
                 let distance = (*distance).min(MAX_EDITS);
-                let name = self.near(&fields::keyword(Keyword::Name), word, distance, true);
-                let inside = self.near(CONTENT, &token(word), distance, true);
-                query::any(vec![query::constant_score(name, NAME_PREFIX), query::constant_score(inside, IN_CONTENT)])
+                let name = self.near_query(&fields::keyword(Keyword::Name), word, distance, true);
+                let in_content = self.near_query(CONTENT, &token(word), distance, true);
+                query::any(vec![
+                    query::constant_score(name, NAME_PREFIX),
+                    query::constant_score(in_content, IN_CONTENT),
+                ])
             }
             Match::Clusters(names) => query::terms(
                 &fields::keyword(Keyword::Cluster),
@@ -79,7 +82,7 @@ impl Translator<'_> {
             Test::Equals(text) => query::term(field, &lower_term(text)),
             Test::Contains(part) => contains(field, part),
             Test::Regex(pattern) => self.pattern(pattern, |pattern| query::regexp(field, pattern)),
-            Test::Near(word, distance, is_prefix) => self.near(field, word, *distance, *is_prefix),
+            Test::Near(word, distance, is_prefix) => self.near_query(field, word, *distance, *is_prefix),
         }
     }
 
@@ -100,7 +103,7 @@ impl Translator<'_> {
     }
 
     /// Terms within an edit distance of a word; with `is_prefix`, terms with a prefix within that distance.
-    fn near(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
+    fn near_query(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
         let short = word.chars().nth(MAX_SHORT_WORD).is_none();
         match (distance, is_prefix) {
             (0, true) => query::prefix(field, word),
@@ -138,14 +141,14 @@ impl Translator<'_> {
     fn bare_regex(&mut self, pattern: &str) -> Query {
         let mut columns = vec![Keyword::Name, Keyword::Anything];
         columns.extend(pattern.contains('/').then_some(Keyword::Qualified));
-        let whole = |pattern: &str| {
+        let in_columns = |pattern: &str| {
             query::any(columns.iter().map(|keyword| query::regexp(&fields::keyword(*keyword), pattern)).collect())
         };
         self.pattern(pattern, |written| {
-            let inside = query::regexp(CONTENT, written);
+            let in_content = query::regexp(CONTENT, written);
             query::any(vec![
-                query::constant_score(whole(written), ANY_COLUMN),
-                query::constant_score(inside, IN_CONTENT),
+                query::constant_score(in_columns(written), ANY_COLUMN),
+                query::constant_score(in_content, IN_CONTENT),
             ])
         })
     }
@@ -162,7 +165,7 @@ impl Translator<'_> {
         if !matches_by_prefix(last) {
             return query::phrase(MESSAGE_LINES, &lines);
         }
-        if !self.known.wide_phrase_ends.contains(&*token(last)) {
+        if !self.inputs.wide_phrase_ends.contains(&*token(last)) {
             return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
         let reason = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));

@@ -60,8 +60,8 @@ pub struct Translation {
 }
 
 /// Translates a condition whose relations and changes have been resolved. Unresolved ones match every document.
-pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translation, DslError> {
-    let mut translator = Translator { known, notices: BTreeSet::new(), max_terms: 0 };
+pub fn translate(matches: &Match, inputs: &TranslationInputs) -> Result<Translation, DslError> {
+    let mut translator = Translator { inputs, notices: BTreeSet::new(), max_terms: 0 };
     let (query, candidates) = translator.query_with_paths(matches);
     let checked = [Some(&query), candidates.as_ref()];
     for query in checked.into_iter().flatten() {
@@ -81,8 +81,8 @@ pub fn translate(matches: &Match, known: &TranslationInputs) -> Result<Translati
 /// True if terms of paths decide the condition, except for the objects of [`Translation::candidates`], and the query is
 /// within the engine's limits.
 pub fn decides_paths(matches: &Match) -> bool {
-    let known = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
-    undecided_query(matches).is_some() && translate(matches, &known).is_ok()
+    let inputs = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
+    undecided_query(matches).is_some() && translate(matches, &inputs).is_ok()
 }
 
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
@@ -97,7 +97,7 @@ pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
 }
 
 struct Translator<'k> {
-    known: &'k TranslationInputs,
+    inputs: &'k TranslationInputs,
     notices: BTreeSet<String>,
     /// Number of values in the largest `terms` query of ids or keys.
     max_terms: usize,
@@ -116,9 +116,9 @@ impl Translator<'_> {
             let found = query::all(vec![without_paths.clone(), self.examined_records()]);
             return (found, Some(without_paths));
         };
-        let sure = query::all(vec![self.query(matches), query::not(undecided.clone())]);
+        let decided = query::all(vec![self.query(matches), query::not(undecided.clone())]);
         let candidates = query::all(vec![without_paths.clone(), undecided]);
-        let found = query::without_scores(query::any(vec![sure, self.examined_records()]));
+        let found = query::without_scores(query::any(vec![decided, self.examined_records()]));
         match without_paths.score_is_zero() {
             true => (found, Some(candidates)),
             false => (query::all(vec![without_paths, found]), Some(candidates)),
@@ -126,7 +126,7 @@ impl Translator<'_> {
     }
 
     fn examined_records(&mut self) -> Query {
-        match &self.known.examined {
+        match &self.inputs.examined {
             Some(ids) => self.ids(ID, ids),
             None => Query::None,
         }
@@ -153,7 +153,7 @@ impl Translator<'_> {
         let mut rest = Vec::new();
         for part in parts {
             match leaves::field_value(part) {
-                Some((field, value)) => match fields.iter_mut().find(|(other, _)| *other == field) {
+                Some((field, value)) => match fields.iter_mut().find(|(existing, _)| *existing == field) {
                     Some((_, values)) => values.push(value.into()),
                     None => fields.push((field, vec![value.into()])),
                 },

@@ -27,13 +27,13 @@ pub enum Query {
     None,
     /// A query of one field or of several terms, and the number of clauses that an engine counts for it.
     Leaf(Value, usize),
-    /// All of `filter` and of `scored` hold, and none of `excluded`. Only those in `scored` score.
+    /// All of `filter` and of `scored` match, and none of `excluded`. Only those in `scored` score.
     And {
         scored: Vec<Query>,
         filter: Vec<Query>,
         excluded: Vec<Query>,
     },
-    /// At least one condition must hold.
+    /// At least one condition must match.
     Or(Vec<Query>),
     /// A constant score for matching documents.
     ConstantScore(Box<Query>, f32),
@@ -82,9 +82,9 @@ pub fn fuzzy(field: &str, word: &str, distance: u8) -> Query {
 pub fn range(field: &str, from: Bound, to: Bound) -> Query {
     let (Bound::Included(low) | Bound::Excluded(low)) = &from;
     let (Bound::Included(high) | Bound::Excluded(high)) = &to;
-    let least = if matches!(from, Bound::Included(_)) { "gte" } else { "gt" };
-    let most = if matches!(to, Bound::Included(_)) { "lte" } else { "lt" };
-    Query::Leaf(json!({"range": {field: {least: low, most: high}}}), 1)
+    let lower_operator = if matches!(from, Bound::Included(_)) { "gte" } else { "gt" };
+    let upper_operator = if matches!(to, Bound::Included(_)) { "lte" } else { "lt" };
+    Query::Leaf(json!({"range": {field: {lower_operator: low, upper_operator: high}}}), 1)
 }
 
 pub fn numbers(field: &str, from: Option<i64>, to: Option<i64>) -> Query {
@@ -121,7 +121,7 @@ pub fn any(mut queries: Vec<Query>) -> Query {
     }
 }
 
-/// All conditions must hold; their scores are summed.
+/// All conditions must match; their scores are summed.
 pub fn all(queries: Vec<Query>) -> Query {
     let (mut scored, mut filter, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     for query in queries {

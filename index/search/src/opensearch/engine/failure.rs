@@ -46,7 +46,7 @@ impl Failure {
     /// True if the engine has no index of that name.
     pub fn is_missing_index(&self) -> bool {
         let Self::Client(error) = self else { return false };
-        error.error_response().is_some_and(|error_response| error_response.kind == "index_not_found_exception")
+        error.is_kind("index_not_found_exception")
     }
 
     /// The notice for the caller, which names no node. Errors of the store and unreadable responses are returned as

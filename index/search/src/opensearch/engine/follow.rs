@@ -100,7 +100,7 @@ impl ProgressFollower {
     /// Updates the metrics and the write failure by the changes of the writer's progress.
     fn report(&self, before: &Progress, now: &Progress) {
         self.committed.store(now.position, Ordering::Relaxed);
-        let counted = [
+        let counters = [
             (&self.metrics.text_documents, now.written, before.written),
             (&self.metrics.text_retries, now.retried, before.retried),
             (&self.metrics.text_refused, now.dead_letters, before.dead_letters),
@@ -108,15 +108,15 @@ impl ProgressFollower {
             (&self.metrics.text_bulks, now.rounds, before.rounds),
             (&self.metrics.text_bulk_microseconds, now.round_microseconds, before.round_microseconds),
         ];
-        counted.into_iter().for_each(|(counter, now, before)| counter.add(now.saturating_sub(before)));
+        counters.into_iter().for_each(|(counter, now, before)| counter.add(now.saturating_sub(before)));
         let write_failure = match &now.state {
             State::Waiting { reason } => Some(reason.clone()),
             _ => None,
         };
-        self.write_failure.send_if_modified(|known| {
-            let other = *known != write_failure;
-            *known = write_failure;
-            other
+        self.write_failure.send_if_modified(|current| {
+            let is_changed = *current != write_failure;
+            *current = write_failure;
+            is_changed
         });
     }
 

@@ -116,16 +116,16 @@ impl OpenSearchEngine {
     }
 
     async fn exchange(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(Failure::Deadline);
         }
         let request = Request::new(Method::POST, path);
         // Elasticsearch refuses a body where it expects none.
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let request = Request { timeout: Some(left), ..request };
+        let request = Request { timeout: Some(remaining), ..request };
         let began = Instant::now();
-        let answer = tokio::time::timeout(left, self.client.send(&request)).await;
+        let answer = tokio::time::timeout(remaining, self.client.send(&request)).await;
         self.metrics.text_queries.add(1);
         self.metrics.text_query_microseconds.add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
         match answer {
@@ -151,19 +151,19 @@ impl OpenSearchEngine {
     /// Translates a condition, reads manifests where the engine needs them, and adds the caller's rights.
     async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
         let rights = scope::filter(self.scope_terms(context))?;
-        let mut known = TranslationInputs::default();
+        let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
             let answer = self.search("/_search", &body, context.deadline).await?;
-            known.wide_phrase_ends.extend(find_wide_ends(&ends, &serde_json::from_slice(&answer)?));
+            inputs.wide_phrase_ends.extend(find_wide_ends(&ends, &serde_json::from_slice(&answer)?));
         }
         let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
-        let mut translated = translate(matches, &known)?;
+        let mut translated = translate(matches, &inputs)?;
         if let Some(undecided) = translated.candidates.take() {
             let examined = self.examine(context, matches, undecided, &condition.rights).await?;
             condition.incomplete = examined.is_truncated;
             condition.notices.extend(examined.is_truncated.then(|| TRUNCATED.to_owned()));
-            known.examined = Some(Arc::clone(&examined.ids));
-            translated = translate(matches, &known)?;
+            inputs.examined = Some(Arc::clone(&examined.ids));
+            translated = translate(matches, &inputs)?;
         }
         condition.matches = translated.query;
         condition.notices.extend(translated.notices);
@@ -186,8 +186,8 @@ impl OpenSearchEngine {
         let undecided =
             Condition { rights: rights.clone(), matches: undecided, incomplete: false, notices: BTreeSet::new() };
         let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", undecided.filter()).as_bytes()));
-        if let Some(known) = self.examined_cache.lock().get(&key) {
-            return Ok(Arc::clone(known));
+        if let Some(examined) = self.examined_cache.lock().get(&key) {
+            return Ok(Arc::clone(examined));
         }
         let mut candidates = Lookup::default();
         self.read_all(context, undecided, None, &mut candidates).await?;
@@ -207,7 +207,7 @@ impl OpenSearchEngine {
     ) -> Result<TopHits, Failure> {
         let Condition { rights, matches, incomplete, notices } = self.condition(context, matches).await?;
         let order = Order::new(&request.sort, &request.facts)?;
-        let counts: Vec<CountedField> = request.facets.iter().map(|facet| CountedField::Facet(*facet)).collect();
+        let counts = counted_fields(request);
         let search = Search {
             matches: &matches,
             rights: Some(&rights),
@@ -284,6 +284,15 @@ struct TermAggregation {
     incomplete: bool,
 }
 
+/// The facets to count. The facet of [`TopHitsRequest::sums`] is counted with its sums.
+fn counted_fields(request: &TopHitsRequest) -> Vec<CountedField> {
+    let counted_field = |facet: &Facet| match &request.sums {
+        Some(sums) if sums.facet == *facet => CountedField::FacetWithSums(sums.clone()),
+        _ => CountedField::Facet(*facet),
+    };
+    request.facets.iter().map(counted_field).collect()
+}
+
 /// Timeout passed to an engine, so that its partial response arrives before the deadline.
 fn timeout(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).mul_f64(0.9)
@@ -308,8 +317,15 @@ fn top_hits(request: &TopHitsRequest, response: SearchResponse, mut notices: BTr
         }
     }
     let remaining = hits.len() as u64 + u64::from(has_more);
-    let facets = counts.into_iter().map(|counts| counts.values).collect();
-    TopHits { hits, total, remaining, facets, incomplete, notices }
+    let (mut facets, mut sums) = (Vec::with_capacity(counts.len()), Vec::new());
+    for counts in counts {
+        facets.push(counts.values);
+        let numbers = request.sums.iter().flat_map(|sums| &sums.numbers).enumerate();
+        let rounded = numbers.filter(|(nth, _)| counts.rounded_sums.contains(nth));
+        notices.extend(rounded.map(|(_, number)| format!("sums of {} are rounded", number.name())));
+        sums.extend(counts.sums);
+    }
+    TopHits { hits, total, remaining, facets, sums, incomplete, notices }
 }
 
 #[async_trait]
@@ -390,11 +406,13 @@ impl Engine for OpenSearchEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::sums::SumsRequest;
+    use crate::document::columns::Number;
     use crate::opensearch::aggregations::ValueCounts;
     use rstest::rstest;
 
     fn response() -> SearchResponse {
-        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], error_bound: 0, other_count: 0 }];
+        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], ..ValueCounts::default() }];
         SearchResponse { hits: Vec::new(), total: 3, has_more: true, counts, partial: Vec::new() }
     }
 
@@ -415,12 +433,18 @@ mod tests {
         false,
         Some("only the 1000 most frequent values of kind were counted")
     )]
+    #[case::rounded_sum(
+        SearchResponse { counts: vec![ValueCounts { rounded_sums: [1].into(), ..ValueCounts::default() }], ..response() },
+        false,
+        Some("sums of mem.req are rounded")
+    )]
     fn incomplete_responses_have_notices(
         #[case] response: SearchResponse,
         #[case] incomplete: bool,
         #[case] notice: Option<&str>,
     ) {
-        let request = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total_only() };
+        let sums = Some(SumsRequest { facet: Facet::Kind, numbers: vec![Number::CpuRequest, Number::MemoryRequest] });
+        let request = TopHitsRequest { facets: vec![Facet::Kind], sums, ..TopHitsRequest::total_only() };
         let found = top_hits(&request, response, BTreeSet::new());
         assert_eq!((found.total, found.remaining, found.incomplete), (3, 1, incomplete));
         assert_eq!(found.notices.into_iter().collect::<Vec<_>>(), notice.into_iter().collect::<Vec<_>>());

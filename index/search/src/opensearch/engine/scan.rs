@@ -61,7 +61,7 @@ impl OpenSearchEngine {
         let OpenedPointInTime { id } = serde_json::from_slice(&opened)?;
         let point = PointInTime { id, close_sender: self.close_sender.clone() };
         let client = Arc::clone(&self.client);
-        let reader = PageReader { client, point, body, order, extra_values, left: request.keep, has_ended: false };
+        let reader = PageReader { client, point, body, order, extra_values, remaining: request.keep, has_ended: false };
         Ok(Box::new(OpenSearchScan { seq, reader: Some(reader) }))
     }
 }
@@ -117,7 +117,7 @@ struct PageReader {
     /// Number of sort values that the engine appends to those of the order.
     extra_values: usize,
     /// Number of hits until the limit.
-    left: usize,
+    remaining: usize,
     has_ended: bool,
 }
 
@@ -134,17 +134,17 @@ impl Scan for OpenSearchScan {
         self.seq
     }
 
-    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error> {
         let mut reader = self.reader.take().ok_or(Error::Stopped)?;
-        let hits = reader.next(most).await.map_err(Failure::into_error)?;
+        let hits = reader.next(limit).await.map_err(Failure::into_error)?;
         self.reader = Some(reader);
         Ok(hits)
     }
 }
 
 impl PageReader {
-    async fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Failure> {
-        let size = most.min(self.left).min(MAX_PAGE);
+    async fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Failure> {
+        let size = limit.min(self.remaining).min(MAX_PAGE);
         if size == 0 || self.has_ended {
             return Ok(Vec::new());
         }
@@ -166,11 +166,11 @@ impl PageReader {
         }
         let mut hits = Vec::with_capacity(page.hits.len());
         for hit in &page.hits {
-            let own = hit.sort.len().checked_sub(self.extra_values).and_then(|own| hit.sort.get(..own));
-            let own = own.ok_or(ResponseError::Missing("the sort values of a hit"))?;
-            hits.push(self.order.parse_hit(hit.score, own)?);
+            let position = hit.sort.len().checked_sub(self.extra_values).and_then(|length| hit.sort.get(..length));
+            let position = position.ok_or(ResponseError::Missing("the sort values of a hit"))?;
+            hits.push(self.order.parse_hit(hit.score, position)?);
         }
-        self.left -= hits.len();
+        self.remaining -= hits.len();
         Ok(hits)
     }
 }

@@ -32,8 +32,8 @@ fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32>
     let examined = read
         .filter(|(document, _)| DocumentEvaluator::new(document).is_match(matches))
         .map(|(document, _)| document.id);
-    let known = TranslationInputs { examined: Some(Arc::new(examined.collect())), ..TranslationInputs::default() };
-    all(&translate(matches, &known).unwrap().query.to_scored_json())
+    let inputs = TranslationInputs { examined: Some(Arc::new(examined.collect())), ..TranslationInputs::default() };
+    all(&translate(matches, &inputs).unwrap().query.to_scored_json())
 }
 
 proptest! {

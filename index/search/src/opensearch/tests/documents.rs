@@ -126,7 +126,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Strings of keyword fields, which are terms as a whole.
+/// Strings of keyword fields, each of which is one term.
 fn keywords(value: &Value, in_text: bool, see: &mut dyn FnMut(&str, bool)) {
     match value {
         Value::String(text) => see(text, in_text),
@@ -149,13 +149,13 @@ proptest! {
         let bytes = serde_json::to_vec(&engine_document("member1", 7, &object)).unwrap();
         prop_assert_eq!(&bytes, &serde_json::to_vec(&engine_document("member1", 7, &object)).unwrap());
         let document: Value = serde_json::from_slice(&bytes).unwrap();
-        let mut wrong = Vec::new();
+        let mut messages = Vec::new();
         keywords(&document, false, &mut |text, in_text| {
             let longest = if in_text { text.split(['\n', '\t', ' ']).map(str::len).max().unwrap_or_default() } else { text.len() };
             if longest > MAX_TERM {
-                wrong.push(text.len());
+                messages.push(text.len());
             }
         });
-        prop_assert!(wrong.is_empty(), "{:?}", wrong);
+        prop_assert!(messages.is_empty(), "{:?}", messages);
     }
 }

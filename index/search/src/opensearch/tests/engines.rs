@@ -9,7 +9,7 @@ use crate::opensearch::aggregations::{CountedField, find_wide_ends, phrase_end_s
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
 use crate::opensearch::dsl::{TranslationInputs, phrase_ends, translate};
-use crate::opensearch::model::{Facet, Match, Rank, RankedHit, Sort};
+use crate::opensearch::model::{Facet, Match, Number, Rank, RankedHit, Sort, SumsRequest, ValueAmounts};
 use crate::opensearch::node::Node;
 use crate::opensearch::order::Order;
 use crate::opensearch::request::Search;
@@ -71,9 +71,10 @@ fn setting(name: &str, default: usize) -> usize {
 fn objects() -> Vec<(&'static str, Value)> {
     let clusters = ["member1", "member2", "member3", "m4", "m5", "m6", "m7", "karmada"];
     let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
-    let known = |name: &str| clusters.into_iter().find(|known| *known == name).unwrap_or("member1");
+    let cluster_name =
+        |name: &str| clusters.into_iter().find(|cluster_name| *cluster_name == name).unwrap_or("member1");
     let mut objects: Vec<(&'static str, Value)> =
-        entries.into_iter().filter_map(|entry| Some((known(&entry.cluster), entry.object?))).collect();
+        entries.into_iter().filter_map(|entry| Some((cluster_name(&entry.cluster), entry.object?))).collect();
     objects.extend(fleet());
     objects.extend(documents::objects().into_iter().map(|(_, object)| ("member2", object)));
     let generated = generate(samples::object(), setting("CROWSNEST_ENGINE_OBJECTS", 600)).into_iter().enumerate();
@@ -173,13 +174,13 @@ impl Fleet {
 
     /// The translated condition, after manifests and the ends of phrases were checked.
     fn translated(&self, matches: &Match, rights: &Query) -> (Query, BTreeSet<String>) {
-        let mut known = TranslationInputs::default();
+        let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
-            known
+            inputs
                 .wide_phrase_ends
                 .extend(find_wide_ends(&ends, &self.node.request("POST", "/ix/_search", &body.to_string())));
         }
-        let first = translate(matches, &known).unwrap();
+        let first = translate(matches, &inputs).unwrap();
         let Some(examine) = first.candidates else { return (first.query, first.notices) };
         let order = Order::new(&[], &fleet_facts()).unwrap();
         let search = Search {
@@ -192,8 +193,8 @@ impl Fleet {
             timeout: Duration::from_secs(60),
         };
         let ids = self.pages(&search, KEEP, usize::MAX).iter().map(|hit| hit.position.id).collect();
-        known.examined = Some(Arc::new(self.examined(matches, &ids)));
-        let second = translate(matches, &known).unwrap();
+        inputs.examined = Some(Arc::new(self.examined(matches, &ids)));
+        let second = translate(matches, &inputs).unwrap();
         (second.query, second.notices)
     }
 
@@ -240,18 +241,21 @@ fn differences(
     let matches = block_on(resolve(planned.matches, &mut fleet.readable())).unwrap();
     let column = |name: &str| Sort::by_field(name.trim_start_matches('-'), name.starts_with('-')).unwrap();
     let sort: Vec<Sort> = sort.split(' ').map(column).collect();
+    let summed = SumsRequest { facet: FACETS[0], numbers: vec![Number::CpuRequest, Number::MemoryRequest] };
     let request = TopHitsRequest {
         sort: sort.clone(),
         after: None,
         keep: KEEP,
         facets: FACETS.to_vec(),
+        sums: Some(summed.clone()),
         facts: Arc::new(fleet_facts()),
     };
     let expected = fleet.corpus.find_top_hits(fleet.resolve_paths(&matches), rights, caller, &request);
     let readable = scope::filter(rights.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
     let (translated, notices) = fleet.translated(&matches, &readable);
     let order = Order::new(&sort, &fleet_facts()).unwrap();
-    let counts = FACETS.map(CountedField::Facet);
+    let mut counts = FACETS.map(CountedField::Facet);
+    counts[0] = CountedField::FacetWithSums(summed);
     let search = Search {
         matches: &translated,
         rights: Some(&readable),
@@ -262,38 +266,48 @@ fn differences(
         timeout: Duration::from_secs(60),
     };
     let answer = fleet.search(&search);
-    let mut wrong = Vec::new();
+    let mut messages = Vec::new();
     let ids = |hits: &[RankedHit]| hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>();
     if ids(&answer.hits) != ids(&expected.hits) || answer.total != expected.total {
         let (has, lacks) = (ids(&answer.hits), ids(&expected.hits));
         let name = |id: &u64| fleet.corpus.documents[*id as usize - 1].0.clone();
         let more: Vec<String> = has.difference(&lacks).take(3).map(name).collect();
         let less: Vec<String> = lacks.difference(&has).take(3).map(name).collect();
-        wrong.push(format!("{} hits, not {}: {more:?} more, {less:?} less", answer.total, expected.total));
+        messages.push(format!("{} hits, not {}: {more:?} more, {less:?} less", answer.total, expected.total));
     } else if positions(&answer.hits) != positions(&expected.hits) {
         let differ = positions(&answer.hits).into_iter().zip(positions(&expected.hits)).find(|(a, b)| a != b);
-        wrong.push(format!("another order: {differ:?}"));
+        messages.push(format!("another order: {differ:?}"));
     }
-    if order.returns_relevance() && wrong.is_empty() {
+    if order.returns_relevance() && messages.is_empty() {
         let without_paths = matches.without_paths();
         let scored = |hit: &&RankedHit| hit.score != fleet.score(hit, &without_paths);
-        wrong.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
+        messages.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
     }
     for (nth, facet) in FACETS.iter().enumerate() {
         let expected = expected.facets.get(nth).map(|values| counted(values)).unwrap_or_default();
         if counted(&answer.counts[nth].values) != expected {
-            wrong.push(format!("{facet:?}: {:?}, not {expected:?}", answer.counts[nth]));
+            messages.push(format!("{facet:?}: {:?}, not {expected:?}", answer.counts[nth]));
         }
     }
+    let by_value =
+        |sums: &[ValueAmounts<i64>]| sums.iter().map(|sums| sums.iter().cloned().collect()).collect::<Vec<_>>();
+    let (sums, expected_sums): (Vec<BTreeMap<Arc<str>, i64>>, _) =
+        (by_value(&answer.counts[0].sums), by_value(&expected.sums));
+    if sums != expected_sums {
+        messages.push(format!("sums {sums:?}, not {expected_sums:?}"));
+    }
     if notices.len() != expected.notices.len() {
-        wrong.push(format!("notices {notices:?}, not {:?}", expected.notices));
+        messages.push(format!("notices {notices:?}, not {:?}", expected.notices));
     }
     if let Some(page) = page
         && positions(&fleet.pages(&search, page, KEEP)) != positions(&answer.hits)
     {
-        wrong.push("other hits page by page".to_owned());
+        messages.push("other hits page by page".to_owned());
     }
-    wrong.into_iter().map(|what| format!("{text} sort:{:?}\n    {what}\n    {}", sort, translated.filter())).collect()
+    messages
+        .into_iter()
+        .map(|what| format!("{text} sort:{:?}\n    {what}\n    {}", sort, translated.filter()))
+        .collect()
 }
 
 #[rstest]
@@ -307,18 +321,18 @@ fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
     let Some(node) = Node::start(name) else { return };
     let fleet = Fleet::new(node, &objects(), shards);
     let everyone = Arc::new(RbacRules::default());
-    let mut wrong = Vec::new();
+    let mut messages = Vec::new();
     let queries = queries();
     for (nth, query) in queries.iter().enumerate() {
         let page = (nth % 10 == 0).then_some(97);
-        wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &everyone, &UserInfo::system(), page));
+        messages.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &everyone, &UserInfo::system(), page));
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
     for (nth, allowed) in generate(properties::some_grants(), 20).iter().enumerate() {
         let rights = Arc::new(rights_from(allowed));
         for query in queries.iter().skip(nth).step_by(80) {
-            wrong.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rights, &ann, None));
+            messages.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rights, &ann, None));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), queries.len(), wrong.join("\n"));
+    assert!(messages.is_empty(), "{} of {} differ:\n{}", messages.len(), queries.len(), messages.join("\n"));
 }

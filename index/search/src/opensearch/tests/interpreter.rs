@@ -12,7 +12,7 @@ pub fn score(query: &Value, document: &Value) -> Option<f32> {
         "match_none" => None,
         "constant_score" => score(&body["filter"], document).map(|_| body["boost"].as_f64().unwrap() as f32),
         "bool" => boolean(body, document),
-        leaf => holds(leaf, body, document).then_some(1.0),
+        leaf => is_leaf_match(leaf, body, document).then_some(1.0),
     }
 }
 
@@ -65,33 +65,33 @@ fn terms(field: &str, document: &Value) -> Vec<Vec<Vec<String>>> {
     values(field, document).iter().map(of).collect()
 }
 
-fn holds(leaf: &str, body: &Value, document: &Value) -> bool {
-    let (field, of) = body.as_object().unwrap().iter().next().unwrap();
+fn is_leaf_match(leaf: &str, body: &Value, document: &Value) -> bool {
+    let (field, operand) = body.as_object().unwrap().iter().next().unwrap();
     let terms = terms(field, document);
     let any = |passes: &dyn Fn(&str) -> bool| terms.iter().flatten().flatten().any(|term| passes(term));
-    let wanted = of.as_str().or_else(|| of["value"].as_str()).unwrap_or_default();
+    let operand_text = operand.as_str().or_else(|| operand["value"].as_str()).unwrap_or_default();
     match leaf {
-        "term" => any(&|term| term == wanted),
+        "term" => any(&|term| term == operand_text),
         "terms" => {
             let values = values(field, document);
-            of.as_array().unwrap().iter().any(|value| values.contains(value))
+            operand.as_array().unwrap().iter().any(|value| values.contains(value))
         }
-        "prefix" => any(&|term| term.starts_with(wanted)),
+        "prefix" => any(&|term| term.starts_with(operand_text)),
         "wildcard" => {
-            let regex = regex::Regex::new(&format!("^(?s:{})$", wildcard(wanted))).unwrap();
+            let regex = regex::Regex::new(&format!("^(?s:{})$", wildcard(operand_text))).unwrap();
             any(&|term| regex.is_match(term))
         }
         "regexp" => {
-            let regex = regex::Regex::new(&format!("^(?s:{})$", from_lucene(wanted))).unwrap();
+            let regex = regex::Regex::new(&format!("^(?s:{})$", from_lucene(operand_text))).unwrap();
             any(&|term| regex.is_match(term))
         }
         "fuzzy" => {
-            let distance = of["fuzziness"].as_u64().unwrap() as u8;
-            any(&|term| is_within_edits(term, wanted, distance, false))
+            let distance = operand["fuzziness"].as_u64().unwrap() as u8;
+            any(&|term| is_within_edits(term, operand_text, distance, false))
         }
-        "range" => terms.iter().flatten().flatten().any(|term| in_range(term, of)),
-        "match_phrase" => phrase(&analyze(field, of.as_str().unwrap()), &terms, false),
-        "match_phrase_prefix" => phrase(&analyze(field, of["query"].as_str().unwrap()), &terms, true),
+        "range" => terms.iter().flatten().flatten().any(|term| in_range(term, operand)),
+        "match_phrase" => phrase(&analyze(field, operand.as_str().unwrap()), &terms, false),
+        "match_phrase_prefix" => phrase(&analyze(field, operand["query"].as_str().unwrap()), &terms, true),
         other => panic!("{other} is not interpreted"),
     }
 }

@@ -130,8 +130,8 @@ fn phrases_with_too_many_expansions_match_in_any_order() {
     let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());
-    let known = TranslationInputs { wide_phrase_ends: ["restart".to_owned()].into(), ..TranslationInputs::default() };
-    let translated = translate(&matches, &known).unwrap();
+    let inputs = TranslationInputs { wide_phrase_ends: ["restart".to_owned()].into(), ..TranslationInputs::default() };
+    let translated = translate(&matches, &inputs).unwrap();
     assert_eq!(translated.notices.len(), 1, "{:?}", translated.notices);
     let text = translated.query.filter().to_string();
     assert!(
@@ -160,8 +160,8 @@ fn excessive_queries_are_refused() {
 #[test]
 fn examined_records_are_added() {
     let matches = planned("web .spec.replicas:3");
-    let known = TranslationInputs { examined: Some(Arc::new([7].into())), ..TranslationInputs::default() };
-    let translated = translate(&matches, &known).unwrap();
+    let inputs = TranslationInputs { examined: Some(Arc::new([7].into())), ..TranslationInputs::default() };
+    let translated = translate(&matches, &inputs).unwrap();
     let order = Order::new(&[crate::opensearch::model::Sort::RELEVANCE], &FleetFacts::default()).unwrap();
     insta::assert_yaml_snapshot!("examined", order.query(&translated.query, None));
 }

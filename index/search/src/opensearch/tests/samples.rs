@@ -145,8 +145,9 @@ fn text() -> impl Strategy<Value = String> {
 pub fn object() -> impl Strategy<Value = Value> {
     let name = prop::sample::select(vec!["web", "web-0", "checkout-7d9f", "api-x", "nginx", "straße", "WEB", "a"]);
     let namespace = prop::sample::select(vec!["shop", "team-a", "größe", ""]);
-    let known = prop::sample::select(vec!["Pod", "Deployment", "ConfigMap", "Event", "Node"]).prop_map(str::to_owned);
-    let kind = prop_oneof![4 => known, 1 => (0..35).prop_map(|nth| format!("Widget{nth}"))];
+    let common_kinds =
+        prop::sample::select(vec!["Pod", "Deployment", "ConfigMap", "Event", "Node"]).prop_map(str::to_owned);
+    let kind = prop_oneof![4 => common_kinds, 1 => (0..35).prop_map(|nth| format!("Widget{nth}"))];
     let labels = prop::collection::btree_map(
         prop::sample::select(vec!["app", "tier", "app.kubernetes.io/name"]),
         prop::sample::select(vec!["web", "Web", "api", "front", ""]),

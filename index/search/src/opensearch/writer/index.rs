@@ -33,7 +33,7 @@ pub(super) struct Target {
 pub(super) enum WriteResult {
     Created,
     Updated,
-    /// The engine holds that version or a newer one.
+    /// The engine has that version or a newer one.
     Superseded,
 }
 
@@ -108,13 +108,7 @@ impl Indices<'_> {
         tracing::info!(index, alias, "creating an index in the search engine");
         match self.client.send(&Request::new(Method::PUT, format!("/{index}")).json(body)).await {
             Ok(_) => Ok(()),
-            Err(error)
-                if error
-                    .error_response()
-                    .is_some_and(|error_response| error_response.kind == "resource_already_exists_exception") =>
-            {
-                Ok(())
-            }
+            Err(error) if error.is_kind("resource_already_exists_exception") => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -152,13 +146,7 @@ impl Indices<'_> {
                 Ok(document.version.filter(|_| document.found))
             }
             // The response for a missing document has no error, that for a missing index has one.
-            Err(error)
-                if error
-                    .error_response()
-                    .is_some_and(|error_response| error_response.status == 404 && error_response.kind.is_empty()) =>
-            {
-                Ok(None)
-            }
+            Err(error) if error.status() == Some(404) && error.is_kind("") => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -57,15 +57,15 @@ pub(super) enum Step {
 }
 
 /// Decides the next step from the indices behind the alias (`live`) and the rebuild alias. An index of another origin
-/// than `wanted` has to be rebuilt.
-pub(super) fn decide(live: AliasTarget, rebuild: AliasTarget, wanted: &Origin) -> Result<Step, AliasError> {
+/// than `required` has to be rebuilt.
+pub(super) fn decide(live: AliasTarget, rebuild: AliasTarget, required: &Origin) -> Result<Step, AliasError> {
     match (live, rebuild) {
         (AliasTarget::Unusable(foreign), _) | (_, AliasTarget::Unusable(foreign)) => Err(foreign),
-        (_, AliasTarget::Usable { index, origin }) if origin != *wanted => Ok(Step::Discard { index }),
+        (_, AliasTarget::Usable { index, origin }) if origin != *required => Ok(Step::Discard { index }),
         (AliasTarget::None, AliasTarget::Usable { index, .. }) => Ok(Step::Promote { index }),
         (AliasTarget::None, AliasTarget::None) => Ok(Step::Create),
         (AliasTarget::Usable { index: old, .. }, AliasTarget::Usable { index, .. }) => Ok(Step::Rebuild { index, old }),
-        (AliasTarget::Usable { index, origin }, AliasTarget::None) if origin == *wanted => Ok(Step::Follow { index }),
+        (AliasTarget::Usable { index, origin }, AliasTarget::None) if origin == *required => Ok(Step::Follow { index }),
         (AliasTarget::Usable { .. }, AliasTarget::None) => Ok(Step::CreateRebuild),
     }
 }

@@ -118,7 +118,7 @@ impl Sender<'_> {
         .await
     }
 
-    /// Sends one request. If it fails as a whole, its halves are sent.
+    /// Sends one request. If it fails completely, its halves are sent.
     async fn send_request(&self, body: Vec<u8>, changes: Vec<DocumentChange>) -> Round {
         let mut round = Round::default();
         let mut requests = vec![(body, changes.as_slice())];

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 #[async_trait]
 pub trait ChangeSource: Send + Sync {
     /// Name of this log. A log whose sequence numbers restart has another name; its index is then rebuilt, because
-    /// the engine holds higher versions than those of the new log.
+    /// the engine has higher versions than those of the new log.
     fn identity(&self) -> String;
 
     /// Sequence number of the newest change.

@@ -3,7 +3,7 @@
 use crate::authorization::RbacRules;
 use crate::execute::{Sources, resolve_relations};
 use crate::paths::closure::closure;
-use crate::paths::explore::{MAX_OBJECTS_NOTICE, PathLimits, find};
+use crate::paths::explore::{MAX_OBJECTS_NOTICE, PathLimits, PathSelection, find};
 use crate::paths::fleet::FleetGraph;
 use crate::plan::relations::DependencyDirection;
 use crate::plan::{FleetFacts, plan};
@@ -62,7 +62,7 @@ fn name(graph: &FleetGraph, id: u64) -> String {
 async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
     let mut graph = graph(sources);
     let pattern: PathPattern = pattern.parse().unwrap();
-    let found = find(&mut graph, &pattern, &PathLimits::default()).await.unwrap();
+    let found = find(&mut graph, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
     assert!(
         found.limits_reached.is_empty() && graph.limits_reached.is_empty(),
         "{:?} {:?}",
@@ -124,7 +124,7 @@ async fn edges_name_the_fields_that_state_them(#[case] pattern: &str, #[case] ex
     let fleet = fleet().await;
     let mut graph = graph(fleet.sources.clone());
     let pattern: PathPattern = pattern.parse().unwrap();
-    let found = find(&mut graph, &pattern, &PathLimits::default()).await.unwrap();
+    let found = find(&mut graph, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
     let fields: Vec<Vec<String>> =
         found.paths.iter().flat_map(|path| &path.edges).map(|edge| graph.edge_fields(*edge)).collect();
     assert_eq!(fields, [[expected]], "{pattern}");
@@ -223,11 +223,11 @@ async fn limits_are_named() {
     let pattern: PathPattern = "pod -USES-> secret".parse().unwrap();
     let mut few = graph(fleet.sources.clone());
     few.max_objects = 1;
-    let found = find(&mut few, &pattern, &PathLimits::default()).await.unwrap();
+    let found = find(&mut few, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
     assert!(found.paths.is_empty());
     assert_eq!(few.limits_reached, BTreeSet::from([MAX_OBJECTS_NOTICE.to_owned()]));
     let mut late = graph(fleet.sources.with_deadline(fleet.sources.context.requested_at));
-    let found = find(&mut late, &pattern, &PathLimits::default()).await.unwrap();
+    let found = find(&mut late, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
     assert!(found.paths.is_empty());
     let expected = "the time limit of 0 s was reached; some objects may be missing".to_owned();
     assert_eq!(late.limits_reached, BTreeSet::from([expected]));

@@ -2,8 +2,8 @@
 
 use crate::paths::closure::closure;
 use crate::paths::explore::{
-    EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, StepEdges,
-    find, find_shortest,
+    EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, PathSelection,
+    StepEdges, find,
 };
 use crate::plan::relations::DependencyDirection;
 use async_trait::async_trait;
@@ -101,11 +101,11 @@ impl Model {
     }
 
     fn found(&self, pattern: &PathPattern) -> FoundPaths {
-        block_on(find(&mut self.clone(), pattern, &PathLimits::default())).unwrap()
+        block_on(find(&mut self.clone(), pattern, &PathLimits::default(), PathSelection::All)).unwrap()
     }
 
     fn found_shortest(&self, pattern: &PathPattern) -> FoundPaths {
-        block_on(find_shortest(&mut self.clone(), pattern, &PathLimits::default())).unwrap()
+        block_on(find(&mut self.clone(), pattern, &PathLimits::default(), PathSelection::Shortest)).unwrap()
     }
 
     fn reached(&self, from: u64, direction: DependencyDirection) -> BTreeSet<u64> {
@@ -117,7 +117,7 @@ impl Model {
 
 #[async_trait]
 impl PathGraph for Model {
-    async fn matching(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
+    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
         let of = among.unwrap_or_else(|| self.readable.clone());
         Ok(of.into_iter().filter(|id| self.readable.contains(id) && self.is_labelled(node, *id)).collect())
     }
@@ -233,16 +233,18 @@ fn searches_of_dense_graphs_end_and_report_it() {
     let found = model.found(&"()-[:USES*8]->()".parse().unwrap());
     assert_eq!((found.paths.len(), found.limits_reached), (10_000, BTreeSet::from([MAX_PATHS_NOTICE])));
     let limits = PathLimits { visited: 5, ..PathLimits::default() };
-    let few = block_on(find(&mut model.clone(), &"()-[:USES*2]->()".parse().unwrap(), &limits)).unwrap();
+    let few =
+        block_on(find(&mut model.clone(), &"()-[:USES*2]->()".parse().unwrap(), &limits, PathSelection::All)).unwrap();
     assert!(few.paths.iter().all(|path| path.nodes.iter().all(|id| *id < 5)));
     assert_eq!(few.limits_reached, BTreeSet::from([MAX_OBJECTS_NOTICE]));
     let limits = PathLimits { walk_steps: 100, ..PathLimits::default() };
-    let short = block_on(find(&mut model.clone(), &"()-[:USES*8]->()".parse().unwrap(), &limits)).unwrap();
+    let short =
+        block_on(find(&mut model.clone(), &"()-[:USES*8]->()".parse().unwrap(), &limits, PathSelection::All)).unwrap();
     assert_eq!(short.limits_reached, BTreeSet::from([MAX_STEPS_NOTICE]));
     // Each object is a path without hops.
     for (paths, is_cut) in [(29, true), (30, false)] {
         let limits = PathLimits { paths, ..PathLimits::default() };
-        let some = block_on(find(&mut model.clone(), &"()".parse().unwrap(), &limits)).unwrap();
+        let some = block_on(find(&mut model.clone(), &"()".parse().unwrap(), &limits, PathSelection::All)).unwrap();
         assert_eq!((some.paths.len(), !some.limits_reached.is_empty()), (paths, is_cut));
     }
 }
@@ -288,9 +290,9 @@ fn searches_of_shortest_paths_end_in_dense_graphs() {
     assert!(found.paths.iter().all(|path| path.edges.len() == 1));
     assert_eq!((found.paths.len(), found.limits_reached), (900, BTreeSet::new()));
     let limits = PathLimits { walk_steps: 100, ..PathLimits::default() };
-    let cut = block_on(find_shortest(&mut model.clone(), &pattern, &limits)).unwrap();
+    let cut = block_on(find(&mut model.clone(), &pattern, &limits, PathSelection::Shortest)).unwrap();
     assert_eq!(cut.limits_reached, BTreeSet::from([MAX_STEPS_NOTICE]));
     let limits = PathLimits { paths: 899, ..PathLimits::default() };
-    let cut = block_on(find_shortest(&mut model.clone(), &pattern, &limits)).unwrap();
+    let cut = block_on(find(&mut model.clone(), &pattern, &limits, PathSelection::Shortest)).unwrap();
     assert_eq!((cut.paths.len(), cut.limits_reached), (899, BTreeSet::from([MAX_PATHS_NOTICE])));
 }

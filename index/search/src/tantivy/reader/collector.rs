@@ -1,9 +1,10 @@
-//! Collects top hits, total and facet counts from all segments.
+//! Collects top hits, total, facet counts and sums from all segments.
 //!
 //! Permissions are applied first: a document that the caller may not read is not counted.
 
 use super::doc_sets::{PreparedQuery, SegmentMatches};
 use super::facet_counts::{FacetCounter, OrdinalCounts, sum_by_text};
+use super::sums::{OrdinalSums, add_by_text, sum_segment};
 use super::top_hits::TopHitsCollector;
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::Facet;
@@ -27,15 +28,26 @@ pub fn top_hits(
     let parts = text.map_segments(&snapshot, collect);
     let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
     let of_facet = |(nth, facet): (usize, &Facet)| {
-        sum_by_text(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.column(*facet))
+        sum_by_text(parts.iter().filter_map(|part| part.facets.get(nth)), &snapshot.values.column(*facet))
     };
     let facets = request.facets.iter().enumerate().map(of_facet).collect();
-    let merged = request.merge(parts.into_iter().map(|(hits, _)| hits));
-    Ok(TopHits { facets, notices: query.notices(), ..merged })
+    let sums: Option<Vec<_>> = request.sums.as_ref().map(|sums| {
+        let texts = snapshot.values.column(sums.facet);
+        let of_number = |nth: usize| add_by_text(parts.iter().filter_map(|part| part.sums.get(nth)), &texts);
+        (0..sums.numbers.len()).map(of_number).collect()
+    });
+    let sums = sums.unwrap_or_default();
+    let merged = request.merge(parts.into_iter().map(|part| part.hits));
+    Ok(TopHits { facets, sums, notices: query.notices(), ..merged })
 }
 
-/// Hits of a segment, and its facet counts.
-type SegmentResult = (TopHits, Vec<OrdinalCounts>);
+/// Results of a segment. Counts and sums are empty if the deadline passed before they were complete.
+#[derive(Default)]
+struct SegmentResult {
+    hits: TopHits,
+    facets: Vec<OrdinalCounts>,
+    sums: Vec<OrdinalSums>,
+}
 
 fn collect_segment(
     text: &TextIndex,
@@ -44,14 +56,15 @@ fn collect_segment(
     context: &SearchContext,
     request: &TopHitsRequest,
 ) -> tantivy::Result<SegmentResult> {
-    let late = || Ok((TopHits { incomplete: true, ..TopHits::default() }, Vec::new()));
+    let late =
+        || Ok(SegmentResult { hits: TopHits { incomplete: true, ..TopHits::default() }, ..SegmentResult::default() });
     let SegmentMatches { docs, permitted, scored } = match query.evaluate(segment, values, &context.rights) {
         Ok(matching) => matching,
         Err(EvaluationError::DeadlineExceeded) => return late(),
         Err(EvaluationError::Failed(error)) => return Err(error),
     };
     if docs.is_empty() {
-        return Ok((TopHits::default(), Vec::new()));
+        return Ok(SegmentResult::default());
     }
     let total = docs.len(segment.data.max_doc());
     let counter = FacetCounter {
@@ -63,7 +76,12 @@ fn collect_segment(
         deadline: context.deadline,
     };
     let facets = counter.count(&docs, &permitted);
-    let mut found = TopHits { total, remaining: total, incomplete: facets.is_none(), ..TopHits::default() };
+    let sums = match &request.sums {
+        Some(sums) => sum_segment(segment, values, sums, &docs, context.deadline)?,
+        None => Some(Vec::new()),
+    };
+    let incomplete = facets.is_none() || sums.is_none();
+    let mut found = TopHits { total, remaining: total, incomplete, ..TopHits::default() };
     if request.keep > 0 || request.after.is_some() {
         let mut best = TopHitsCollector::new(&segment.data, values, request)?;
         found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
@@ -73,5 +91,5 @@ fn collect_segment(
         }
         found.hits = best.into_hits()?;
     }
-    Ok((found, facets.unwrap_or_default()))
+    Ok(SegmentResult { hits: found, facets: facets.unwrap_or_default(), sums: sums.unwrap_or_default() })
 }

@@ -9,6 +9,7 @@ use crate::plan::predicate::{Match, Numbers, Test};
 use crate::plan::score::{ANY_COLUMN, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder, difference, intersection, union};
+use crate::tantivy::number_filter::NumberFilters;
 use crate::tantivy::reader::permitted::{PermittedDocs, resolve_permitted};
 use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::schema::Columns;
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight};
+use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
 use tantivy_fst::Regex;
@@ -36,6 +37,7 @@ pub struct PreparedQuery<'q> {
     matches: &'q Match,
     columns: &'q Columns,
     filters: &'q FilterCache,
+    number_filters: &'q NumberFilters,
     permitted: &'q PermittedCache,
     /// Number of this query in the filter cache.
     number: u64,
@@ -84,6 +86,7 @@ impl<'q> PreparedQuery<'q> {
             matches,
             columns: &text.columns,
             filters: &text.filters,
+            number_filters: &text.number_filters,
             permitted: &text.permitted,
             number: text.filters.next_query_number(),
             patterns,
@@ -155,20 +158,20 @@ impl SegmentEvaluator<'_> {
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
                 let predicate = || TermPredicate::Matches(pattern.clone());
-                let whole =
+                let in_values =
                     [Keyword::Name, Keyword::Anything].map(|keyword| self.terms(columns.keyword(keyword), predicate()));
-                let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
+                let mut in_values = in_values.into_iter().collect::<Result<Vec<_>, _>>()?;
                 if pattern.contains('/') {
-                    whole.push(self.terms(columns.keyword(Keyword::Qualified), predicate())?);
+                    in_values.push(self.terms(columns.keyword(Keyword::Qualified), predicate())?);
                 }
-                let inside = self.terms(columns.content, predicate())?;
-                Ok(self.union_with_scores([(union(&whole), ANY_COLUMN), (inside, CONTENT)]))
+                let in_content = self.terms(columns.content, predicate())?;
+                Ok(self.union_with_scores([(union(&in_values), ANY_COLUMN), (in_content, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
-                let near = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
-                let name = self.terms(columns.keyword(Keyword::Name), near())?;
-                let inside = self.terms(columns.content, near())?;
-                Ok(self.union_with_scores([(name, NAME_PREFIX), (inside, CONTENT)]))
+                let near_word = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
+                let name = self.terms(columns.keyword(Keyword::Name), near_word())?;
+                let in_content = self.terms(columns.content, near_word())?;
+                Ok(self.union_with_scores([(name, NAME_PREFIX), (in_content, CONTENT)]))
             }
             Match::Keys(keys, numbers) => {
                 let found = keys.iter().map(|key| self.numbers(columns.key(*key), numbers));
@@ -361,12 +364,13 @@ impl SegmentEvaluator<'_> {
 
     /// Documents with one of the numbers. Not cached, because there are many such sets and they are rarely reused.
     fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
-        let filter = self.data.number_filter(field)?;
-        let numbers = numbers.iter().filter(|number| filter.may_contain(**number));
+        let filter = self.query.number_filters.get(&self.data.reader, field)?;
+        let may_occur = |number: u64| filter.as_ref().is_none_or(|filter| filter.may_contain(number));
+        let numbers = numbers.iter().filter(|number| may_occur(**number));
         let terms: Vec<Term> = numbers.map(|number| Term::from_field_u64(field, *number)).collect();
         if terms.len() > MAX_LOOKUPS {
             let expected = terms.len() as u64;
-            return self.collect_docs(&*self.weight(&TermSetQuery::new(terms))?, expected);
+            return self.scan(&TermSetQuery::new(terms), expected);
         }
         let index = self.data.reader.inverted_index(field)?;
         let mut builder = DocSetBuilder::new(self.data.reader.max_doc(), terms.len() as u64);
@@ -384,15 +388,9 @@ impl SegmentEvaluator<'_> {
         Ok(builder.build())
     }
 
+    /// Documents that match a query; `expected` is their approximate number.
     fn scan(&self, query: &dyn Query, expected: u64) -> Result<DocSet, EvaluationError> {
-        self.collect_docs(&*self.weight(query)?, expected)
-    }
-
-    fn weight(&self, query: &dyn Query) -> tantivy::Result<Box<dyn Weight>> {
-        query.weight(EnableScoring::disabled_from_schema(self.data.reader.schema()))
-    }
-
-    fn collect_docs(&self, weight: &dyn Weight, expected: u64) -> Result<DocSet, EvaluationError> {
+        let weight = query.weight(EnableScoring::disabled_from_schema(self.data.reader.schema()))?;
         let mut builder = DocSetBuilder::new(self.data.reader.max_doc(), expected);
         let mut scorer = weight.scorer(&self.data.reader, 1.0)?;
         let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];

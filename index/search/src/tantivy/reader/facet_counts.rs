@@ -46,14 +46,14 @@ impl FacetCounter<'_> {
 
     /// Counts of all permitted documents, including deleted ones.
     pub fn count_permitted(&self, permitted: &Arc<PermittedDocs>) -> Option<Vec<OrdinalCounts>> {
-        let known = permitted.cached_counts(self.facets);
-        let unknown = self.facets.iter().zip(&known).filter(|(_, counts)| counts.is_none()).map(|(facet, _)| *facet);
+        let cached = permitted.cached_counts(self.facets);
+        let unknown = self.facets.iter().zip(&cached).filter(|(_, counts)| counts.is_none()).map(|(facet, _)| *facet);
         let unknown: Vec<Facet> = unknown.collect();
         if unknown.is_empty() {
-            return known.into_iter().collect();
+            return cached.into_iter().collect();
         }
-        let counted = self.count_facets(&unknown, &permitted.docs)?;
-        permitted.cache_counts(unknown.into_iter().zip(counted));
+        let new_counts = self.count_facets(&unknown, &permitted.docs)?;
+        permitted.cache_counts(unknown.into_iter().zip(new_counts));
         // Updates the cached entry, because it takes more memory now.
         self.cache.insert(&self.rights.lock(), self.segment.data.id(), permitted);
         permitted.cached_counts(self.facets).into_iter().collect()
@@ -79,11 +79,11 @@ impl FacetCounter<'_> {
 /// Subtracts counts; `missing` must be a subset.
 fn subtract(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
     let mut missing = missing.iter().peekable();
-    let left = all.iter().map(|(value, count)| {
+    let remaining = all.iter().map(|(value, count)| {
         let subtrahend = missing.next_if(|(other, _)| other == value).map_or(0, |(_, count)| *count);
         (*value, count.saturating_sub(subtrahend))
     });
-    left.filter(|(_, count)| *count > 0).collect()
+    remaining.filter(|(_, count)| *count > 0).collect()
 }
 
 /// Sums the counts of segments by the texts of their values.
@@ -97,8 +97,8 @@ pub(crate) fn sum_by_text<'c>(
             *all += u64::from(*count);
         }
     }
-    let counted = (0..).zip(counts).filter(|(_, count)| *count > 0);
-    counted.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect()
+    let nonzero = (0..).zip(counts).filter(|(_, count)| *count > 0);
+    nonzero.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect()
 }
 
 /// Counts the values of one column.

@@ -9,5 +9,6 @@ pub(crate) mod lookup;
 pub(crate) mod permitted;
 pub(crate) mod permitted_cache;
 pub(crate) mod scan;
+pub(crate) mod sums;
 pub(crate) mod top_hits;
 pub(crate) mod warm_up;

@@ -1,5 +1,5 @@
 //! The documents of a segment that a caller may read. A decision is made once per distinct (cluster, resource,
-//! namespace) and cached for the whole segment; when grants in a cluster change, only that cluster's documents are
+//! namespace) and cached for the entire segment; when grants in a cluster change, only that cluster's documents are
 //! decided again.
 
 use super::permitted_cache::{CachedPermission, PermittedCache};
@@ -53,7 +53,7 @@ impl PermittedDocs {
 }
 
 /// Returns the documents of a segment that a caller may read: from the cache, updated for the clusters whose rules
-/// changed, or decided for the whole segment.
+/// changed, or decided for the entire segment.
 pub fn resolve_permitted(
     data: &SegmentData,
     values: &FacetValues,
@@ -241,12 +241,12 @@ mod tests {
             apply(&rights, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
             apply(&rights, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
         }
-        let mut counted = 0;
+        let mut previous_verdicts = 0;
         // Number of objects that ann may read, and number of decisions that were not cached.
         let mut readable_and_decisions = || {
             let readable = readable_ids(&text, &text.permitted, &rights, "ann").len();
-            let before = std::mem::replace(&mut counted, metrics.verdicts.get());
-            (readable, counted - before)
+            let before = std::mem::replace(&mut previous_verdicts, metrics.verdicts.get());
+            (readable, previous_verdicts - before)
         };
         let (all, of_one) = (all_scopes().count() as u64, all_scopes().count() as u64 / 3);
         assert_eq!(readable_and_decisions(), (6, all));
@@ -271,7 +271,8 @@ mod tests {
         let named: [&'static [&'static str]; 2] = [&[], &["a"]];
         let (resources, names) = (prop::sample::select(some.to_vec()), prop::sample::select(named.to_vec()));
         let subject = prop::sample::select(vec!["ann", "bob", "staff", "other"]);
-        let roles = (namespace.clone(), resources, names).prop_map(|(namespace, of, names)| role(namespace, of, names));
+        let roles = (namespace.clone(), resources, names)
+            .prop_map(|(namespace, role_resources, names)| role(namespace, role_resources, names));
         let bindings = (namespace, prop::sample::select(vec!["one", "two"]), subject)
             .prop_map(|(namespace, name, subject)| binding(namespace, name, subject));
         let change = prop::sample::select(vec![ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted]);

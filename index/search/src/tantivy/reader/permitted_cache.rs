@@ -72,8 +72,8 @@ impl PermittedCache {
         }
         let still = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>))| {
             let rights = rights.for_caller(&caller);
-            let same = |basis| rights.changed_from(basis).is_some_and(|changed| changed.is_empty());
-            bases.iter().any(same).then(|| (rights, facets.into_iter().collect()))
+            let is_unchanged = |basis| rights.changed_from(basis).is_some_and(|changed| changed.is_empty());
+            bases.iter().any(is_unchanged).then(|| (rights, facets.into_iter().collect()))
         };
         callers.into_iter().filter_map(still).collect()
     }

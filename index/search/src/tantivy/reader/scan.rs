@@ -34,7 +34,7 @@ pub struct SnapshotScan {
     /// The next hit of each run.
     next: BinaryHeap<NextHit>,
     /// Remaining limit.
-    left: usize,
+    remaining: usize,
 }
 
 /// Sorted hits of a segment.
@@ -92,8 +92,8 @@ impl SnapshotScan {
             let sorted = sorted.ok_or(Error::Incomplete)?;
             runs.extend(sorted.into_iter().map(|docs| Run { segment, docs: docs.into(), ready: VecDeque::new() }));
         }
-        let (next, left) = (BinaryHeap::with_capacity(runs.len()), request.keep);
-        let mut scan = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, left };
+        let (next, remaining) = (BinaryHeap::with_capacity(runs.len()), request.keep);
+        let mut scan = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, remaining };
         for run in 0..scan.runs.len() {
             scan.offer(run)?;
         }
@@ -105,15 +105,15 @@ impl SnapshotScan {
         self.snapshot.seq
     }
 
-    /// The next `most` hits; fewer at the end.
-    pub fn next(&mut self, most: usize) -> Result<Vec<RankedHit>, Error> {
-        let mut hits = Vec::with_capacity(most.min(self.left));
-        while hits.len() < most.min(self.left) {
+    /// The next `limit` hits; fewer at the end.
+    pub fn next(&mut self, limit: usize) -> Result<Vec<RankedHit>, Error> {
+        let mut hits = Vec::with_capacity(limit.min(self.remaining));
+        while hits.len() < limit.min(self.remaining) {
             let Some(NextHit { hit, run, .. }) = self.next.pop() else { break };
             hits.push(hit);
             self.offer(run)?;
         }
-        self.left -= hits.len();
+        self.remaining -= hits.len();
         Ok(hits)
     }
 

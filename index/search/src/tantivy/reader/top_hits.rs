@@ -330,8 +330,8 @@ impl<'s> TopHitsCollector<'s> {
 
     /// Returns the kept hits, unsorted, with their positions in the order of all segments.
     pub fn into_hits(self) -> tantivy::Result<Vec<RankedHit>> {
-        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, from_ordered_bits(kept.score_bits)));
-        self.to_hits(&kept.collect::<Vec<_>>())
+        let hits = self.best.iter().map(|hit| (hit.doc, hit.id, from_ordered_bits(hit.score_bits)));
+        self.to_hits(&hits.collect::<Vec<_>>())
     }
 
     /// Converts documents with their ids and scores to hits with positions in the order of all segments.
@@ -423,13 +423,13 @@ impl<'q> Classes<'q> {
                     parts.push((class, score + weight));
                     continue;
                 }
-                let inside = intersection(&[class.clone(), set.clone()]);
-                if inside.is_empty() {
+                let matching_docs = intersection(&[class.clone(), set.clone()]);
+                if matching_docs.is_empty() {
                     parts.push((class, score));
                     continue;
                 }
                 parts.push((difference(class, set, max_doc), score));
-                parts.push((inside, score + weight));
+                parts.push((matching_docs, score + weight));
             }
             all = parts;
         }

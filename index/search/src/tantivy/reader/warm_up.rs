@@ -10,11 +10,10 @@ use crate::tantivy::segments::{Segment, SegmentDataId, Snapshot};
 use crate::tantivy::terms::{FilterKey, TermPredicate};
 use crate::tantivy::{TextIndex, WarmUp};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tantivy::index::SegmentId;
-use tantivy::schema::Field;
 
 /// Time limit of a warm-up, because it delays the publication of changes. The next search evaluates the rest.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
@@ -38,6 +37,7 @@ fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &
     // Cached filters stay valid if only the values of a segment were renumbered.
     let remaining: HashSet<SegmentId> = next_ids.iter().map(|(segment, _)| *segment).collect();
     let merged = removed.iter().map(|(segment, _)| *segment).filter(|segment| !remaining.contains(segment));
+    let columns = text.number_filters.columns_of_other_segments(&remaining);
     let (callers, mut filters) = (text.permitted.evict(rights, &removed), text.filters.evict(&merged.collect()));
     filters.truncate(MAX_FILTERS);
     let deadline = Instant::now() + TIME_LIMIT;
@@ -63,12 +63,10 @@ fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &
             }
         }
     }
-    let merged_segments = before.segments.iter().filter(|segment| removed.contains(&segment.data.id()));
-    let columns: BTreeSet<Field> = merged_segments.flat_map(|segment| segment.data.filtered_columns()).collect();
     for column in columns {
         for segment in &new {
             // The next search for numbers in the column creates the filter again and returns the error.
-            let _ = segment.data.number_filter(column);
+            let _ = text.number_filters.get(&segment.data.reader, column);
             if Instant::now() > deadline {
                 return;
             }
@@ -102,6 +100,7 @@ mod tests {
     use crowsnest_store::fixtures::stored;
     use crowsnest_store::record::ChangeKind;
     use serde_json::json;
+    use std::collections::BTreeSet;
     use tantivy::IndexWriter;
 
     /// A user who may list pods in one of two namespaces.
@@ -151,17 +150,25 @@ mod tests {
         let before = search();
         assert_eq!(search(), before);
         assert_eq!(before.total, 11, "every other one, and pod-1");
-        text.snapshot().segments[0].data.number_filter(text.columns.id).unwrap();
+        let filter_of = |segment: &Segment| text.number_filters.get(&segment.data.reader, text.columns.id).unwrap();
+        let filter = filter_of(&text.snapshot().segments[0]).unwrap();
         let segments =
             text.snapshot().segments.iter().map(|segment| segment.data.reader.segment_id()).collect::<Vec<_>>();
         writer.merge(&segments).wait().unwrap();
-        text.reload(crowsnest_store::Seq(0), &*warm_up).unwrap();
+        let warm_up_with_searches = move |text: &TextIndex, before: &Snapshot, next: &Snapshot| {
+            warm_up(text, before, next);
+            let filter_after = text.number_filters.get(&before.segments[0].data.reader, text.columns.id).unwrap();
+            assert!(Arc::ptr_eq(&filter, &filter_after.unwrap()), "searches still use the previous snapshot");
+        };
+        text.reload(crowsnest_store::Seq(0), &warm_up_with_searches).unwrap();
 
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
         let (merged, caller) = (&snapshot.segments[0], ann());
         assert!(text.permitted.get(&caller.lock(), merged.data.id()).is_some());
-        assert_eq!(merged.data.filtered_columns(), [text.columns.id]);
+        let only_merged = HashSet::from([merged.data.reader.segment_id()]);
+        assert_eq!(text.number_filters.columns_of_other_segments(&HashSet::new()), BTreeSet::from([text.columns.id]));
+        assert_eq!(text.number_filters.columns_of_other_segments(&only_merged), BTreeSet::new());
         // The deadline has passed, so results must come from the cache.
         let evaluate = |matches: &Match| {
             let query = PreparedQuery::new(matches, &text, Instant::now() - Duration::from_secs(1));

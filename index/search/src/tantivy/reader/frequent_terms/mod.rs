@@ -22,20 +22,20 @@ const MAX_POSTINGS: u64 = 4_000_000;
 
 impl SegmentLookup<'_> {
     /// Terms of the matching objects that the caller may read.
-    pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
+    pub(crate) fn terms(mut self, matches: &Match, terms_request: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
-        let field = self.text.columns.keyword(wanted.keyword);
-        let met = self.map_matching(matches, |segment, docs| {
+        let field = self.text.columns.keyword(terms_request.keyword);
+        let matching_segments = self.map_matching(matches, |segment, docs| {
             if docs.is_empty() {
                 return Ok(None);
             }
             let terms = segment.data.reader.inverted_index(field)?;
-            let found = Candidates::read(&terms, wanted, deadline)?;
+            let found = Candidates::read(&terms, terms_request, deadline)?;
             Ok(Some((TermCounter::new(segment, docs, terms), found)))
         })?;
         let (mut counters, mut found) = (Vec::new(), HashMap::<String, Term>::new());
         let mut incomplete_segments = Vec::new();
-        for (segment, terms) in met.into_iter().flatten() {
+        for (segment, terms) in matching_segments.into_iter().flatten() {
             self.truncated |= terms.truncated;
             for (text, info) in terms.all {
                 found.entry(text).or_default().add_occurrence(counters.len(), info);
@@ -50,18 +50,18 @@ impl SegmentLookup<'_> {
         if !incomplete_segments.is_empty() {
             found.truncate(MAX_TERMS_IN_ALL);
             let again = self.text.map_parts(incomplete_segments.iter(), |at| {
-                find_candidates(&counters[*at].terms, &wanted.prefix, &found)
+                find_candidates(&counters[*at].terms, &terms_request.prefix, &found)
             });
             let again = again.map_err(fail)?;
-            for (at, met) in incomplete_segments.into_iter().zip(again) {
-                for (term, info) in met {
+            for (at, occurrences) in incomplete_segments.into_iter().zip(again) {
+                for (term, info) in occurrences {
                     found[term].1.add_occurrence(at, info);
                 }
             }
             found.sort_unstable_by(by_frequency);
         }
-        let (counted, truncated) = count_most_frequent(&mut counters, found, wanted.limit, deadline);
-        let counts = counted.map_err(fail)?;
+        let (term_counts, truncated) = count_most_frequent(&mut counters, found, terms_request.limit, deadline);
+        let counts = term_counts.map_err(fail)?;
         Ok(TermCounts { counts, incomplete: self.truncated | truncated })
     }
 }
@@ -78,7 +78,7 @@ struct Term {
 impl Term {
     /// Adds the term's occurrence in a segment, unless it is already known.
     fn add_occurrence(&mut self, segment: usize, info: TermInfo) {
-        if self.positions.iter().any(|(known, _)| *known == segment) {
+        if self.positions.iter().any(|(existing, _)| *existing == segment) {
             return;
         }
         self.frequency += u64::from(info.doc_freq);
@@ -102,13 +102,13 @@ fn sort_by_frequency(found: HashMap<String, Term>) -> Vec<(String, Term)> {
 fn count_most_frequent(
     counters: &mut [TermCounter],
     terms: Vec<(String, Term)>,
-    most: Option<usize>,
+    limit: Option<usize>,
     deadline: Instant,
 ) -> (tantivy::Result<CountedTerms>, bool) {
     let (mut best, mut checked, mut truncated) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
     for (text, term) in terms {
         let rank = (Reverse(term.frequency), text);
-        if most.is_some_and(|most| best.len() >= most && best.last().is_none_or(|worst| *worst <= rank)) {
+        if limit.is_some_and(|limit| best.len() >= limit && best.last().is_none_or(|worst| *worst <= rank)) {
             break;
         }
         // At least one term is counted, even after the deadline.
@@ -128,10 +128,10 @@ fn count_most_frequent(
             continue;
         }
         let rank = (Reverse(count), rank.1);
-        if let Some(most) = most {
+        if let Some(limit) = limit {
             let at = best.partition_point(|other| *other < rank);
             best.insert(at, rank);
-            best.truncate(most);
+            best.truncate(limit);
         } else {
             best.push(rank);
         }
@@ -174,7 +174,7 @@ mod tests {
     #[case::by_substring("app=v", "9", Some(20))]
     #[case::few_terms_are_all_counted("app=v39", "", Some(20))]
     #[case::all_terms("app=v", "", None)]
-    fn counts_equal_a_full_count(#[case] prefix: &str, #[case] part: &str, #[case] most: Option<usize>) {
+    fn counts_equal_a_full_count(#[case] prefix: &str, #[case] part: &str, #[case] max_terms: Option<usize>) {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
@@ -193,14 +193,14 @@ mod tests {
         let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let context = SearchContext { rights, requested_at: Instant::now(), deadline };
-        let wanted = TermsRequest {
+        let terms_request = TermsRequest {
             keyword: Keyword::Label,
             prefix: prefix.to_owned(),
             substring: part.to_owned(),
-            limit: most,
+            limit: max_terms,
         };
         let TermCounts { counts: found, incomplete } =
-            SegmentLookup::new(&text, &context).terms(&Match::All, &wanted).unwrap();
+            SegmentLookup::new(&text, &context).terms(&Match::All, &terms_request).unwrap();
         assert!(!incomplete);
 
         let mut counts = BTreeMap::<String, u64>::new();
@@ -209,10 +209,10 @@ mod tests {
         }
         let mut expected: CountedTerms =
             counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();
-        match most {
-            Some(most) => {
+        match max_terms {
+            Some(max_terms) => {
                 expected.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
-                expected.truncate(most);
+                expected.truncate(max_terms);
                 assert_eq!(found, expected);
             }
             None => assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect()),

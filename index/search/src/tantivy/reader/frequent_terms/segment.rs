@@ -33,10 +33,10 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    pub fn read(terms: &InvertedIndexReader, wanted: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
-        let (from, to) = (wanted.prefix.as_str(), format!("{}\u{10ffff}", wanted.prefix));
+    pub fn read(terms: &InvertedIndexReader, terms_request: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
+        let (from, to) = (terms_request.prefix.as_str(), format!("{}\u{10ffff}", terms_request.prefix));
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
-        let keep = wanted.limit.map_or(usize::MAX, |_| MAX_TERMS_PER_SEGMENT);
+        let keep = terms_request.limit.map_or(usize::MAX, |_| MAX_TERMS_PER_SEGMENT);
         let mut found = Self { all: Vec::new(), left_out: false, truncated: false };
         // The least frequent kept term; among equal ones the last.
         let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
@@ -49,11 +49,12 @@ impl Candidates {
             let frequency = stream.value().doc_freq;
             let full = found.all.len() >= keep;
             if full && worst.peek().is_some_and(|(Reverse(least), _)| frequency <= *least) {
-                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(&wanted.substring));
+                found.left_out |=
+                    std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(&terms_request.substring));
                 continue;
             }
             let text = String::from_utf8_lossy(stream.key());
-            if !text.contains(&wanted.substring) {
+            if !text.contains(&terms_request.substring) {
                 continue;
             }
             let term = (text.into_owned(), stream.value().clone());
@@ -64,7 +65,7 @@ impl Candidates {
                 *least = (Reverse(frequency), at);
                 continue;
             }
-            if wanted.limit.is_some() {
+            if terms_request.limit.is_some() {
                 worst.push((Reverse(frequency), found.all.len()));
             }
             found.all.push(term);
@@ -78,19 +79,19 @@ impl Candidates {
 pub(super) fn find_candidates(
     terms: &InvertedIndexReader,
     prefix: &str,
-    wanted: &[(String, Term)],
+    candidates: &[(String, Term)],
 ) -> tantivy::Result<Vec<(usize, TermInfo)>> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_unstable_by(|a, b| wanted[*a].0.cmp(&wanted[*b].0));
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_unstable_by(|a, b| candidates[*a].0.cmp(&candidates[*b].0));
     let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
     let mut stream = terms.terms().range().ge(prefix).into_stream()?;
     let mut seen = 0;
     while seen < MAX_TERMS && stream.advance() {
         seen += 1;
-        while order.next_if(|at| wanted[*at].0.as_bytes() < stream.key()).is_some() {}
+        while order.next_if(|at| candidates[*at].0.as_bytes() < stream.key()).is_some() {}
         match order.peek() {
             None => break,
-            Some(at) if wanted[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
+            Some(at) if candidates[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
             Some(_) => {}
         }
     }

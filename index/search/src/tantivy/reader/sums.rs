@@ -1,0 +1,64 @@
+//! Sums of numbers by value of a facet column, within the documents of a segment.
+
+use crate::collect::ValueAmounts;
+use crate::collect::sums::SumsRequest;
+use crate::tantivy::doc_set::DocSet;
+use crate::tantivy::segments::Segment;
+use crate::tantivy::values::{ColumnValues, FacetValues};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Numbers of values in [`FacetValues`] in ascending order, each with the sum over the documents that have the value.
+pub(crate) type OrdinalSums = Vec<(u32, i64)>;
+
+/// Sums each number of the request over `docs`; None after the deadline.
+pub(crate) fn sum_segment(
+    segment: &Segment,
+    values: &FacetValues,
+    request: &SumsRequest,
+    docs: &DocSet,
+    deadline: Instant,
+) -> tantivy::Result<Option<Vec<OrdinalSums>>> {
+    let (fast, groups) = (segment.data.reader.fast_fields(), segment.data.column(request.facet));
+    let value_count = values.column(request.facet).count();
+    let mut all = Vec::with_capacity(request.numbers.len());
+    // The numbers are summed one after the other, because each needs memory for all values of the column, of which the
+    // segment may have few.
+    for number in &request.numbers {
+        let amounts = fast.i64(number.name())?;
+        let mut sums: Vec<Option<i64>> = vec![None; value_count];
+        let mut in_time = true;
+        docs.for_each_block(segment.data.max_doc(), |block| {
+            for doc in block {
+                let amount = amounts.first(*doc).unwrap_or(0);
+                for value in groups.of_doc(*doc) {
+                    if let Some(sum) = sums.get_mut(*value as usize) {
+                        *sum = Some(sum.unwrap_or(0).saturating_add(amount));
+                    }
+                }
+            }
+            in_time = Instant::now() <= deadline;
+            in_time
+        });
+        if !in_time {
+            return Ok(None);
+        }
+        all.push((0..).zip(sums).filter_map(|(value, sum)| Some((value, sum?))).collect());
+    }
+    Ok(Some(all))
+}
+
+/// Adds the sums of segments, by the texts of their values.
+pub(crate) fn add_by_text<'s>(
+    segments: impl Iterator<Item = &'s OrdinalSums>,
+    texts: &ColumnValues,
+) -> ValueAmounts<i64> {
+    let mut all: Vec<Option<i64>> = vec![None; texts.count()];
+    for (value, amount) in segments.flatten() {
+        if let Some(sum) = all.get_mut(*value as usize) {
+            *sum = Some(sum.unwrap_or(0).saturating_add(*amount));
+        }
+    }
+    let sums = (0..).zip(all).filter_map(|(value, sum)| Some((value, sum?)));
+    sums.filter_map(|(value, sum)| Some((Arc::clone(texts.text(value)?), sum))).collect()
+}
