@@ -168,12 +168,6 @@ mod tests {
     impl VersionSchemas for CopyingStrategy {}
 
     impl Strategy for CopyingStrategy {
-        fn default(&self, _object: &mut Value) {}
-
-        fn prepare_create(&self, _ctx: &RequestContext, _object: &mut Value) {}
-
-        fn prepare_update(&self, _ctx: &RequestContext, _old: &Value, _new: &mut Value) {}
-
         fn validate_create(&self, _ctx: &RequestContext, _object: &Value) -> Vec<FieldError> {
             Vec::new()
         }

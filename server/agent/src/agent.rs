@@ -10,7 +10,6 @@ mod renewal;
 pub mod replicas;
 mod tunnels;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use crowsnest_component_base::{body, kubeconfig, spans, tls};
 use crowsnest_members::dial::ProxyOptions;
 use crowsnest_members::tunnel::{Agent, PROTOCOL};
 use crowsnest_members::{Dialer, JoinOptions, join};
+use futures::future::join_all;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use hyper::upgrade::Upgraded;
 use kube::client::Body;
@@ -29,8 +29,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, Rotation, SecretName};
-use crowsnest_process::serving;
-use crowsnest_process::serving::bind;
 use crowsnest_process::signals::StopSignals;
 use health::TunnelState;
 use metrics::AgentMetrics;
@@ -58,35 +56,13 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let agent_metrics = AgentMetrics::default();
     let (probes, metrics) =
         (health::routes(tunnel_state.clone()), metrics::routes(agent_metrics.clone(), tunnel_state));
-    let probes =
-        bind_and_serve(config.health_probe_bind_address, "--health-probe-bind-address", probes, &work_ended).await?;
-    let metrics = bind_and_serve(config.metrics_bind_address, "--metrics-bind-address", metrics, &work_ended).await?;
+    let servers = config.probe_addresses.bind(probes, metrics, work_ended.clone()).await?;
     let working = async {
         let result = register_and_connect(config, &tunnel_sender, &agent_metrics, stop).await;
         work_ended.cancel();
         result
     };
-    tokio::join!(working, probes, metrics).0
-}
-
-/// Binds the address that the command-line flag `flag` configures immediately; the returned future serves it until
-/// `work_ended` is cancelled.
-async fn bind_and_serve(
-    address: Option<SocketAddr>,
-    flag: &'static str,
-    routes: axum::Router,
-    work_ended: &CancellationToken,
-) -> anyhow::Result<impl Future<Output = ()>> {
-    let listener = match address {
-        Some(address) => Some(bind(address, flag).await?),
-        None => None,
-    };
-    let work_ended = work_ended.clone();
-    Ok(async move {
-        if let Some(listener) = listener {
-            serving::serve(listener, None, routes, work_ended).await;
-        }
-    })
+    tokio::join!(working, join_all(servers)).0
 }
 
 /// Registers the cluster, then maintains its tunnels and renews the certificate until the agent stops.
@@ -96,23 +72,18 @@ async fn register_and_connect(
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let member = load_member_config(&config).await?;
-    let endpoint = config.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
+    let member = kubeconfig::load_or_in_cluster(config.kubeconfig.as_ref()).await?;
+    let endpoint = config.registration.api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
     let options = JoinOptions {
-        namespace: config.cluster_namespace.clone(),
-        provider: config.cluster_provider.clone(),
-        region: config.cluster_region.clone(),
-        zones: config.cluster_zones.clone(),
         refresh: true,
         sync_mode: ClusterSyncMode::Pull,
         api_endpoint: Some(endpoint),
-        reported_tokens: config.report,
-        ..JoinOptions::new(config.cluster_name.clone())
+        ..config.registration.clone()
     };
     let control_plane = connect_control_plane(&config, agent_metrics).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
-    let joined = joined.with_context(|| format!("cannot register cluster {}", config.cluster_name))?;
+    let joined = joined.with_context(|| format!("cannot register cluster {}", options.name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.is_new, "registered the cluster");
     let renewing = async {
         if let Some(rotation) = &config.rotation {
@@ -137,7 +108,7 @@ async fn maintain_tunnels(
         let control_plane = connect_control_plane(config, agent_metrics).await?;
         let response = tokio::time::timeout(
             RESPONSE_TIMEOUT,
-            request_tunnel(&control_plane, &config.cluster_name, tunnel_headers),
+            request_tunnel(&control_plane, &config.registration.name, tunnel_headers),
         )
         .await;
         let response = response
@@ -196,19 +167,9 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     Ok(Dialer::new(member.cluster_url.clone(), None, proxy, CONNECT_TIMEOUT)?)
 }
 
-/// Loads the kubeconfig of the member, or the service account of the pod.
-async fn load_member_config(config: &Config) -> anyhow::Result<kube::Config> {
-    match &config.kubeconfig {
-        Some(file) => Ok(kubeconfig::load_config(Some(file), config.context.as_deref()).await?),
-        None => kube::Config::incluster()
-            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig"),
-    }
-}
-
 /// Creates a client of the control plane from the current kubeconfig file.
 async fn connect_control_plane(config: &Config, agent_metrics: &AgentMetrics) -> anyhow::Result<kube::Client> {
-    let (file, context) = (&config.control_plane_kubeconfig, config.control_plane_context.as_deref());
-    let kubeconfig = kubeconfig::load_config(Some(file), context).await?;
+    let kubeconfig = config.control_plane.load().await?;
     let counter = agent_metrics.request_counter(&kubeconfig);
     Ok(spans::traced_client(kubeconfig, &counter)?)
 }

@@ -57,11 +57,7 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
-    let member = match &config.kubeconfig {
-        Some(file) => kubeconfig::load_config(Some(file), config.context.as_deref()).await?,
-        None => kube::Config::incluster()
-            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
-    };
+    let member = kubeconfig::load_or_in_cluster(config.kubeconfig.as_ref()).await?;
     let mut reloader = Reloader::new(RELOAD_INTERVAL);
     let tls = tls(config.tls.as_ref(), &mut reloader).await?;
     match &config.tls {
@@ -78,18 +74,9 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let member = MemberCache::new(client, config.feature_gates);
     let estimator = Arc::new(Estimator::new(config.cluster_name.clone(), Arc::clone(&member)));
     let extra_tasks = TaskTracker::new();
-    for (address, what, routes) in [
-        (config.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
-        (
-            config.metrics_bind_address,
-            "--metrics-bind-address",
-            metrics(MetricsState { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests }),
-        ),
-    ] {
-        let Some(address) = address else { continue };
-        let listener =
-            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} ({what})"))?;
-        extra_tasks.spawn(serving::serve(listener, None, routes, stop.clone()));
+    let metrics = metrics(MetricsState { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests });
+    for server in config.probe_addresses.bind(health(Arc::clone(&member)), metrics, stop.clone()).await? {
+        extra_tasks.spawn(server);
     }
     extra_tasks.spawn(reloader.run(stop.clone()));
     let (follower, until) = (Arc::clone(&member), stop.clone());
@@ -126,20 +113,20 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
         [certificate, key] => Credentials { certificate: certificate.clone(), key: key.clone() },
         _ => Credentials { certificate: String::new(), key: String::new() },
     };
-    let mut first = Vec::new();
+    let mut contents = Vec::new();
     for file in [certificate, key] {
         let read = tokio::fs::read_to_string(file).await;
-        first.push(read.with_context(|| {
+        contents.push(read.with_context(|| {
             format!("cannot read {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display())
         })?);
     }
-    let own = ServingCertificates::new(&pair(&first)).context("--grpc-auth-cert-file")?;
-    let tls = Tls::strict(Arc::clone(&own), None)?;
-    let replace = move |read: &[String]| Ok(own.replace_default(&pair(read))?);
+    let certificates = ServingCertificates::new(&pair(&contents)).context("--grpc-auth-cert-file")?;
+    let tls = Tls::for_grpc(Arc::clone(&certificates), None)?;
+    let replace = move |read: &[String]| Ok(certificates.replace_default(&pair(read))?);
     reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;
     if let Some(file) = client_ca {
         let required = tls.clone();
-        let require = move |read: &[String]| Ok(required.require(read.first().map_or("", String::as_str))?);
+        let require = move |read: &[String]| Ok(required.require_client_ca(read.first().map_or("", String::as_str))?);
         reloader.watch("grpc-client-ca-file", vec![file.clone()], require).await?;
     }
     Ok(Some(tls))
@@ -214,7 +201,7 @@ impl Estimator {
             |error: wire::WireError| Status::unknown(format!("failed to estimate replicas: {}", error_chain(&error)));
         let requirements = request_body.replica_requirements.as_ref().map(work::ReplicaRequirements::try_from);
         let requirements = requirements.transpose().map_err(to_status)?;
-        let assumed = parse_assumed(&request_body.assumed_workloads).map_err(to_status)?;
+        let assumed = parse_assumed_workloads(&request_body.assumed_workloads).map_err(to_status)?;
         let max_replicas = self.member.max_available_replicas(requirements.as_ref(), &assumed);
         Ok(wire::MaxAvailableReplicasResponse { max_replicas })
     }
@@ -228,7 +215,7 @@ impl Estimator {
             Status::unknown(format!("failed to estimate component sets: {}", error_chain(&error)))
         };
         let components = parse_components(&request_body.components).map_err(to_status)?;
-        let assumed = parse_assumed(&request_body.assumed_workloads).map_err(to_status)?;
+        let assumed = parse_assumed_workloads(&request_body.assumed_workloads).map_err(to_status)?;
         let max_sets = self.member.max_available_component_sets(&components, &request_body.namespace, &assumed);
         Ok(wire::MaxAvailableComponentSetsResponse { max_sets })
     }
@@ -257,11 +244,12 @@ fn parse_components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wi
     wire.iter().map(work::Component::try_from).collect()
 }
 
-fn parse_assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
-    let one = |one: &wire::AssumedWorkload| {
-        Ok(AssumedWorkload { namespace: one.namespace.clone(), components: parse_components(&one.components)? })
+fn parse_assumed_workloads(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
+    let parse = |workload: &wire::AssumedWorkload| {
+        let components = parse_components(&workload.components)?;
+        Ok(AssumedWorkload { namespace: workload.namespace.clone(), components })
     };
-    wire.iter().map(one).collect()
+    wire.iter().map(parse).collect()
 }
 
 /// Message of an error with its causes.
@@ -334,14 +322,14 @@ where
 }
 
 fn health(member: Arc<MemberCache>) -> Router {
-    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).with_state(member)
+    Router::new().route("/healthz", get(serve_liveness)).route("/readyz", get(serve_readiness)).with_state(member)
 }
 
-async fn alive() -> &'static str {
+async fn serve_liveness() -> &'static str {
     "ok"
 }
 
-async fn ready(State(member): State<Arc<MemberCache>>) -> (StatusCode, &'static str) {
+async fn serve_readiness(State(member): State<Arc<MemberCache>>) -> (StatusCode, &'static str) {
     match member.is_listed() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been listed yet"),

@@ -107,12 +107,12 @@ async fn serve_resource(
 ) -> Result<Response, ApiError> {
     let (resource, definition) = (found.resource, found.resource.definition());
     // For forwarded requests, the other server refuses unsupported methods with its own message.
-    let is_forwarded =
-        resource.stored().is_some() || matches!(definition.paths, Paths::ObjectAndSubpaths | Paths::SubpathsOf(_));
+    let is_forwarded = resource.stored_group().is_some()
+        || matches!(definition.paths, Paths::ObjectAndSubpaths | Paths::SubpathsOf(_));
     if !is_forwarded && !definition.has_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
-    let Some(connect) = resource.connect() else { return resource.serve(Call { server, context, request }).await };
+    let Some(connect) = definition.connect else { return resource.serve(Call { server, context, request }).await };
     let (admitted, mut warnings) = server.admission.connect(context, found, connect).await;
     if let Err(refused) = admitted {
         return with_warnings(Err(refused), &warnings);

@@ -20,6 +20,7 @@ pub mod event_stream;
 pub mod object;
 pub mod output;
 pub mod pager;
+mod partial;
 pub mod process;
 mod reviews;
 pub mod rights;

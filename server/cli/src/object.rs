@@ -51,15 +51,14 @@ impl ObjectArgs {
     /// The object that a manifest names, in the manifest's API version.
     pub(crate) fn from_manifest(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
         let (word, name) = (versioned_kind(object), text(object, "/metadata/name"));
-        let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
-        let namespace = resolve_namespace(own, namespace)?;
+        let namespace = resolve_namespace(object, namespace)?;
         Ok(Self::new(vec![word, name.to_owned()], namespace.map(str::to_owned)))
     }
 
     /// The kind, if no name was given.
     pub(crate) fn kind_without_name(&self) -> Option<&str> {
         match self.object.as_slice() {
-            [one] if !one.contains('/') => Some(one),
+            [word] if !word.contains('/') => Some(word),
             _ => None,
         }
     }
@@ -92,6 +91,18 @@ impl ObjectArgs {
         let namespace =
             kind.namespaced.then(|| self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
         Ok(ResolvedObject { config, control_plane, kind, namespace, name: name.to_owned() })
+    }
+
+    /// Resolves the kind, and the cluster of the object: this one, or else the only one that has it.
+    pub(crate) async fn resolve_with_cluster(
+        &self,
+        connection: &ConnectionArgs,
+        cluster: Option<&str>,
+    ) -> anyhow::Result<(ResolvedObject, String)> {
+        let clusters: Vec<String> = cluster.map(str::to_owned).into_iter().collect();
+        let object = self.resolve(connection, &clusters).await?;
+        let cluster = object.cluster(cluster).await?;
+        Ok((object, cluster))
     }
 }
 
@@ -136,9 +147,15 @@ impl ResolvedObject {
         })
     }
 
-    /// Requests a resource of the search API for this object; `more` is appended to the query string.
-    pub(crate) async fn request_search_api(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
-        let path = format!("{SEARCH_API_PATH}/{resource}?{}{more}", self.query_parameters(cluster));
+    /// Requests a resource of the search API for this object; `parameters` are appended to the query
+    /// string.
+    pub(crate) async fn request_search_api(
+        &self,
+        resource: &str,
+        cluster: &str,
+        parameters: &str,
+    ) -> anyhow::Result<Value> {
+        let path = format!("{SEARCH_API_PATH}/{resource}?{}{parameters}", self.query_parameters(cluster));
         clients::get_or_explain(&self.control_plane, &path).await
     }
 
@@ -230,11 +247,12 @@ impl ObjectQuery<'_> {
                 && text(hit, "/namespace") == self.namespace.unwrap_or_default()
         };
         let found = list("hits").iter().filter(is_match).map(|hit| text(hit, "/cluster").to_owned());
-        // The control plane holds the template, not a member's object.
+        // The control plane has the template, not a member's object.
         let mut clusters: Vec<String> = found.filter(|cluster| cluster != CONTROL_PLANE).collect();
         clusters.sort();
         let skipped = list("skipped").iter();
-        let skipped = skipped.map(|one| (text(one, "/cluster").to_owned(), text(one, "/reason").to_owned()));
+        let skipped =
+            skipped.map(|cluster| (text(cluster, "/cluster").to_owned(), text(cluster, "/reason").to_owned()));
         ObjectLocations { clusters, skipped: skipped.collect() }
     }
 }
@@ -265,15 +283,15 @@ pub(crate) fn versioned_kind(object: &Value) -> String {
 }
 
 /// The namespace of a manifest or of the flag; an error if they differ.
-pub(crate) fn resolve_namespace<'n>(
-    own: Option<&'n str>,
-    requested: Option<&'n str>,
-) -> anyhow::Result<Option<&'n str>> {
-    match (own, requested) {
-        (Some(own), Some(requested)) if own != requested => {
-            bail!("the namespace from the provided object {own:?} does not match the namespace {requested:?}")
+pub(crate) fn resolve_namespace<'n>(object: &'n Value, requested: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
+    let manifest_namespace = Some(text(object, "/metadata/namespace")).filter(|namespace| !namespace.is_empty());
+    match (manifest_namespace, requested) {
+        (Some(manifest_namespace), Some(requested)) if manifest_namespace != requested => {
+            bail!(
+                "the namespace from the provided object {manifest_namespace:?} does not match the namespace {requested:?}"
+            )
         }
-        (own, requested) => Ok(own.or(requested)),
+        (manifest_namespace, requested) => Ok(manifest_namespace.or(requested)),
     }
 }
 

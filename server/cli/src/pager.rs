@@ -114,7 +114,7 @@ mod tests {
     #[case(&[("PAGER", "cat")], None)]
     fn pager_is_chosen_by_the_environment(#[case] variables: &[(&str, &str)], #[case] expected: Option<&str>) {
         let command = pager_command(|name| {
-            variables.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value))
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         });
         assert_eq!(command.as_deref(), expected);
     }

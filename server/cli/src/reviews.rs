@@ -15,6 +15,7 @@ use crate::columns;
 use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
+use crate::partial;
 use crate::verbs::get::is_broken_pipe;
 
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
@@ -113,9 +114,8 @@ impl ReviewArgs {
             Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
             printed => printed?,
         }
-        let partial = print_warnings(&mut terminal::stderr(), &review["status"], self.is_document())?;
-        let partial = partial && !self.allow_partial;
-        Ok(if partial { ExitCode::from(crate::verbs::EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+        let is_partial = print_warnings(&mut terminal::stderr(), &review["status"], self.is_document())?;
+        Ok(partial::exit_code(is_partial, self.allow_partial))
     }
 }
 
@@ -149,9 +149,9 @@ async fn request_page(client: &kube::Client, kind: &str, spec: &Value) -> anyhow
 /// Appends the rows of a page. The states of the clusters are those of the last page.
 fn append_page(merged: &mut Value, page: &mut Value) {
     for field in ["grants", "roles", "lost", "remaining"] {
-        let more = page.get_mut(field).and_then(Value::as_array_mut);
-        if let (Some(rows), Some(more)) = (merged.get_mut(field).and_then(Value::as_array_mut), more) {
-            rows.append(more);
+        let page_rows = page.get_mut(field).and_then(Value::as_array_mut);
+        if let (Some(rows), Some(page_rows)) = (merged.get_mut(field).and_then(Value::as_array_mut), page_rows) {
+            rows.append(page_rows);
         }
     }
     merged["clusters"] = page["clusters"].take();
@@ -217,11 +217,11 @@ pub(crate) fn format_rule(rule: &Value) -> (String, String) {
         format!("{resource}{dot}{group}{sub}")
     };
     let resources = words("resources");
-    let mut on: Vec<String> =
-        groups.iter().flat_map(|group| resources.iter().map(move |one| dotted(one, group))).collect();
-    on.extend(words("nonResourceURLs"));
+    let mut targets: Vec<String> =
+        groups.iter().flat_map(|group| resources.iter().map(move |resource| dotted(resource, group))).collect();
+    targets.extend(words("nonResourceURLs"));
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(",")) };
-    (words("verbs").join(","), format!("{}{names}", on.join(",")))
+    (words("verbs").join(","), format!("{}{names}", targets.join(",")))
 }
 
 /// Prints a table with a column CHANGE if any row is a change, and then the indirect paths.
@@ -287,8 +287,8 @@ mod tests {
     #[case(json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/log"]}), "get,list", "pods,pods/log")]
     #[case(json!({"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*/scale"], "resourceNames": ["web"]}), "*", "*.apps/scale (web)")]
     #[case(json!({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}), "get", "/metrics")]
-    fn rules_are_shown(#[case] shown: Value, #[case] verbs: &str, #[case] on: &str) {
-        assert_eq!(format_rule(&shown), (verbs.to_owned(), on.to_owned()));
+    fn rules_are_shown(#[case] rule: Value, #[case] verbs: &str, #[case] targets: &str) {
+        assert_eq!(format_rule(&rule), (verbs.to_owned(), targets.to_owned()));
     }
 
     #[test]

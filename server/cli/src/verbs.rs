@@ -37,7 +37,6 @@ mod who_can;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-pub(crate) use search::EXIT_PARTIAL;
 
 /// Declares [`Verb`]: each entry is a variant with its arguments, and the function that runs it.
 macro_rules! verbs {

@@ -92,8 +92,8 @@ impl Workload {
             None => bail!("invalid pod name {text:?}"),
             Some((_, name)) if !is_name(name) => bail!("invalid object name {name:?}"),
             Some((kind, _)) => {
-                let known: Vec<&str> = KINDS.iter().map(|kind| kind.plural).collect();
-                bail!("cannot find the pods of a {kind:?}; supported types are {}", known.join(", "))
+                let supported: Vec<&str> = KINDS.iter().map(|kind| kind.plural).collect();
+                bail!("cannot find the pods of a {kind:?}; supported types are {}", supported.join(", "))
             }
         }
     }
@@ -123,16 +123,16 @@ impl Workload {
 
     /// Returns the only cluster that has the object; clusters without complete results may have it too.
     fn require_single_cluster(&self, found: &ObjectLocations, namespace: &str) -> anyhow::Result<String> {
-        let (named, missing) = (self.display_name(namespace), found.incomplete_note());
+        let (name, missing) = (self.display_name(namespace), found.incomplete_note());
         match found.clusters.as_slice() {
-            [one] => Ok(one.clone()),
+            [cluster] => Ok(cluster.clone()),
             [] => Err(anyhow!(
-                "no cluster has {named} that you can read{missing}; find it with `crowsnest search 'kind:{} {}'`, or name a cluster with --cluster",
+                "no cluster has {name} that you can read{missing}; find it with `crowsnest search 'kind:{} {}'`, or name a cluster with --cluster",
                 self.kind.name,
                 self.name
             )),
             several => Err(anyhow!(
-                "{named} is in several clusters; choose one with --cluster ({}){missing}",
+                "{name} is in several clusters; choose one with --cluster ({}){missing}",
                 several.join(", ")
             )),
         }
@@ -143,9 +143,9 @@ impl Workload {
         if self.kind.name != "service" {
             return Ok(PortMap::ContainerPorts);
         }
-        let named = self.display_name(namespace);
+        let display_name = self.display_name(namespace);
         let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
-        let service: Value = member.request(request).await.with_context(|| format!("cannot read {named}"))?;
+        let service: Value = member.request(request).await.with_context(|| format!("cannot read {display_name}"))?;
         PortMap::from_service(&service)
     }
 
@@ -182,23 +182,23 @@ impl Workload {
 
     async fn pod_state(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<PodState> {
         let pods: Api<Pod> = Api::namespaced(member.clone(), namespace);
-        let named = self.display_name(namespace);
+        let display_name = self.display_name(namespace);
         if *self.kind == PODS {
-            let pod = pods.get(&self.name).await.with_context(|| format!("cannot read {named}"))?;
+            let pod = pods.get(&self.name).await.with_context(|| format!("cannot read {display_name}"))?;
             return match phase(&pod) {
-                "Succeeded" | "Failed" => bail!("cannot run a command in {named}: its phase is {}", phase(&pod)),
+                "Succeeded" | "Failed" => bail!("cannot run a command in {display_name}: its phase is {}", phase(&pod)),
                 "Pending" => Ok(PodState::Starting(Box::new(pod))),
                 _ => Ok(PodState::Found(Box::new(pod))),
             };
         }
         let object = clients::get(member, &self.kind.path(namespace, &self.name)).await;
-        let object = object.with_context(|| format!("cannot read {named}"))?;
-        let selector = selector(&object).with_context(|| format!("{named} selects no pods"))?;
+        let object = object.with_context(|| format!("cannot read {display_name}"))?;
+        let selector = selector(&object).with_context(|| format!("{display_name} selects no pods"))?;
         let found = pods.list(&ListParams::default().labels_from(&selector)).await;
-        let found = found.with_context(|| format!("cannot list the pods of {named}"))?.items;
+        let found = found.with_context(|| format!("cannot list the pods of {display_name}"))?.items;
         Ok(match select_running_pod(&found) {
             Some(pod) => PodState::Found(Box::new(pod.clone())),
-            None => PodState::None(format!("{named} has no running pod ({} in total)", found.len())),
+            None => PodState::None(format!("{display_name} has no running pod ({} in total)", found.len())),
         })
     }
 }

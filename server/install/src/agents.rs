@@ -1,6 +1,6 @@
 //! RBAC of agents for their certificates, named as in Karmada: holders of a bootstrap token of Karmada's group may
-//! request a certificate, and holders of a certificate the next one. The permissions are verbs on subresources that do
-//! not exist; the controller `agentcsrapproving` checks them.
+//! request a certificate, and holders of a certificate may request its renewal. The permissions are verbs on
+//! subresources that do not exist; the controller `agentcsrapproving` checks them.
 //!
 //! Anonymous users may read the address and CA of the control plane (`kube-public/cluster-info`); the bootstrap signer
 //! signs it with the tokens, so that their holders can verify it.
@@ -26,17 +26,17 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn manifests() -> Vec<Value> {
     let approver = "system:karmada:certificatesigningrequest:autoapprover";
-    let own_approver = "system:karmada:certificatesigningrequest:selfautoapprover";
+    let renewal_approver = "system:karmada:certificatesigningrequest:selfautoapprover";
     vec![
         role(approver, "clusteragent"),
         binding("system:karmada:agent-autoapprove-bootstrap", approver, BOOTSTRAPPERS),
-        role(own_approver, "selfclusteragent"),
-        binding("system:karmada:agent-autoapprove-certificate-rotation", own_approver, AGENTS),
+        role(renewal_approver, "selfclusteragent"),
+        binding("system:karmada:agent-autoapprove-certificate-rotation", renewal_approver, AGENTS),
         binding("system:karmada:agent-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
     ]
 }
 
-/// The ConfigMap `cluster-info` with the address and CA of the control plane, readable by everybody.
+/// The ConfigMap `cluster-info` with the address and CA of the control plane, readable without authentication.
 pub fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
     let cluster = json!({"certificate-authority-data": STANDARD.encode(ca), "server": server});
     let kubeconfig = json!({
@@ -63,12 +63,12 @@ pub(super) fn parse_cluster_info(map: &ConfigMap) -> anyhow::Result<Option<(Stri
     let text =
         map.data.as_ref().and_then(|data| data.get("kubeconfig")).filter(|_| managers.any(|name| name == MANAGER));
     let Some(text) = text else { return Ok(None) };
-    let what = "kubeconfig of ConfigMap kube-public/cluster-info";
-    let cluster = Kubeconfig::from_yaml(text).context(what)?.clusters.into_iter().find_map(|named| named.cluster);
+    let context = "kubeconfig of ConfigMap kube-public/cluster-info";
+    let cluster = Kubeconfig::from_yaml(text).context(context)?.clusters.into_iter().find_map(|named| named.cluster);
     let Some((server, ca)) = cluster.and_then(|cluster| cluster.server.zip(cluster.certificate_authority_data)) else {
         return Ok(None);
     };
-    let ca = String::from_utf8(STANDARD.decode(ca).context(what)?).context(what)?;
+    let ca = String::from_utf8(STANDARD.decode(ca).context(context)?).context(context)?;
     Ok(Some((server, ca)))
 }
 
@@ -99,10 +99,10 @@ mod tests {
     #[rstest]
     #[case("crowsnest", true)]
     #[case::of_kubeadm("kubeadm", false)]
-    fn only_own_cluster_info_is_read(#[case] manager: &str, #[case] again: bool) {
+    fn only_cluster_info_of_crowsnest_is_read(#[case] manager: &str, #[case] is_read: bool) {
         let [mut map, ..] = cluster_info("https://cp:6443", "a certificate\n");
         map["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
-        let expected = again.then(|| ("https://cp:6443".to_owned(), "a certificate\n".to_owned()));
+        let expected = is_read.then(|| ("https://cp:6443".to_owned(), "a certificate\n".to_owned()));
         assert_eq!(parse_cluster_info(&serde_json::from_value(map).unwrap()).unwrap(), expected);
     }
 }

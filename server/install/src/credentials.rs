@@ -58,7 +58,7 @@ pub enum Usage {
 /// A required certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Leaf {
+pub struct RequiredCertificate {
     pub name: String,
     /// The CA that issues it; it must precede the certificate in the list.
     pub issuer: String,
@@ -83,7 +83,7 @@ pub enum RequiredSecret {
         name: String,
         common_name: String,
     },
-    Certificate(Leaf),
+    Certificate(RequiredCertificate),
     /// A password, and a URL that contains it.
     Password {
         name: String,

@@ -165,9 +165,9 @@ pub async fn render(client: &kube::Client, request: &InstallRequest) -> anyhow::
     let ca = match &request.ca {
         Some(ca) => ca.clone(),
         None => {
-            let kept = serving::read_secret(client).await?;
+            let secret = serving::read_secret(client).await?;
             let reason = "the serving certificate has not been issued yet; set --ca-file to the CA of your certificate, or install without --dry-run";
-            kept.context(reason)?.authority.certificate
+            secret.context(reason)?.authority.certificate
         }
     };
     let foreign_name = |service: &APIService| foreign_server(service).map(|_| service.name_any());
@@ -210,7 +210,7 @@ pub async fn install(
     let manifests = prerequisites(request, &ca, serving_secret.as_ref());
     if !foreign.is_empty() {
         // Karmada's configurations have the same names and may contain webhooks that Crowsnest does not serve.
-        for manifest in manifests.iter().filter(|manifest| is_admission(manifest)) {
+        for manifest in manifests.iter().filter(|manifest| is_admission_manifest(manifest)) {
             delete(client, manifest).await?;
         }
     }
@@ -296,11 +296,11 @@ pub async fn uninstall(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
     deleted.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
-    let mut kept = Vec::new();
+    let mut kept_definitions = Vec::new();
     if members.is_some() {
-        let leftovers = super::stored_kind_migration::leftovers(client, dry_run).await?;
+        let leftovers = super::stored_kind_migration::read_leftovers(client, dry_run).await?;
         deleted.extend(leftovers.removable);
-        kept = leftovers.kept;
+        kept_definitions = leftovers.kept;
         if !dry_run {
             super::stored_kind_migration::release_copied_objects(client).await?;
         }
@@ -313,7 +313,7 @@ pub async fn uninstall(
         }
         writeln!(out, "{} {}", display_name(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
-    for (name, objects) in kept {
+    for (name, objects) in kept_definitions {
         writeln!(out, "customresourcedefinition/{name} kept, {objects} objects exist")?;
     }
     match members {
@@ -337,7 +337,7 @@ fn display_name(manifest: &Value) -> String {
 }
 
 /// True for webhook configurations and admission policies.
-pub fn is_admission(manifest: &Value) -> bool {
+pub fn is_admission_manifest(manifest: &Value) -> bool {
     manifest["apiVersion"] == "admissionregistration.k8s.io/v1"
 }
 
@@ -391,14 +391,14 @@ pub async fn foreign_api_services(client: &kube::Client) -> anyhow::Result<Vec<(
 }
 
 /// Returns an error unless the versions differ by at most one minor version.
-fn check_version_skew(installed: &str, ours: &str) -> Result<(), String> {
+fn check_version_skew(installed: &str, current: &str) -> Result<(), String> {
     let parts = |version: &str| {
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<i64>().ok());
         Some((numbers.next()??, numbers.next()??))
     };
     let invalid = |version: &str| format!("{version:?} is not a version such as 1.2.3");
     let (before, now) =
-        (parts(installed).ok_or_else(|| invalid(installed))?, parts(ours).ok_or_else(|| invalid(ours))?);
+        (parts(installed).ok_or_else(|| invalid(installed))?, parts(current).ok_or_else(|| invalid(current))?);
     if before.0 == now.0 && (before.1 - now.1).abs() <= 1 {
         return Ok(());
     }
@@ -408,7 +408,7 @@ fn check_version_skew(installed: &str, ours: &str) -> Result<(), String> {
         false => String::new(),
     };
     Err(format!(
-        "version {installed} is installed and this is {ours}: upgrades and downgrades must not skip a minor version{next}"
+        "version {installed} is installed and this is {current}: upgrades and downgrades must not skip a minor version{next}"
     ))
 }
 
@@ -427,10 +427,10 @@ mod tests {
     #[case("newest", "0.1.0", Some("\"newest\" is not a version"))]
     fn upgrades_and_downgrades_do_not_skip_minor_versions(
         #[case] installed: &str,
-        #[case] ours: &str,
+        #[case] current: &str,
         #[case] why: Option<&str>,
     ) {
-        let error = check_version_skew(installed, ours).err();
+        let error = check_version_skew(installed, current).err();
         assert_eq!(error.is_some(), why.is_some(), "{error:?}");
         assert!(error.zip(why).is_none_or(|(message, why)| message.contains(why)));
     }
@@ -457,23 +457,23 @@ mod tests {
 
     #[test]
     fn all_manifests_have_a_path_and_namespaces_are_first() {
-        let kept = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
+        let secret = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
         let advertised_endpoint = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
         let request = InstallRequest { record, ca: None, take_over: false, advertised_endpoint };
-        let manifests = prerequisites(&request, &kept.authority.certificate, Some(&kept));
+        let manifests = prerequisites(&request, &secret.authority.certificate, Some(&secret));
         assert_eq!(display_name(&manifests[0]), "namespace/karmada-system");
         let paths: Vec<String> = manifests.iter().map(|manifest| api_path(manifest).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/secrets/crowsnest-serving".to_owned()), "{paths:?}");
-        assert_eq!(manifests.iter().filter(|manifest| is_admission(manifest)).count(), 5);
+        assert_eq!(manifests.iter().filter(|manifest| is_admission_manifest(manifest)).count(), 5);
     }
 
     #[test]
     fn certificates_are_printed_as_pem() {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject;
-        let kept = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
-        let der = CertificateDer::from_pem_slice(kept.leaf.certificate.as_bytes()).unwrap();
+        let secret = serving::issue_or_renew(None, &["localhost"], Timestamp::now()).unwrap();
+        let der = CertificateDer::from_pem_slice(secret.leaf.certificate.as_bytes()).unwrap();
         let read = CertificateDer::from_pem_slice(certificates_as_pem(&[der.to_vec()]).as_bytes()).unwrap();
         assert_eq!(read, der);
     }

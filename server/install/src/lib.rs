@@ -1,7 +1,7 @@
 //! Objects that Crowsnest needs in a control plane: namespaces, CRDs, RBAC, aggregated APIs and webhooks.
 //!
-//! They are applied server-side with one field manager, so that repeated runs write nothing and fields of others are
-//! kept.
+//! They are applied server-side with one field manager, so that repeated runs write nothing, and fields of other
+//! managers are kept.
 
 pub mod agents;
 pub mod credentials;
@@ -142,9 +142,9 @@ pub async fn dry_run_apply(client: &kube::Client, manifest: &Value) -> Result<Va
     apply_with(client, manifest, "&dryRun=All").await
 }
 
-async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Result<Value, InstallError> {
+async fn apply_with(client: &kube::Client, manifest: &Value, extra_query: &str) -> Result<Value, InstallError> {
     let path = api_path(manifest)?;
-    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{more}"))
+    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{extra_query}"))
         .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
         .header(header::ACCEPT, "application/json")
         .body(serde_json::to_vec(manifest)?)?;
@@ -234,9 +234,10 @@ pub fn crd_manifests(webhooks: &str, ca: &str) -> Vec<Value> {
 /// The webhook configurations.
 pub fn admission_manifests(webhooks: &str, ca: &str) -> Vec<Value> {
     let bundle = STANDARD.encode(ca);
-    let ours = webhook_configurations(&bundle, webhooks);
+    let configurations = webhook_configurations(&bundle, webhooks);
     let stored = crowsnest_admission::stored::webhook_configurations(&bundle, webhooks);
-    ours.into_iter()
+    configurations
+        .into_iter()
         .chain(stored)
         .chain([crowsnest_admission::agents::webhook_configuration(&bundle, webhooks)])
         .collect()
@@ -313,10 +314,11 @@ fn api_service_names(group: &ApiGroup) -> impl Iterator<Item = String> {
 
 /// The other server of an APIService; `None` if it is Crowsnest.
 fn foreign_server(service: &APIService) -> Option<String> {
-    let Some(of) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
+    let Some(backend) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
         return Some("the control plane itself".to_owned());
     };
-    let (namespace, name) = (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+    let (namespace, name) =
+        (backend.namespace.as_deref().unwrap_or_default(), backend.name.as_deref().unwrap_or_default());
     ((namespace, name) != (SYSTEM_NAMESPACE, SERVICE)).then(|| format!("service {namespace}/{name}"))
 }
 
@@ -421,8 +423,8 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::ours(json!({"name": "crowsnest", "namespace": "karmada-system"}), None)]
-    #[case::karmadas(json!({"name": "karmada-metrics-adapter", "namespace": "karmada-system"}),
+    #[case::crowsnest(json!({"name": "crowsnest", "namespace": "karmada-system"}), None)]
+    #[case::karmada(json!({"name": "karmada-metrics-adapter", "namespace": "karmada-system"}),
         Some("service karmada-system/karmada-metrics-adapter"))]
     #[case::local(json!(null), Some("the control plane itself"))]
     fn other_servers_are_recognized(#[case] service: Value, #[case] expected: Option<&str>) {

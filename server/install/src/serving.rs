@@ -79,9 +79,9 @@ impl ServingSecret {
 
 /// True if a certificate covers all `hosts` and is valid for long enough.
 fn is_valid_for(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
-    let enough = now.checked_add(MIN_REMAINING_LIFETIME)?;
-    let covered = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(expiry(pem)? > enough && !covered.contains(&false))
+    let min_expiry = now.checked_add(MIN_REMAINING_LIFETIME)?;
+    let coverage = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(expiry(pem)? > min_expiry && !coverage.contains(&false))
 }
 
 /// Expiry of the first certificate of a PEM.
@@ -107,16 +107,16 @@ mod tests {
     fn certificates_are_renewed_by_the_same_ca() {
         let now = Timestamp::now();
         let first = issue_or_renew(None, &["crowsnest.example.com"], now).unwrap();
-        let (authority, own) = (first.authority.certificate.clone(), first.leaf.certificate.clone());
-        assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
-        let same = issue_or_renew(Some(first), &["crowsnest.example.com"], now).unwrap();
-        assert_eq!(same.leaf.certificate, own, "the certificate is valid for long enough");
-        let moved = issue_or_renew(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
-        assert!(moved.leaf.certificate != own && covers(&moved.leaf.certificate, "10.0.0.7").unwrap());
-        assert_eq!(moved.authority.certificate, authority);
-        let own = moved.leaf.certificate.clone();
+        let (authority, certificate) = (first.authority.certificate.clone(), first.leaf.certificate.clone());
+        assert!(covers(&certificate, "crowsnest.example.com").unwrap() && covers(&certificate, SERVICE_HOST).unwrap());
+        let unchanged = issue_or_renew(Some(first), &["crowsnest.example.com"], now).unwrap();
+        assert_eq!(unchanged.leaf.certificate, certificate, "the certificate is valid for long enough");
+        let reissued = issue_or_renew(Some(unchanged), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
+        assert!(reissued.leaf.certificate != certificate && covers(&reissued.leaf.certificate, "10.0.0.7").unwrap());
+        assert_eq!(reissued.authority.certificate, authority);
+        let certificate = reissued.leaf.certificate.clone();
         let later = now.checked_add(SignedDuration::from_hours(300 * 24)).unwrap();
-        let later = issue_or_renew(Some(moved), &["10.0.0.7"], later).unwrap();
-        assert!(later.leaf.certificate != own && later.authority.certificate == authority);
+        let later = issue_or_renew(Some(reissued), &["10.0.0.7"], later).unwrap();
+        assert!(later.leaf.certificate != certificate && later.authority.certificate == authority);
     }
 }

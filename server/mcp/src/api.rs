@@ -111,7 +111,7 @@ pub(crate) async fn post(api: &dyn Api, uri: String, body: Value) -> Result<Valu
 
 /// A URI with these query parameters. Parameters with an empty value are omitted.
 pub(crate) fn uri(path: &str, parameters: &[(&str, &str)]) -> String {
-    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
+    let non_empty = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let query: Vec<String> = non_empty.map(|(name, value)| format!("{name}={}", percent_encode(value))).collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }

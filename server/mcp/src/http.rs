@@ -109,7 +109,7 @@ fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<
     let mut values = headers.get_all(name).iter();
     let (first, second) = (values.next(), values.next());
     if second.is_some() {
-        return Err(header_mismatch(&format!("{name} is given more than once")));
+        return Err(header_mismatch(&format!("{name} is sent more than once")));
     }
     first.map(|value| value.to_str().map_err(|_| header_mismatch(&format!("{name} is not ASCII text")))).transpose()
 }

@@ -110,7 +110,8 @@ async fn dispatch(api: &dyn Api, request: &Request, era: Era) -> Result<Value, R
 fn initialize(params: &Map<String, Value>) -> Result<Value, RpcError> {
     let requested = params.get("protocolVersion").and_then(Value::as_str);
     let requested = requested.ok_or_else(|| RpcError::invalid_params("protocolVersion is missing"))?;
-    let version = HANDSHAKE_VERSIONS.into_iter().find(|known| *known == requested).unwrap_or(HANDSHAKE_VERSIONS[0]);
+    let version =
+        HANDSHAKE_VERSIONS.into_iter().find(|supported| *supported == requested).unwrap_or(HANDSHAKE_VERSIONS[0]);
     Ok(json!({"protocolVersion": version, "capabilities": capabilities(), "serverInfo": server_info(),
         "instructions": INSTRUCTIONS}))
 }

@@ -24,16 +24,16 @@ pub enum Hosts {
 
 impl Hosts {
     /// Host names of a listener with plain HTTP.
-    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names = names.into_iter().map(|name| name.trim().trim_end_matches('.').to_ascii_lowercase());
         Self::Named(names.filter(|name| !name.is_empty()).collect())
     }
 
     /// Adds one host name.
-    pub fn with(&self, host: &str) -> Self {
+    pub fn with_name(&self, host: &str) -> Self {
         match self {
             Hosts::Certified => Self::Certified,
-            Hosts::Named(names) => Self::named(names.iter().map(String::as_str).chain([host])),
+            Hosts::Named(names) => Self::from_names(names.iter().map(String::as_str).chain([host])),
         }
     }
 
@@ -83,7 +83,7 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> 
 }
 
 /// False if the browser reports that a page of another origin sent the request. `null` counts as another origin.
-pub fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
+pub fn is_same_origin_page(headers: &HeaderMap, authority: &Authority) -> bool {
     let is_same_origin = headers.get_all(FETCH_SITE).iter().all(|value| value == "same-origin" || value == "none");
     is_same_origin && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
@@ -92,7 +92,7 @@ pub fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
 /// origin.
 pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let is_allowed = !headers.contains_key(header::ORIGIN)
-        || authority(uri, headers).is_ok_and(|authority| is_own_page(headers, &authority));
+        || authority(uri, headers).is_ok_and(|authority| is_same_origin_page(headers, &authority));
     match is_allowed {
         true => Ok(()),
         false => Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed")),
@@ -102,8 +102,8 @@ pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
 /// True if the browser reports that a page of this origin sent the request. Required for WebSockets, which carry the
 /// cookie but no custom headers. Other ports of the same host are other origins. The scheme is not compared, because
 /// TLS may be terminated in front of the server.
-pub fn has_own_origin(headers: &HeaderMap, authority: &Authority) -> bool {
-    headers.contains_key(header::ORIGIN) && is_own_page(headers, authority)
+pub fn has_same_origin(headers: &HeaderMap, authority: &Authority) -> bool {
+    headers.contains_key(header::ORIGIN) && is_same_origin_page(headers, authority)
 }
 
 fn is_origin_of(origin: &[u8], authority: &Authority) -> bool {
@@ -115,8 +115,8 @@ fn is_origin_of(origin: &[u8], authority: &Authority) -> bool {
             _ => return false,
         };
         // Proxies may add the default port, which browsers omit.
-        let own_host = authority.as_str();
-        host.eq_ignore_ascii_case(own_host.strip_suffix(default_port).unwrap_or(own_host))
+        let server_host = authority.as_str();
+        host.eq_ignore_ascii_case(server_host.strip_suffix(default_port).unwrap_or(server_host))
     })
 }
 
@@ -153,7 +153,7 @@ mod tests {
     #[case::empty("", false)]
     #[case::space("local host", false)]
     fn host_names_are_checked(#[case] host: &str, #[case] expected: bool) {
-        let hosts = Hosts::named(["fleet.example"]);
+        let hosts = Hosts::from_names(["fleet.example"]);
         let checked = hosts.check(&Uri::from_static("/api"), &headers(&[("host", host)]));
         assert_eq!(checked.is_ok(), expected, "{checked:?}");
     }
@@ -172,7 +172,7 @@ mod tests {
         #[case] sent: &[(&'static str, &str)],
         #[case] expected: bool,
     ) {
-        assert_eq!(Hosts::named([]).check(&Uri::from_static(uri), &headers(sent)).is_ok(), expected);
+        assert_eq!(Hosts::from_names([]).check(&Uri::from_static(uri), &headers(sent)).is_ok(), expected);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
     #[case::cross_site(&[("sec-fetch-site", "cross-site")], (false, false))]
     fn pages_of_other_origins_are_rejected(#[case] sent: &[(&'static str, &str)], #[case] expected: (bool, bool)) {
         let (headers, authority) = (headers(sent), Authority::from_static("127.0.0.1:7080"));
-        assert_eq!((is_own_page(&headers, &authority), has_own_origin(&headers, &authority)), expected);
+        assert_eq!((is_same_origin_page(&headers, &authority), has_same_origin(&headers, &authority)), expected);
     }
 
     #[rstest]

@@ -13,7 +13,7 @@ use crowsnest_component_base::metrics::Series;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-type Apply = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
+type ApplyFn = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 
 /// Polls watched files. Created at start-up; run by a single task.
 pub struct Reloader {
@@ -27,7 +27,7 @@ struct WatchedFiles {
     /// The flag that names the files.
     flag: &'static str,
     files: Vec<PathBuf>,
-    apply: Apply,
+    apply: ApplyFn,
     /// Content in use.
     current: Vec<String>,
     /// Content that was rejected last; the inner `None` means that the files could not be read.
@@ -48,7 +48,7 @@ pub struct ReloadCounters {
 
 impl ReloadCounters {
     /// Counts a read of a serving certificate, and whether it was valid.
-    pub fn read_certificate(&self, is_valid: bool) {
+    pub fn count_certificate_read(&self, is_valid: bool) {
         self.certificate_reads.fetch_add(1, Ordering::Relaxed);
         self.failed_certificate_reads.fetch_add(u64::from(!is_valid), Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl Reloader {
         let current = read_files(&files).await.with_context(|| format!("--{flag}"))?;
         apply(&current).with_context(|| format!("--{flag}"))?;
         if is_certificate(flag) {
-            self.counts.read_certificate(true);
+            self.counts.count_certificate_read(true);
         }
         let stale = Arc::new(AtomicBool::new(false));
         self.counts.stale.lock().push((flag, Arc::clone(&stale)));
@@ -122,7 +122,7 @@ impl Reloader {
         for watched in &mut self.watched {
             watched.poll(&self.counts).await;
             if is_certificate(watched.flag) {
-                self.counts.read_certificate(watched.rejected.is_none());
+                self.counts.count_certificate_read(watched.rejected.is_none());
             }
         }
     }
@@ -208,7 +208,7 @@ mod tests {
             }
         };
         reloader.watch("client-ca-file", vec![path.clone()], apply).await.unwrap();
-        let seen = || {
+        let state = || {
             let stale = counts.series()[0].value;
             (
                 applied.lock().join(" "),
@@ -221,7 +221,7 @@ mod tests {
             reloader.poll().await;
             // A second poll finds no change.
             reloader.poll().await;
-            seen()
+            state()
         };
         assert_eq!(poll().await, ("one".into(), 0, 0, 0));
         mount(folder.path(), "v2", "two");

@@ -53,14 +53,14 @@ impl axum::response::IntoResponse for HandlerError {
     }
 }
 
-/// Reads a body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
+/// Reads a request body as a whole. Fails with 413 if it is larger than kube-apiserver's own limit.
 pub async fn collect(body: Body) -> Result<Bytes, ApiError> {
     collect_within(body, MAX_REQUEST_BODY_BYTES).await
 }
 
-/// Reads a body as a whole. Fails with 413 if it has more than `limit` bytes.
+/// Reads a request body as a whole. Fails with 413 if it has more than `limit` bytes.
 pub async fn collect_within(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    Ok(body::collect(body, limit).await?)
+    Ok(body::collect_request(body, limit).await?)
 }
 
 /// A JSON response.

@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::ServingCertificates;
 use crowsnest_apiserver::authn::peer::AuthorityError;
-use crowsnest_apiserver::serve::{accept_connection, read_ahead};
+use crowsnest_apiserver::serve::{accept_connection, coalesce_writes, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -61,10 +61,10 @@ pub struct ClientChain(pub Arc<[CertificateDer<'static>]>);
 pub struct Tls {
     serving: Arc<ServingCertificates>,
     /// Configuration of new handshakes.
-    active: Arc<ArcSwap<Active>>,
+    active: Arc<ArcSwap<ActiveConfig>>,
 }
 
-struct Active {
+struct ActiveConfig {
     acceptor: TlsAcceptor,
     /// `None` if the handshake verifies clients.
     clients: Option<Authorities>,
@@ -73,20 +73,20 @@ struct Active {
 impl Tls {
     /// Serves the certificates of `serving` and accepts client certificates of `clients`.
     pub fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
-        let active = Arc::new(ArcSwap::from_pointee(Active::new(Arc::clone(&serving), clients)));
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::new(Arc::clone(&serving), clients)));
         Self { serving, active }
     }
 
     /// For gRPC: TLS 1.3; the handshake accepts only clients with a certificate of this CA (PEM), or all clients
     /// without a CA.
-    pub fn strict(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
-        let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
+    pub fn for_grpc(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::for_grpc(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
     /// For API servers as webhook clients: the handshake accepts only clients with a certificate of this CA (PEM).
-    pub fn mutual(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
-        let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
+    pub fn with_client_ca(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::with_client_ca(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
@@ -98,22 +98,22 @@ impl Tls {
                 .with_cert_resolver(Arc::<ServingCertificates>::clone(&serving));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Self { serving, active: Arc::new(ArcSwap::from_pointee(Active { acceptor, clients: None })) }
+        Self { serving, active: Arc::new(ArcSwap::from_pointee(ActiveConfig { acceptor, clients: None })) }
     }
 
     /// Replaces the trusted CAs.
     pub fn set_trusted_cas(&self, clients: Authorities) {
-        self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));
+        self.active.store(Arc::new(ActiveConfig::new(Arc::clone(&self.serving), clients)));
     }
 
     /// From now on the handshake accepts only clients of this CA.
-    pub fn require(&self, clients: &str) -> Result<(), ServingError> {
-        self.active.store(Arc::new(Active::strict(Arc::clone(&self.serving), Some(clients))?));
+    pub fn require_client_ca(&self, clients: &str) -> Result<(), ServingError> {
+        self.active.store(Arc::new(ActiveConfig::for_grpc(Arc::clone(&self.serving), Some(clients))?));
         Ok(())
     }
 }
 
-impl Active {
+impl ActiveConfig {
     fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(clients.handshake());
         let mut config = builder.with_cert_resolver(serving);
@@ -121,7 +121,7 @@ impl Active {
         Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Some(clients) }
     }
 
-    fn mutual(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
+    fn with_client_ca(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
         let roots = Arc::new(parse_roots(clients, "the client CA")?);
         let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
@@ -130,7 +130,7 @@ impl Active {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
     }
 
-    fn strict(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
+    fn for_grpc(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
         let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = match clients {
             Some(pem) => {
@@ -187,7 +187,7 @@ pub async fn serve_grpc(listener: TcpListener, tls: Option<Tls>, router: axum::R
 async fn accept(
     listener: TcpListener,
     tls: Option<Tls>,
-    plain: Protocol,
+    plain_protocol: Protocol,
     router: axum::Router,
     sessions: Sessions,
     shutdown: CancellationToken,
@@ -212,7 +212,8 @@ async fn accept(
             let ended = match tls {
                 None => {
                     let peer = Peer { address, ..Peer::default() };
-                    connection(TokioIo::new(socket), (peer, ClientChain::default()), plain, router, shutdown).await
+                    connection(TokioIo::new(socket), (peer, ClientChain::default()), plain_protocol, router, shutdown)
+                        .await
                 }
                 Some(tls) => {
                     match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor.accept(read_ahead(socket))).await {
@@ -223,7 +224,8 @@ async fn accept(
                                 Some(clients) => Peer::new(address, clients.verify_chain(chain, UnixTime::now())),
                                 None => Peer { address, ..Peer::default() },
                             };
-                            let client_chain = ClientChain(chain.iter().map(|one| one.clone().into_owned()).collect());
+                            let client_chain =
+                                ClientChain(chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
                             let h2 = session.alpn_protocol() == Some(b"h2");
                             let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
                             connection(TokioIo::new(stream), (peer, client_chain), protocol, router, shutdown).await
@@ -279,7 +281,7 @@ where
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE_INTERVAL);
             builder.max_concurrent_streams(MAX_CONCURRENT_STREAMS).max_header_list_size(MAX_HEAD_BYTES);
-            let serving = builder.serve_connection(io, service);
+            let serving = builder.serve_connection(TokioIo::new(coalesce_writes(io.into_inner())), service);
             Ok(serve_until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
         }
     }
@@ -298,6 +300,32 @@ async fn serve_until<C: Future>(
             end(serving.as_mut());
             serving.await
         }
+    }
+}
+
+/// Addresses of the plain HTTP servers for probes and for metrics; `None` for no server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProbeAddresses {
+    pub health: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
+}
+
+impl ProbeAddresses {
+    /// Binds the addresses. The returned servers accept connections until `shutdown`.
+    pub async fn bind(
+        self,
+        health: axum::Router,
+        metrics: axum::Router,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<Vec<impl Future<Output = ()> + Send>> {
+        let mut servers = Vec::new();
+        for (address, flag, routes) in
+            [(self.health, "--health-probe-bind-address", health), (self.metrics, "--metrics-bind-address", metrics)]
+        {
+            let Some(address) = address else { continue };
+            servers.push(serve(bind(address, flag).await?, None, routes, shutdown.clone()));
+        }
+        Ok(servers)
     }
 }
 

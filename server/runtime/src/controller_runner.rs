@@ -298,8 +298,8 @@ impl ElectionTask {
             tokio::time::timeout(attempt_timeout(&self.election.timings), self.campaign.try_acquire_or_renew());
         let Some(outcome) = stop.run_until_cancelled(attempt).await else { return };
         match outcome {
-            Ok(Ok(ElectionOutcome::Held { term })) => self.become_leader(term, began).await,
-            Ok(Ok(ElectionOutcome::HeldByOther { lease, holder })) => {
+            Ok(Ok(ElectionOutcome::Holder { term })) => self.become_leader(term, began).await,
+            Ok(Ok(ElectionOutcome::OtherHolder { lease, holder })) => {
                 let why = format!("{holder} holds the lease {lease}");
                 self.stand_by(Some(holder), &why).await;
             }

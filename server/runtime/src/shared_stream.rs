@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 /// The latest value of a computation. Dropping the last handle ends the computation.
 struct Computation<V> {
     latest: watch::Receiver<Option<V>>,
-    _ends: DropGuard,
+    _stop_on_drop: DropGuard,
 }
 
 /// Running computations by key.
@@ -42,10 +42,10 @@ impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> SharedStreams<K, V> {
         let computation = running.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
             running.retain(|_, computation| computation.strong_count() > 0);
             let (sender, latest) = watch::channel(None);
-            let ends = self.stop.child_token();
-            let (task, cancelled) = (compute(sender), ends.clone());
+            let stop_token = self.stop.child_token();
+            let (task, cancelled) = (compute(sender), stop_token.clone());
             self.tasks.spawn(async move { cancelled.run_until_cancelled(task).await });
-            let computation = Arc::new(Computation { latest, _ends: ends.drop_guard() });
+            let computation = Arc::new(Computation { latest, _stop_on_drop: stop_token.drop_guard() });
             running.insert(key, Arc::downgrade(&computation));
             computation
         });

@@ -97,7 +97,7 @@ impl AuditConfig {
         let Some(path) = &self.policy_file else { return Ok(Policy::default()) };
         let read = || anyhow::Ok(Policy::parse(&std::fs::read_to_string(path)?)?);
         let policy = read().with_context(|| format!("--audit-policy-file {}", path.display()))?;
-        Ok(policy.with_sensitive(&SENSITIVE_RESOURCES))
+        Ok(policy.with_sensitive_resources(&SENSITIVE_RESOURCES))
     }
 }
 
@@ -138,8 +138,8 @@ impl ApiConfig {
                     certificate: certificate.clone(),
                     key: key.clone(),
                 };
-                let named: Vec<Credentials> = pairs.iter().map(to_credentials).collect();
-                listeners.iter().try_for_each(|listener| Ok(listener.replace_by_name(&named)?))
+                let credentials: Vec<Credentials> = pairs.iter().map(to_credentials).collect();
+                listeners.iter().try_for_each(|listener| Ok(listener.replace_by_name(&credentials)?))
             };
             reloader.watch("tls-sni-cert-key", files, apply).await?;
         }

@@ -74,7 +74,7 @@ async fn follow(
             Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} was deleted; keeping its certificate"),
             Ok(Some(secret)) => {
                 let result = credentials(&secret).and_then(|renewed| Ok(certificates.replace_default(&renewed)?));
-                counts.read_certificate(result.is_ok());
+                counts.count_certificate_read(result.is_ok());
                 if let Err(error) = result {
                     let error = format!("{error:#}");
                     tracing::error!(

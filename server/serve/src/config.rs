@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::authn::Oidc;
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_controllers::runtime;
 use crowsnest_index::CacheOptions;
 
 use super::Server;
 use crate::api_config::{ApiConfig, TrustedClients};
+use crowsnest_process::serving::ProbeAddresses;
 use crowsnest_runtime::leader_election::Timings;
 use crowsnest_ui::UiConfig;
 use crowsnest_ui::oidc::SignInConfig;
@@ -22,8 +24,7 @@ const DEFAULT_UI_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 /// Configuration of a `serve` process.
 pub struct Config {
     /// Kubeconfig of the control plane; `None` for the service account of the pod.
-    pub kubeconfig: Option<PathBuf>,
-    pub context: Option<String>,
+    pub kubeconfig: Option<KubeconfigContext>,
     pub roles: Vec<Role>,
     /// Unique name of this process.
     pub replica: String,
@@ -35,8 +36,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Files of the certificate and its key; `None` for the certificate that `crowsnest install` created.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    pub metrics_bind_address: Option<SocketAddr>,
-    pub health_probe_bind_address: Option<SocketAddr>,
+    pub probe_addresses: ProbeAddresses,
     pub ui_listen: Option<SocketAddr>,
     pub metrics_adapter: bool,
     /// Allow loopback and link-local addresses as endpoints and proxies of Clusters.

@@ -59,9 +59,9 @@ impl Connectivity {
 }
 
 /// Reports a panic of the checking task when it is dropped.
-struct ReportPanic(watch::Sender<Connectivity>);
+struct PanicReporter(watch::Sender<Connectivity>);
 
-impl Drop for ReportPanic {
+impl Drop for PanicReporter {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.send_replace(Connectivity::CheckFailed);
@@ -69,14 +69,14 @@ impl Drop for ReportPanic {
     }
 }
 
-/// Checks the control plane until `stop`. While it is lost, clients are asked to reconnect.
+/// Checks the control plane until `stop`. While it is lost, open connections are closed, so that clients reconnect.
 pub(super) async fn follow(
     control_plane: kube::Client,
     sender: watch::Sender<Connectivity>,
     sessions: Sessions,
     stop: CancellationToken,
 ) {
-    let sender = ReportPanic(sender);
+    let sender = PanicReporter(sender);
     let mut last_response = Instant::now();
     let checks = async {
         loop {
@@ -174,7 +174,7 @@ mod tests {
     fn death_of_the_task_is_reported() {
         let (sender, connectivity) = watch::channel(Connectivity::Responding);
         let panicked_thread = std::thread::spawn(move || {
-            let _report = ReportPanic(sender);
+            let _report = PanicReporter(sender);
             panic!("on purpose");
         });
         assert!(panicked_thread.join().is_err());

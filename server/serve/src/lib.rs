@@ -19,10 +19,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
+use crowsnest_component_base::kubeconfig::load_or_in_cluster;
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_component_base::tasks::Tasks;
 use tokio::net::TcpListener;
@@ -76,7 +77,7 @@ impl Server {
     /// Starts all parts, and stops them in reverse order once `stop` is cancelled.
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
         let start = Instant::now();
-        let mut running = Running::prepare(self).await?;
+        let mut running = RunningServer::prepare(self).await?;
         let result = tokio::select! {
             result = running.start() => result,
             () = stop.cancelled() => Ok(()),
@@ -91,7 +92,7 @@ impl Server {
 }
 
 /// All tasks and listeners of a running server.
-struct Running {
+struct RunningServer {
     config: Config,
     sign_in: Option<(Arc<Oidc>, Client)>,
     dir: DataDir,
@@ -117,16 +118,10 @@ struct Running {
     audit: Option<Writer>,
 }
 
-impl Running {
+impl RunningServer {
     /// Validates everything that needs no control plane, and starts the probes.
     async fn prepare(Server { config, sign_in }: Server) -> anyhow::Result<Self> {
-        let mut upstream = match &config.kubeconfig {
-            Some(file) => {
-                crowsnest_component_base::kubeconfig::load_config(Some(file), config.context.as_deref()).await?
-            }
-            None => kube::Config::incluster()
-                .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
-        };
+        let mut upstream = load_or_in_cluster(config.kubeconfig.as_ref()).await?;
         // All callers retry themselves, and a write fence may close before the client's retries end.
         upstream.default_retry = false;
         let dir = DataDir::open(&config.data_dir, false)?;
@@ -136,11 +131,16 @@ impl Running {
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let request_metrics = middleware.metrics.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
-        let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
+        let kubeconfig = config.kubeconfig.clone();
         let running = Self {
-            election_client: upstream::client(upstream.clone(), file.clone(), request_metrics.clone(), &mut reloader)
-                .await?,
-            control_plane: upstream::client(upstream.clone(), file, request_metrics, &mut reloader).await?,
+            election_client: upstream::client(
+                upstream.clone(),
+                kubeconfig.clone(),
+                request_metrics.clone(),
+                &mut reloader,
+            )
+            .await?,
+            control_plane: upstream::client(upstream.clone(), kubeconfig, request_metrics, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
             middleware,
@@ -170,13 +170,9 @@ impl Running {
             requires_cache: self.config.has_cache(),
             middleware: self.middleware.clone(),
         };
-        for (address, flag, routes) in [
-            (self.config.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
-            (self.config.metrics_bind_address, "--metrics-bind-address", probes::metrics(probes)),
-        ] {
-            let Some(address) = address else { continue };
-            let listener = bind(address, flag).await?;
-            self.probes.spawn(serving::serve(listener, None, routes, self.stop_probes.clone()));
+        let (health, metrics) = (probes::health(probes.clone()), probes::metrics(probes));
+        for server in self.config.probe_addresses.bind(health, metrics, self.stop_probes.clone()).await? {
+            self.probes.spawn(server);
         }
         Ok(())
     }
@@ -312,7 +308,7 @@ impl Running {
         certificates: Option<Arc<ServingCertificates>>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
-        let seal = self.config.ui.seal(&self.dir, reloader).await?;
+        let seal = self.config.ui.load_seal(&self.dir, reloader).await?;
         let oidc = self.sign_in.take();
         let tracker = self.servers.tracker().clone();
         let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), tracker.clone()));

@@ -67,9 +67,9 @@ impl Probes {
 
 pub(super) fn health(probes: Probes) -> Router {
     Router::new()
-        .route("/healthz", get(alive))
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(serve_liveness))
+        .route("/livez", get(serve_liveness))
+        .route("/readyz", get(serve_readiness))
         .with_state(probes)
 }
 
@@ -78,11 +78,11 @@ pub(super) fn metrics(probes: Probes) -> Router {
 }
 
 /// Liveness fails only for tasks that stopped unexpectedly, because a restart fixes nothing else.
-async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
+async fn serve_liveness(State(probes): State<Probes>) -> (StatusCode, String) {
     probe_response(probes.failed_tasks())
 }
 
-async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
+async fn serve_readiness(State(probes): State<Probes>) -> (StatusCode, String) {
     probe_response(probes.problems())
 }
 
@@ -160,7 +160,7 @@ mod tests {
         servers.tracker().wait().await;
         let probes = probes(Phase::Running, Connectivity::Responding, false, servers);
         let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task stopped unexpectedly".to_owned());
-        assert_eq!(alive(State(probes.clone())).await, expected);
-        assert_eq!(ready(State(probes)).await, expected);
+        assert_eq!(serve_liveness(State(probes.clone())).await, expected);
+        assert_eq!(serve_readiness(State(probes)).await, expected);
     }
 }

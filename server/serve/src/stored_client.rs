@@ -23,7 +23,7 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             let route = REGISTRY.route(&path);
             let stored_route = route.resource_route().filter(|_| !is_for_caller);
             let Some((group, stored_route)) =
-                stored_route.and_then(|stored_route| Some((stored_route.resource.stored()?, stored_route)))
+                stored_route.and_then(|stored_route| Some((stored_route.resource.stored_group()?, stored_route)))
             else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use crowsnest_component_base::kubeconfig::{self, KubeconfigFile};
+use crowsnest_component_base::kubeconfig::{KubeconfigContext, KubeconfigFile};
 use crowsnest_component_base::requests::RequestCountLayer;
 use crowsnest_component_base::spans;
 use futures::FutureExt;
@@ -15,24 +15,23 @@ use kube::client::Body;
 
 use crowsnest_process::reload::Reloader;
 
-/// Returns a client for `config`, reloaded from `file` if it was read from one.
+/// Returns a client for `config`, reloaded from `kubeconfig` if it was read from one.
 pub(super) async fn client(
     config: kube::Config,
-    file: Option<(PathBuf, Option<String>)>,
+    kubeconfig: Option<KubeconfigContext>,
     request_metrics: RequestCountLayer,
     reloader: &mut Reloader,
 ) -> anyhow::Result<kube::Client> {
     let client = spans::traced_client(config, &request_metrics)?;
     // kube reloads a pod's service account token itself.
-    let Some((file, context)) = file else { return Ok(client) };
+    let Some(kubeconfig) = kubeconfig else { return Ok(client) };
     let namespace = client.default_namespace().to_owned();
     let current = Arc::new(ArcSwap::from_pointee(client));
     let reloaded = Arc::clone(&current);
-    let files = files_to_watch(&file)?;
+    let files = files_to_watch(&kubeconfig.file)?;
     let reload = move |_: &[String]| {
-        let mut config = kubeconfig::load_config(Some(&file), context.as_deref())
-            .now_or_never()
-            .context("the kubeconfig cannot be loaded without waiting")??;
+        let loaded = kubeconfig.load().now_or_never();
+        let mut config = loaded.context("the kubeconfig cannot be loaded without waiting")??;
         config.default_retry = false;
         reloaded.store(Arc::new(spans::traced_client(config, &request_metrics)?));
         Ok(())

@@ -47,17 +47,6 @@ impl Error {
         move |source| Error::Api { operation, source: Box::new(source) }
     }
 
-    /// HTTP status of the API server's response, if the error is a rejected request.
-    pub fn status_code(&self) -> Option<u16> {
-        match self {
-            Error::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
     /// The API server's message for a rejected request, the innermost causes for other failed requests, and the whole
     /// text for other errors.
     pub fn message(&self) -> String {
@@ -67,13 +56,18 @@ impl Error {
         }
     }
 
+    /// True if the API server rejected the request with this HTTP status.
+    fn has_status(&self, code: u16) -> bool {
+        matches!(self, Error::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == code))
+    }
+
     /// True if the object does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.status_code() == Some(404)
+        self.has_status(404)
     }
 
     /// True for a conflict: the object exists already, or has changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        self.status_code() == Some(409)
+        self.has_status(409)
     }
 }

@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_members::ReportedTokens;
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
+use crowsnest_members::{ClusterLocation, JoinOptions, ReportedTokens};
 use http::Uri;
 
 use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::parse_duration;
+use crowsnest_process::serving::ProbeAddresses;
 
 /// A token of the member that is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -117,21 +119,28 @@ impl AgentArgs {
     }
 
     fn config(self) -> anyhow::Result<Config> {
-        let report = self.reported_tokens().map_err(anyhow::Error::msg)?;
+        let reported_tokens = self.reported_tokens().map_err(anyhow::Error::msg)?;
         Ok(Config {
-            cluster_name: self.cluster.cluster_name,
-            control_plane_kubeconfig: self.control_plane_kubeconfig,
-            control_plane_context: self.control_plane_context,
-            kubeconfig: self.cluster.kubeconfig,
-            context: self.cluster.context,
-            cluster_api_endpoint: self.cluster_api_endpoint,
-            cluster_namespace: self.cluster_namespace,
-            cluster_provider: self.cluster_provider,
-            cluster_region: self.cluster_region,
-            cluster_zones: self.cluster_zones,
-            report,
-            health_probe_bind_address: self.health_probe_bind_address.0,
-            metrics_bind_address: self.metrics_bind_address.0,
+            registration: JoinOptions {
+                namespace: self.cluster_namespace,
+                location: ClusterLocation {
+                    provider: self.cluster_provider,
+                    region: self.cluster_region,
+                    zones: self.cluster_zones,
+                },
+                api_endpoint: self.cluster_api_endpoint,
+                reported_tokens,
+                ..JoinOptions::new(self.cluster.cluster_name)
+            },
+            control_plane: KubeconfigContext {
+                file: self.control_plane_kubeconfig,
+                context: self.control_plane_context,
+            },
+            kubeconfig: KubeconfigContext::from_flags(self.cluster.kubeconfig, self.cluster.context),
+            probe_addresses: ProbeAddresses {
+                health: self.health_probe_bind_address.0,
+                metrics: self.metrics_bind_address.0,
+            },
             rotation: self.rotation.config(),
         })
     }

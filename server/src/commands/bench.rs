@@ -29,6 +29,7 @@ mod schedule;
 mod search;
 mod slow_member;
 mod topology;
+mod workloads;
 mod writes;
 
 use std::path::{Path, PathBuf};
@@ -258,6 +259,14 @@ async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<
     printer.print("up/first-get", median(&mut first_gets) as f64, "ms")?;
     printer.print("up/ready-again", median(&mut warm) as f64, "ms")?;
     printer.print("up/idle-rss", median(&mut resident_sizes) as f64 / 1024.0, "MB")
+}
+
+/// Runs a benchmark with a temporary directory, which is deleted after success.
+async fn with_scratch_dir(benchmark: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let scratch = scratch_dir();
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    benchmark(&scratch).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
 }
 
 /// A temporary directory for this process.

@@ -161,7 +161,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
         }
         CacheCommand::Migrate { data_dir, database, to } => {
             let location = database.location(&data_dir)?;
-            let to = to.unwrap_or_else(|| format::newest(&location.store));
+            let to = to.unwrap_or_else(|| format::newest_format(&location.store));
             match format::migrate(&location.store, &location.folder.unwrap_or_default(), to).await? {
                 Some(from) => writeln!(out, "the cache was migrated from format {from} to {to}")?,
                 None => writeln!(out, "no cache found; the next start fills it")?,

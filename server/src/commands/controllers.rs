@@ -369,14 +369,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
+    #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (supported: AllAlpha, AllBeta, ")]
     #[case("--feature-gates Failover", "must be Name=true or Name=false")]
     #[case(
         "--controllers *,-mcs",
         "unknown controller \"mcs\"; known controllers: agentcsrapproving, applicationFailover, binding, "
     )]
     #[case("--controllers *,-workStatus", "select the same controller")]
-    #[case("--plugins *,-Nope", "unknown scheduler plugin \"Nope\"; known are APIEnablement, ")]
+    #[case("--plugins *,-Nope", "unknown scheduler plugin \"Nope\"; supported are APIEnablement, ")]
     #[case("--skipped-propagating-apis v1", "must be <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]

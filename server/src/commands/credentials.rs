@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 
 use super::cache_options;
+use crowsnest_component_base::kubeconfig::{KubeconfigContext, load_or_in_cluster};
 use crowsnest_component_base::user_agent;
 use crowsnest_install::credentials::{Outcome, Renewal, ensure, parse};
 
@@ -43,11 +44,8 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let context = || format!("cannot read {}", args.file.display());
     let text = std::fs::read_to_string(&args.file).with_context(context)?;
     let required_secrets = parse(&text).with_context(context)?;
-    let mut config = match &args.kubeconfig {
-        Some(file) => crowsnest_component_base::kubeconfig::load_config(Some(file), args.context.as_deref()).await?,
-        None => kube::Config::incluster()
-            .context("cannot read the pod's service account; outside of a pod, use --kubeconfig")?,
-    };
+    let kubeconfig = KubeconfigContext::from_flags(args.kubeconfig, args.context);
+    let mut config = load_or_in_cluster(kubeconfig.as_ref()).await?;
     user_agent::set_in_config(&mut config);
     let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
     let renewal = Renewal { now: Timestamp::now(), renew_before: SignedDuration::try_from(args.renew_before)? };

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::estimator::{DEFAULT_PORT, DEFAULT_SERVICE_PREFIX};
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;
 
 use super::cache_options;
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::estimator::{self, Config, TlsFiles};
+use crowsnest_process::serving::ProbeAddresses;
 
 #[derive(Debug, Args)]
 #[command(
@@ -79,13 +81,14 @@ impl EstimatorArgs {
         let files = self.grpc_auth_cert_file.zip(self.grpc_auth_key_file);
         Config {
             cluster_name: self.cluster.cluster_name,
-            kubeconfig: self.cluster.kubeconfig,
-            context: self.cluster.context,
+            kubeconfig: KubeconfigContext::from_flags(self.cluster.kubeconfig, self.cluster.context),
             server_port: self.server_port,
             tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }),
             feature_gates: self.feature_gates,
-            metrics_bind_address: self.metrics_bind_address.0,
-            health_probe_bind_address: self.health_probe_bind_address.0,
+            probe_addresses: ProbeAddresses {
+                health: self.health_probe_bind_address.0,
+                metrics: self.metrics_bind_address.0,
+            },
         }
     }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::{kubeconfig, user_agent};
-use crowsnest_members::ReportedTokens;
+use crowsnest_component_base::kubeconfig::{self, KubeconfigContext};
+use crowsnest_component_base::user_agent;
 use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE};
+use crowsnest_members::{ClusterLocation, JoinOptions};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,6 +28,7 @@ use crowsnest_agent::agent::{self, Config, Rotation};
 use crowsnest_cli::clients::describe_cause;
 use crowsnest_cli::duration::parse_duration;
 use crowsnest_cli::output::terminal;
+use crowsnest_process::serving::ProbeAddresses;
 use discovery::{Token, TrustedCas};
 
 /// Interval and threshold of the certificate renewal of an agent in this process: the defaults of its flags.
@@ -218,19 +220,18 @@ async fn run_in_process(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<
         remaining_time_threshold: RENEWAL_THRESHOLD,
     };
     agent::run(Config {
-        cluster_name: args.cluster_name,
-        control_plane_kubeconfig: args.agent_kubeconfig,
-        control_plane_context: None,
-        kubeconfig: Some(member),
-        context: args.context,
-        cluster_api_endpoint: None,
-        cluster_namespace: args.cluster_namespace,
-        cluster_provider: args.cluster_provider,
-        cluster_region: args.cluster_region,
-        cluster_zones: args.cluster_zones,
-        report: ReportedTokens { cluster: true, impersonator: true },
-        health_probe_bind_address: None,
-        metrics_bind_address: None,
+        registration: JoinOptions {
+            namespace: args.cluster_namespace,
+            location: ClusterLocation {
+                provider: args.cluster_provider,
+                region: args.cluster_region,
+                zones: args.cluster_zones,
+            },
+            ..JoinOptions::new(args.cluster_name)
+        },
+        control_plane: KubeconfigContext { file: args.agent_kubeconfig, context: None },
+        kubeconfig: Some(KubeconfigContext { file: member, context: args.context }),
+        probe_addresses: ProbeAddresses::default(),
         rotation: args.enable_cert_rotation.then_some(rotation),
     })
     .await

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use crowsnest_api::role::Role;
 use crowsnest_cli::data_dir::default_data_dir;
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_controllers::runtime;
 use crowsnest_index::{CacheOptions, PostgresOptions, StoreOptions};
 
@@ -17,35 +19,44 @@ use super::api_args::WebhookArgs;
 use super::cache_options;
 use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{PartArgs, ProcessArgs};
+use crowsnest_process::serving::ProbeAddresses;
 use crowsnest_runtime::leader_election::Timings;
 use crowsnest_serve::{Config, LeaderElection};
 
 /// A role in `--roles`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RoleArg {
-    /// Aggregated APIs, proxies and search; includes a cache
-    Aggregated,
-    /// Admission and conversion webhooks
-    Webhook,
-    /// Controllers, active in one process at a time; includes a cache
-    Controllers,
-    /// Collect objects of members into the shared cache
-    Cache,
-    /// Web UI
-    Ui,
-    All,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RoleArg(Role);
+
+impl ValueEnum for RoleArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self(Role::Aggregated),
+            Self(Role::Webhook),
+            Self(Role::Controllers),
+            Self(Role::Cache),
+            Self(Role::Ui),
+            Self(Role::All),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self.0 {
+            Role::Aggregated => ("aggregated", Some("Aggregated APIs, proxies and search; includes a cache")),
+            Role::Webhook => ("webhook", Some("Admission and conversion webhooks")),
+            Role::Controllers => {
+                ("controllers", Some("Controllers, active in one process at a time; includes a cache"))
+            }
+            Role::Cache => ("cache", Some("Collect objects of members into the shared cache")),
+            Role::Ui => ("ui", Some("Web UI")),
+            Role::All => ("all", None),
+        };
+        Some(help.map_or_else(|| PossibleValue::new(name), |help| PossibleValue::new(name).help(help)))
+    }
 }
 
 impl From<RoleArg> for Role {
     fn from(role: RoleArg) -> Self {
-        match role {
-            RoleArg::Aggregated => Self::Aggregated,
-            RoleArg::Webhook => Self::Webhook,
-            RoleArg::Controllers => Self::Controllers,
-            RoleArg::Cache => Self::Cache,
-            RoleArg::Ui => Self::Ui,
-            RoleArg::All => Self::All,
-        }
+        role.0
     }
 }
 
@@ -211,16 +222,17 @@ impl ServeArgs {
         let replica = self.replica.clone().unwrap_or_else(|| generate_replica_name(rand::random()));
         let cache = self.cache_options(&replica)?;
         Ok(Config {
-            kubeconfig: self.kubeconfig,
-            context: self.context,
+            kubeconfig: KubeconfigContext::from_flags(self.kubeconfig, self.context),
             roles: self.roles.into_iter().map(Role::from).collect(),
             replica,
             data_dir: self.data_dir.unwrap_or_else(|| default_data_dir().with_file_name("crowsnest-serve")),
             cache,
             listen: self.listen,
             certificate: self.tls_cert_file.zip(self.tls_private_key_file),
-            metrics_bind_address: self.metrics_bind_address.0,
-            health_probe_bind_address: self.health_probe_bind_address.0,
+            probe_addresses: ProbeAddresses {
+                health: self.health_probe_bind_address.0,
+                metrics: self.metrics_bind_address.0,
+            },
             ui_listen: self.ui_listen.0,
             metrics_adapter: self.parts.adapter.metrics_adapter,
             allow_local_endpoints: self.allow_local_endpoints,

@@ -20,7 +20,7 @@ pub struct UiConfig {
 
 impl UiConfig {
     /// Reads or creates the cookie keys. A key file is reloaded when it changes.
-    pub async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
+    pub async fn load_seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
         let Some(file) = &self.session_key_file else { return Seal::from_data_dir(dir) };
         let seal = Seal::from_file(file)?;
         let reloaded_seal = seal.clone();

@@ -1,5 +1,5 @@
 //! Sessions of users who signed in with a kubeconfig, or with a token too large for a cookie. The client certificate or
-//! token stays in this process; the browser holds a handle. Only the user's credentials are taken from a kubeconfig:
+//! token stays in this process; the browser has a handle. Only the user's credentials are taken from a kubeconfig:
 //! the control plane is the one that this server is configured with, and files and commands named in the kubeconfig are
 //! never read or run.
 
@@ -67,10 +67,10 @@ pub(super) fn parse_user(text: &str) -> Result<AuthInfo, ApiError> {
         Kubeconfig::from_yaml(text).map_err(|error| ApiError::bad_request(format!("invalid kubeconfig: {error}")))?;
     let current = config.current_context.as_deref().filter(|name| !name.is_empty());
     let current = current.ok_or_else(|| ApiError::bad_request("this kubeconfig has no current-context"))?;
-    let context = config.contexts.iter().find(|one| one.name == current).and_then(|one| one.context.as_ref());
+    let context = config.contexts.iter().find(|entry| entry.name == current).and_then(|entry| entry.context.as_ref());
     let name = context.and_then(|context| context.user.as_deref());
     let name = name.ok_or_else(|| ApiError::bad_request(format!("its context {current:?} has no user")))?;
-    let user = config.auth_infos.iter().find(|one| one.name == name).and_then(|one| one.auth_info.as_ref());
+    let user = config.auth_infos.iter().find(|entry| entry.name == name).and_then(|entry| entry.auth_info.as_ref());
     let user = user.ok_or_else(|| ApiError::bad_request(format!("its user {name:?} is not in it")))?;
     let has_certificate = user.client_certificate_data.is_some() && user.client_key_data.is_some();
     if has_certificate || user.token.is_some() {

@@ -1,6 +1,6 @@
 //! Server of the web UI: the embedded pages, the session, and the proxy from the browser to the control plane.
 //!
-//! The browser connects only to this server and, for signing in, to an OIDC issuer. A session holds the user's bearer
+//! The browser connects only to this server and, for signing in, to an OIDC issuer. A session contains the user's bearer
 //! token, sealed in an HttpOnly cookie or referenced by one, or a client certificate referenced by a cookie. Requests
 //! under `/api`, `/apis` and `/openapi/v3`, including WebSockets, are forwarded to the control plane with this
 //! credential, so they run with the user's own rights.
@@ -89,7 +89,7 @@ impl Ui {
         names: &[String],
         connections: UpgradedConnections,
     ) -> kube::Result<Self> {
-        let hosts = if is_secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
+        let hosts = if is_secure { Hosts::Certified } else { Hosts::from_names(names.iter().map(String::as_str)) };
         Ok(Self {
             upstream: Upstream::new(config)?,
             oidc: None,
@@ -104,7 +104,7 @@ impl Ui {
     /// Enables signing in at an OIDC issuer, which redirects users back to the registered address.
     pub fn with_oidc(mut self, sign_in: Option<oidc::SignIn>) -> Self {
         if let Some(host) = sign_in.as_ref().and_then(oidc::SignIn::host) {
-            self.hosts = Arc::new(self.hosts.with(host));
+            self.hosts = Arc::new(self.hosts.with_name(host));
         }
         self.oidc = sign_in.map(Arc::new);
         self
@@ -117,7 +117,7 @@ pub fn router(ui: Ui) -> Router {
         .route("/ui/sign-in", get(session::sign_in_methods).post(session::preview))
         .route(oidc::LOGIN, get(oidc::login))
         .route(oidc::CALLBACK, get(oidc::callback))
-        .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
+        .route("/ui/session", get(session::show_session).post(session::sign_in).delete(session::sign_out))
         .route("/api", any(forward))
         .route("/api/{*path}", any(forward))
         .route("/apis", any(forward))
@@ -165,9 +165,9 @@ fn check_request(hosts: &Hosts, request: &Request) -> Result<(), ApiError> {
     // Pages that the issuer redirects to; they trust only their own cookie.
     let is_sign_in_page = path == oidc::LOGIN || path == oidc::CALLBACK;
     let is_data = !is_sign_in_page && ["/api", "/openapi/", "/ui/"].iter().any(|prefix| path.starts_with(prefix));
-    let is_own_client = headers.contains_key(CLIENT_HEADER)
-        || (tunnel::is_websocket_upgrade(headers) && origin::has_own_origin(headers, &authority));
-    if is_data && !(is_own_client && origin::is_own_page(headers, &authority)) {
+    let is_ui_client = headers.contains_key(CLIENT_HEADER)
+        || (tunnel::is_websocket_upgrade(headers) && origin::has_same_origin(headers, &authority));
+    if is_data && !(is_ui_client && origin::is_same_origin_page(headers, &authority)) {
         let message =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
         return Err(ApiError::new(Reason::Forbidden, message));

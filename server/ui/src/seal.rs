@@ -167,44 +167,48 @@ mod tests {
 
     #[test]
     fn only_the_same_key_and_purpose_open_a_cookie() {
-        let (own_seal, other_seal) = (seal(ONE), seal(TWO));
-        let value = own_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
-        assert_eq!(own_seal.open(Purpose::Session, &value).as_deref(), Some(&b"a bearer token"[..]));
-        assert_eq!(own_seal.open(Purpose::Flow, &value), None);
+        let (first_seal, other_seal) = (seal(ONE), seal(TWO));
+        let value = first_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        assert_eq!(first_seal.open(Purpose::Session, &value).as_deref(), Some(&b"a bearer token"[..]));
+        assert_eq!(first_seal.open(Purpose::Flow, &value), None);
         assert_eq!(other_seal.open(Purpose::Session, &value), None);
         assert!(!value.contains("bearer") && !value.contains(&URL_SAFE_NO_PAD.encode("bearer")));
     }
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        let own_seal = seal(ONE);
-        let value = own_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
+        let first_seal = seal(ONE);
+        let value = first_seal.seal(Purpose::Session, b"a bearer token", [9; NONCE_LEN]).unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(&value).unwrap();
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert_eq!(own_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&changed)), None, "byte {at}");
-            assert_eq!(own_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&bytes[..at])), None, "the first {at}");
+            assert_eq!(first_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&changed)), None, "byte {at}");
+            assert_eq!(
+                first_seal.open(Purpose::Session, &URL_SAFE_NO_PAD.encode(&bytes[..at])),
+                None,
+                "the first {at}"
+            );
         }
     }
 
     #[test]
     fn keys_are_rotated_without_ending_sessions() {
-        let own_seal = seal(ONE);
-        let before = own_seal.seal(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
-        own_seal.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
-        let after = own_seal.seal(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
-        assert!(own_seal.open(Purpose::Session, &before).is_some());
+        let first_seal = seal(ONE);
+        let before = first_seal.seal(Purpose::Session, b"a", [1; NONCE_LEN]).unwrap();
+        first_seal.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
+        let after = first_seal.seal(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
+        assert!(first_seal.open(Purpose::Session, &before).is_some());
         assert!(
             seal(TWO).open(Purpose::Session, &after).is_some() && seal(ONE).open(Purpose::Session, &after).is_none()
         );
-        own_seal.replace(TWO).unwrap();
+        first_seal.replace(TWO).unwrap();
         assert!(
-            own_seal.open(Purpose::Session, &before).is_none() && own_seal.open(Purpose::Session, &after).is_some()
+            first_seal.open(Purpose::Session, &before).is_none() && first_seal.open(Purpose::Session, &after).is_some()
         );
         // An invalid key leaves the current keys in use.
-        assert!(own_seal.replace("short").is_err());
-        assert!(own_seal.open(Purpose::Session, &after).is_some());
+        assert!(first_seal.replace("short").is_err());
+        assert!(first_seal.open(Purpose::Session, &after).is_some());
     }
 
     #[rstest]
@@ -221,9 +225,9 @@ mod tests {
 
     #[test]
     fn large_content_is_not_sealed() {
-        let own_seal = seal(ONE);
-        assert!(own_seal.seal(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
-        assert!(own_seal.seal(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
+        let first_seal = seal(ONE);
+        assert!(first_seal.seal(Purpose::Session, &[b'a'; 2_800], [1; NONCE_LEN]).is_some());
+        assert!(first_seal.seal(Purpose::Session, &[b'a'; 3_900], [1; NONCE_LEN]).is_none());
     }
 
     #[test]
@@ -254,9 +258,9 @@ mod tests {
 
         #[test]
         fn sealed_content_opens_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..2_000), nonce: [u8; 12]) {
-            let own_seal = seal(ONE);
-            let value = own_seal.seal(Purpose::Flow, &bytes, nonce);
-            prop_assert_eq!(value.and_then(|value| own_seal.open(Purpose::Flow, &value)), Some(bytes));
+            let first_seal = seal(ONE);
+            let value = first_seal.seal(Purpose::Flow, &bytes, nonce);
+            prop_assert_eq!(value.and_then(|value| first_seal.open(Purpose::Flow, &value)), Some(bytes));
         }
     }
 }

@@ -102,7 +102,7 @@ async fn end_sessions(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<Stri
 }
 
 /// `GET /ui/session`.
-pub async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+pub async fn show_session(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     let user = match actor(&ui, &headers).await {
         Ok(actor) => actor.whoami().await,
         Err(failure) => Err(failure),

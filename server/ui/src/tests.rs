@@ -30,9 +30,10 @@ async fn control_plane(
     request: axum::extract::Request,
 ) -> axum::response::Response {
     let (parts, _) = request.into_parts();
-    let known = parts.headers.get(header::AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
+    let is_authenticated =
+        parts.headers.get(header::AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
     received.lock().push((parts.method, parts.uri.to_string(), parts.headers));
-    if !known {
+    if !is_authenticated {
         let status = json!({"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
         return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Basic realm=\"x\"")], axum::Json(status))
             .into_response();
@@ -150,14 +151,14 @@ async fn responses_of_members_are_sandboxed() {
     for kept in ["warning", "etag", "audit-id"] {
         assert!(headers[kept].to_str().unwrap().contains("kept"), "{headers:?}");
     }
-    let ours = [
+    let security_headers = [
         ("content-security-policy", FORWARDED_POLICY),
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
         ("cross-origin-resource-policy", "same-origin"),
         ("vary", "cookie"),
     ];
-    for (name, value) in ours {
+    for (name, value) in security_headers {
         assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
     }
     for dropped in [

@@ -15,7 +15,7 @@ pub struct UpgradedConnections {
     pub stopping: CancellationToken,
 }
 
-/// True if the request asks for a WebSocket upgrade.
+/// True if the request contains the headers of a WebSocket upgrade.
 pub(super) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let contains = |name: HeaderName, token: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -24,7 +24,7 @@ pub(super) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     contains(header::CONNECTION, "upgrade") && contains(header::UPGRADE, "websocket")
 }
 
-/// Returns the future of the browser's upgraded connection, if the request asks for a WebSocket.
+/// Returns the future of the browser's upgraded connection, if the request is a WebSocket upgrade.
 pub(super) fn take_upgrade(request: &mut Request) -> Option<OnUpgrade> {
     is_websocket_upgrade(request.headers()).then(|| hyper::upgrade::on(request))
 }

@@ -212,7 +212,7 @@ impl ControlPlane {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen for webhooks")?;
         let address = listener.local_addr()?.to_string();
         let clients = self.server.identify_to_webhooks(&address)?;
-        let tls = Tls::mutual(Arc::clone(certificates), &clients)?;
+        let tls = Tls::with_client_ca(Arc::clone(certificates), &clients)?;
         // Simulated members have endpoints on this host.
         let settings = (controllers, true);
         let hooks =

@@ -42,7 +42,7 @@ impl JoinedClusters {
                 format!("context {context} is not a valid cluster name; rename it with `kubectl config rename-context`")
             })?;
             if clusters.iter().any(|(other, _)| *other == name) {
-                bail!("context {context} is given twice");
+                bail!("context {context} is listed twice");
             }
             clusters.push((name, config));
         }

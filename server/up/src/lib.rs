@@ -63,7 +63,7 @@ impl Server {
         let dir = open_data_dir(&config.storage)?;
         let api = bind(config.listen, "--listen").await?;
         let ui = bind(config.ui_listen, "--ui-listen").await?;
-        progress.done(&format!("data directory {}", dir.root().display()));
+        progress.report_done(&format!("data directory {}", dir.root().display()));
 
         tokio::select! {
             biased;
@@ -74,7 +74,7 @@ impl Server {
                 if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
                     tracing::warn!(%error, "cannot print the banner");
                 }
-                progress.done("ready");
+                progress.report_done("ready");
                 stop.wait().await;
                 let stopping = Instant::now();
                 progress.begin("stopping");
@@ -83,7 +83,7 @@ impl Server {
                     stopped = fleet.stop() => stopped?,
                     () = stop.wait() => bail!("stopped before the drain was complete"),
                 }
-                progress.done_since("stopped", stopping);
+                progress.report_done_since("stopped", stopping);
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -128,7 +128,7 @@ fn open_data_dir(storage: &DataDirConfig) -> anyhow::Result<DataDir> {
 async fn report_issuer(oidc: &Oidc, progress: &Progress) {
     let issuer = oidc.settings().issuer_url();
     match oidc.issuer().documents().await {
-        Ok(_) => progress.done(&format!("sign-in with {issuer}")),
+        Ok(_) => progress.report_done(&format!("sign-in with {issuer}")),
         Err(error) => {
             progress.warn(&format!("sign-in with {issuer} is not available yet: {}", format_error_chain(&error)))
         }
@@ -163,7 +163,7 @@ impl Fleet {
         let control_plane =
             ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), ControlPlaneOptions::new(auditor.clone()))
                 .await?;
-        progress.done(&format!("control plane {}", control_plane.url()));
+        progress.report_done(&format!("control plane {}", control_plane.url()));
 
         let servers = Tasks::default();
         control_plane.watch_tasks(servers.clone());
@@ -171,7 +171,7 @@ impl Fleet {
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir, progress).await?;
         simulated.get_or_init(|| members.simulated_members());
-        progress.done(&format!("{} members", members.len()));
+        progress.report_done(&format!("{} members", members.len()));
 
         // The kubeconfig is written first, so that kubectl can be used while the other parts start.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
@@ -187,14 +187,14 @@ impl Fleet {
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin_binding("admin")])
                 .await?;
         }
-        let seal = config.ui.seal(dir, &mut reloader).await?;
+        let seal = config.ui.load_seal(dir, &mut reloader).await?;
         servers.spawn_until_stop("reload of files", reloader.run(stopping.clone()));
-        progress.done("aggregated APIs, webhooks");
+        progress.report_done("aggregated APIs, webhooks");
 
         let upstream = crowsnest_component_base::kubeconfig::config_from_content(control_plane_kubeconfig).await?;
         members.join(&control_plane.client(), dir, &mut files, progress).await?;
         let kubeconfig = files.finish()?;
-        progress.done("members joined");
+        progress.report_done("members joined");
 
         let cache = CacheOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
         let has_cluster_status = controllers.controllers.is_enabled("clusterStatus");
@@ -209,7 +209,7 @@ impl Fleet {
         if has_cluster_status {
             members.wait_for_first_status(&control_plane.client(), progress).await;
         }
-        progress.done("cache, controllers");
+        progress.report_done("cache, controllers");
 
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {

@@ -12,7 +12,7 @@ use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_kube_apiserver::Data;
-use crowsnest_members::join::{JoinOptions, join};
+use crowsnest_members::join::{ClusterLocation, JoinOptions, join};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_registry::storage::Durability;
 use crowsnest_sim::load::Load;
@@ -70,7 +70,7 @@ impl Members {
                 let recorded_or_default = || recorded.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
                 let requested = shape.clone().unwrap_or_else(recorded_or_default);
                 if recorded.as_ref().is_some_and(|recorded| *recorded != requested) {
-                    progress.done(&format!(
+                    progress.report_done(&format!(
                         "member {name}: settings changed since the last start; the new ones are applied"
                     ));
                 }
@@ -164,7 +164,7 @@ impl Members {
         let starts = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
         let reports = try_join_all(starts).await.context("cannot create the synthetic workloads")?;
         let written: usize = reports.iter().map(|report| report.written).sum();
-        progress.done(&format!("{} synthetic pods, {written} of them new", load.pods));
+        progress.report_done(&format!("{} synthetic pods, {written} of them new", load.pods));
         Ok(())
     }
 
@@ -189,9 +189,8 @@ async fn join_simulated(
     let existing = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read Cluster {name}"))?;
     let change = change.filter(|change| change.requires_write(existing.as_ref()));
     if let Some(MemberShape { provider, region, zones, labels, .. }) = change.map(|change| &change.after) {
-        options.provider = Some(provider.clone());
-        options.region = Some(region.clone());
-        options.zones = zones.clone();
+        options.location =
+            ClusterLocation { provider: Some(provider.clone()), region: Some(region.clone()), zones: zones.clone() };
         options.labels = labels.clone();
     }
     join(control_plane, &config, &options).await.with_context(|| format!("cannot join member {name}"))?;

@@ -22,12 +22,12 @@ impl Progress {
     }
 
     /// Reports that a step is done, with the time since the start.
-    pub fn done(&self, step: &str) {
-        self.done_since(step, self.started);
+    pub fn report_done(&self, step: &str) {
+        self.report_done_since(step, self.started);
     }
 
     /// Reports that a step outside of the start is done, with its duration.
-    pub fn done_since(&self, step: &str, start: Instant) {
+    pub fn report_done_since(&self, step: &str, start: Instant) {
         let ms = start.elapsed().as_millis();
         let tick = if self.has_colour { "\x1b[32m✓\x1b[0m" } else { "✓" };
         self.print_line(&format!("  {tick} {step} ({ms} ms)"));

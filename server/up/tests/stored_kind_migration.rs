@@ -206,14 +206,14 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     // Before the migration, all objects are kept.
     let counts = [2, 1, 1];
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
-    let found = stored_kind_migration::leftovers(&client, false).await.unwrap();
+    let found = stored_kind_migration::read_leftovers(&client, false).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
-    let found = stored_kind_migration::leftovers(&client, true).await.unwrap();
+    let found = stored_kind_migration::read_leftovers(&client, true).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
     // After it, earlier definitions are removed with their objects, and definitions of this version only without objects.
     stored_kind_migration::copy(&client, &mut Vec::new()).await.unwrap();
     send(&client, Method::DELETE, &format!("{GROUP}/storedsearches/s"), &json!({})).await.unwrap();
-    let found = stored_kind_migration::leftovers(&client, false).await.unwrap();
+    let found = stored_kind_migration::read_leftovers(&client, false).await.unwrap();
     let policy = "moved.storage.crowsnest.io".to_owned();
     let mut expected = earlier_kinds.map(|(name, _)| name).to_vec();
     expected.extend(["storedsearches.storage.crowsnest.io".to_owned(), policy.clone(), policy]);

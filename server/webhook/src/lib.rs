@@ -54,7 +54,7 @@ pub struct Webhooks {
 struct SharedState {
     webhooks: Webhooks,
     delegated: DelegatedAuth,
-    quotas: quota::QuotaState,
+    quota_state: quota::QuotaState,
     /// Limit of concurrent script compilations.
     compile_permits: ScriptPermits,
 }
@@ -75,8 +75,8 @@ pub fn routes(
     };
     let count_reviews = from_fn_with_state(admissions.clone(), metrics::count);
     let delegated = DelegatedAuth::new(webhooks.control_plane.clone());
-    let (quotas, compile_permits) = (quota::QuotaState::default(), ScriptPermits::default());
-    let shared = SharedState { webhooks, delegated, quotas, compile_permits };
+    let (quota_state, compile_permits) = (quota::QuotaState::default(), ScriptPermits::default());
+    let shared = SharedState { webhooks, delegated, quota_state, compile_permits };
     let limit_reviews = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
@@ -176,7 +176,7 @@ async fn decide(
     let webhooks = &shared.webhooks;
     let required = crowsnest_admission::required_state(path);
     if required.quotas && webhooks.gates.federated_quota_enforcement {
-        return quota::QuotaReview { webhooks, quotas: &shared.quotas, path, request, caller }.decide().await;
+        return quota::QuotaReview { webhooks, state: &shared.quota_state, path, request, caller }.decide().await;
     }
     if !required.customizations {
         return Ok(evaluate(webhooks, path, request, &[], &[]));

@@ -112,7 +112,7 @@ impl Reservations {
 /// A write of a binding that is reviewed against all quotas of its namespace.
 pub(super) struct QuotaReview<'a> {
     pub webhooks: &'a Webhooks,
-    pub quotas: &'a QuotaState,
+    pub state: &'a QuotaState,
     pub path: &'a str,
     pub request: &'a crowsnest_admission::Request,
     pub caller: Caller,
@@ -131,30 +131,30 @@ impl QuotaReview<'_> {
     }
 
     async fn decide_serialized(&self) -> Result<Option<Review>, kube::Error> {
-        let QuotaReview { webhooks, quotas, path, request, caller } = *self;
+        let QuotaReview { webhooks, state, path, request, caller } = *self;
         let client = || webhooks.control_plane.clone();
-        let mut limits = list_all(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
-        if limits.is_empty() {
+        let mut quotas = list_all(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
+        if quotas.is_empty() {
             return Ok(evaluate(webhooks, path, request, &[], &[]));
         }
         let binding = NamespacedName::new(&request.namespace, &request.name);
-        let _guard = quotas.namespace_locks.lock(&binding.namespace).await;
+        let _guard = state.namespace_locks.lock(&binding.namespace).await;
         let stored = list_bindings(&Api::namespaced(client(), &binding.namespace)).await?;
         let mut used = stored.used.clone();
-        plan::add(&mut used, quotas.reservations.lock().reserved_usage(&binding, &stored, Instant::now()));
-        for limit in &mut limits {
-            let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
+        plan::add(&mut used, state.reservations.lock().reserved_usage(&binding, &stored, Instant::now()));
+        for quota in &mut quotas {
+            let tracked = used.iter().filter(|(name, _)| quota.spec.overall.contains_key(*name));
             let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
-            limit.status.overall_used = plan::to_list(plan::in_status_formats(tracked));
+            quota.status.overall_used = plan::to_list(plan::in_status_formats(tracked));
         }
-        let review = evaluate(webhooks, path, request, &[], &limits);
+        let review = evaluate(webhooks, path, request, &[], &quotas);
         let is_admitted = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
         if is_admitted
             && caller == Caller::ApiServer
             && !request.is_dry_run()
             && let Some(reservation) = Reservation::from_request(request, Instant::now() + RESERVATION_LIFETIME)
         {
-            quotas.reservations.lock().reserve(binding, reservation);
+            state.reservations.lock().reserve(binding, reservation);
         }
         Ok(review)
     }

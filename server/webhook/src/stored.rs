@@ -3,7 +3,7 @@
 
 use crowsnest_admission::destination::{self, PriorObject};
 use crowsnest_admission::stored::ADMITTED_KINDS;
-use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
+use crowsnest_admission::{backend_store, cluster, copy_unknown_fields, registry};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::field::FieldError;
@@ -45,11 +45,11 @@ pub(super) async fn authorize_writer(
     if resource == "resourceregistries" {
         let Ok(after) = ResourceRegistry::deserialize(&request["object"]) else { return Ok(()) };
         let old = ResourceRegistry::deserialize(&request["oldObject"]).ok();
-        return writer.check_registry(old.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after).await;
+        return writer.check_registry(old.as_ref().map_or(PriorObject::Absent, PriorObject::Stored), &after).await;
     }
     let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
     let old = Cluster::deserialize(&request["oldObject"]).ok();
-    let before = old.as_ref().map_or(PriorObject::Absent, PriorObject::Known);
+    let before = old.as_ref().map_or(PriorObject::Absent, PriorObject::Stored);
     writer.check(before, &after).await
 }
 
@@ -85,7 +85,7 @@ fn admit_cluster(
     now: jiff::Timestamp,
 ) -> Result<AdmittedObject, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
-    let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
+    let (decoded_spec, decoded_status) = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     // Only new clusters get default models: users may remove them from existing ones.
     let adds_models = settings.adds_default_models && (old.is_null() || !typed.spec.resource_models.is_empty());
     cluster::prepare(&mut typed, adds_models);
@@ -103,8 +103,8 @@ fn admit_cluster(
         serde_json::to_value(&typed.spec).map_err(ApiError::internal)?,
         serde_json::to_value(&typed.status).map_err(ApiError::internal)?,
     );
-    keep_unknown(&object["spec"], &known.0.map_err(ApiError::internal)?, &mut spec);
-    keep_unknown(&object["status"], &known.1.map_err(ApiError::internal)?, &mut status);
+    copy_unknown_fields(&object["spec"], &decoded_spec.map_err(ApiError::internal)?, &mut spec);
+    copy_unknown_fields(&object["status"], &decoded_status.map_err(ApiError::internal)?, &mut status);
     let mut admitted = object.clone();
     admitted["spec"] = spec;
     if object.get("status").is_some_and(|s| !s.is_null()) {

@@ -196,7 +196,7 @@ mod tests {
         let (request, params) = (json!({"operation": "UPDATE", "userInfo": {"username": "eve"}}), json!({"max": 5}));
         let namespace = json!({"metadata": {"name": "ns"}});
         let old = json!({"spec": {"replicas": 1}});
-        let own = Action::Resource {
+        let request_action = Action::Resource {
             verb: String::new(),
             group: "apps".into(),
             resource: "deployments".into(),
@@ -214,7 +214,7 @@ mod tests {
                 request: &request,
                 namespace: Some(&namespace),
                 params: Some(&params),
-                authorizer: Some((&user_authorizer, &own)),
+                authorizer: Some((&user_authorizer, &request_action)),
             },
         )
     }

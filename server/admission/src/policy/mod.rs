@@ -37,13 +37,13 @@ struct ParsedPolicies {
 }
 
 /// Cache of the policies of one kind with their bindings; parses all of them again when one has changed.
-struct Source {
+struct PolicyCache {
     /// Plurals of the policies and of the bindings.
     resources: [&'static str; 2],
     current: ArcSwap<ParsedPolicies>,
 }
 
-impl Source {
+impl PolicyCache {
     fn load(&self, environment: &dyn Environment) -> Arc<ParsedPolicies> {
         let revisions = self.resources.map(|resource| environment.revision(resource));
         let current = self.current.load_full();
@@ -69,7 +69,7 @@ impl Source {
 struct Policies {
     environment: Arc<dyn Environment>,
     access_checker: Arc<dyn AccessChecker>,
-    source: Source,
+    cache: PolicyCache,
 }
 
 impl Policies {
@@ -78,7 +78,7 @@ impl Policies {
         access_checker: Arc<dyn AccessChecker>,
         resources: [&'static str; 2],
     ) -> Self {
-        Self { environment, access_checker, source: Source { resources, current: ArcSwap::default() } }
+        Self { environment, access_checker, cache: PolicyCache { resources, current: ArcSwap::default() } }
     }
 
     /// The bound policies; `None` if there are none or the write is exempt from policies.
@@ -86,7 +86,7 @@ impl Policies {
         if matching::is_exempt(&a.resource.gvr) {
             return None;
         }
-        let configured = self.source.load(&*self.environment);
+        let configured = self.cache.load(&*self.environment);
         (!configured.policies.is_empty()).then_some(configured)
     }
 

@@ -106,11 +106,11 @@ impl MutatingPolicies {
         denials: &mut Denials,
     ) -> ApiResult<()> {
         let (policy, a) = (invocation.policy, write.a);
-        let (user_authorizer, own) = expression::user_authorizer(&self.0.access_checker, a);
+        let (user_authorizer, request_action) = expression::user_authorizer(&self.0.access_checker, a);
         let (converted, old, request) =
             write.convert(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
         let (params, namespace) = (invocation.params.as_ref(), write.namespace);
-        let authorizer = Some((&user_authorizer, &own));
+        let authorizer = Some((&user_authorizer, &request_action));
         let inputs =
             Inputs { object: converted.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
         match with_base_scope(|base| conditions_hold(policy, &inputs, base)) {

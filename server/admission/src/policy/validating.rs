@@ -57,7 +57,7 @@ impl ValidatingPolicies {
         object: Option<&Value>,
         decision: &mut Decision,
     ) {
-        let (user_authorizer, own) = expression::user_authorizer(&self.0.access_checker, write.a);
+        let (user_authorizer, request_action) = expression::user_authorizer(&self.0.access_checker, write.a);
         // Objects and request in the version that the policy matches, converted on first use.
         let mut converted = None;
         for policy_match in write.match_bindings(policy, bindings, object).await {
@@ -82,7 +82,7 @@ impl ValidatingPolicies {
             };
             for params in &params {
                 let (object, old, params) = (object.as_ref(), old.as_ref(), params.as_ref());
-                let (namespace, authorizer) = (write.namespace, Some((&user_authorizer, &own)));
+                let (namespace, authorizer) = (write.namespace, Some((&user_authorizer, &request_action)));
                 let inputs = Inputs { object, old, request, namespace, params, authorizer };
                 decision.add_findings(policy, binding, evaluate(policy, &inputs));
             }

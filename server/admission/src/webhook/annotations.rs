@@ -40,7 +40,8 @@ pub(super) fn record_mutation(a: &Attributes<'_>, invocation: &Invocation<'_>, m
     a.annotate(&key(MUTATION, a, invocation), &value);
 }
 
-/// Records the patch of a mutating webhook if request bodies are logged. The limits of their size and memory include it.
+/// Records the patch of a mutating webhook if request bodies are logged. The patch counts towards their limits of size
+/// and memory.
 pub(super) fn record_patch(a: &Attributes<'_>, invocation: &Invocation<'_>, patch: &[Value]) {
     let Some(record) = a.ctx.record.as_ref().filter(|record| record.logs_request_body()) else { return };
     let (configuration, webhook) = (&invocation.webhook.configuration, &invocation.webhook.name);
@@ -51,8 +52,8 @@ pub(super) fn record_patch(a: &Attributes<'_>, invocation: &Invocation<'_>, patc
 }
 
 /// Records that the failed call of a webhook was ignored.
-pub(super) fn record_failed_open(a: &Attributes<'_>, invocation: &Invocation<'_>, phase: Phase) {
-    let key = match phase {
+pub(super) fn record_failed_open(a: &Attributes<'_>, invocation: &Invocation<'_>) {
+    let key = match invocation.phase {
         Phase::Mutating => key(MUTATION_FAILED_OPEN, a, invocation),
         // Validating webhooks have one round.
         Phase::Validating => format!("{VALIDATION_FAILED_OPEN}/round_0_index_{}", invocation.index),

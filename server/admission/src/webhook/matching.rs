@@ -83,8 +83,8 @@ pub fn selectors_match(
         true
     } else if is_namespace {
         // A Namespace is matched by its own labels.
-        let own = if a.operation == Operation::Delete { a.old } else { object };
-        selectors.namespaces.matches_json(labels(own).as_ref())
+        let namespace_object = if a.operation == Operation::Delete { a.old } else { object };
+        selectors.namespaces.matches_json(labels(namespace_object).as_ref())
     } else if a.resource.namespaced {
         selectors.namespaces.matches_json(labels(namespace).as_ref())
     } else {

@@ -37,12 +37,12 @@ struct ParsedConfigurations {
 }
 
 /// Cache of the configurations of one kind; parses them again when one of them changes.
-struct Source {
+struct ConfigurationCache {
     resource: &'static str,
     current: ArcSwap<ParsedConfigurations>,
 }
 
-impl Source {
+impl ConfigurationCache {
     fn new(resource: &'static str) -> Self {
         Self { resource, current: ArcSwap::default() }
     }
@@ -69,12 +69,13 @@ pub struct Webhooks {
     environment: Arc<dyn Environment>,
     access_checker: Arc<dyn AccessChecker>,
     client: Arc<WebhookClient>,
-    mutating: Source,
-    validating: Source,
+    mutating: ConfigurationCache,
+    validating: ConfigurationCache,
 }
 
 /// A webhook that matches the request.
 struct Invocation<'a> {
+    phase: Phase,
     webhook: &'a Webhook,
     /// Version in which the webhook receives the objects.
     gvr: Gvr,
@@ -110,18 +111,32 @@ impl Phase {
     }
 }
 
-/// Input of the match of webhooks, besides the attributes of the write.
-#[derive(Clone, Copy)]
-struct MatchContext<'c> {
-    phase: Phase,
+/// The configured webhooks of a phase, and what all of them are matched with.
+struct Candidates<'c> {
+    configured: Arc<ParsedConfigurations>,
     /// The Namespace of the write.
     namespace: Option<&'c Value>,
     /// Other versions in which the resource is served.
+    equivalents: Vec<Gvr>,
+}
+
+/// Input of the match of a webhook, besides the attributes of the write.
+#[derive(Clone, Copy)]
+struct MatchContext<'c> {
+    phase: Phase,
+    /// See [`Candidates`].
+    namespace: Option<&'c Value>,
     equivalents: &'c [Gvr],
     /// Webhooks that match so far and receive the same objects: each version is converted once.
     matched: &'c [Invocation<'c>],
     /// Index of the webhook in audit annotations.
     index: usize,
+}
+
+impl Candidates<'_> {
+    fn context<'c>(&'c self, phase: Phase, matched: &'c [Invocation<'c>], index: usize) -> MatchContext<'c> {
+        MatchContext { phase, namespace: self.namespace, equivalents: &self.equivalents, matched, index }
+    }
 }
 
 impl Webhooks {
@@ -134,8 +149,8 @@ impl Webhooks {
             environment,
             access_checker,
             client,
-            mutating: Source::new("mutatingwebhookconfigurations"),
-            validating: Source::new("validatingwebhookconfigurations"),
+            mutating: ConfigurationCache::new("mutatingwebhookconfigurations"),
+            validating: ConfigurationCache::new("validatingwebhookconfigurations"),
         }
     }
 
@@ -149,14 +164,29 @@ impl Webhooks {
         self.has_rules_for(&self.validating, a)
     }
 
-    fn has_rules_for(&self, source: &Source, a: &Attributes<'_>) -> bool {
+    fn has_rules_for(&self, cache: &ConfigurationCache, a: &Attributes<'_>) -> bool {
         if matching::is_exempt(&a.resource.gvr) {
             return false;
         }
-        let (configured, equivalents) = (source.load(&*self.environment), self.environment.equivalents(a));
+        let (configured, equivalents) = (cache.load(&*self.environment), self.environment.equivalents(a));
         configured.webhooks.iter().any(|webhook| {
             matching::find_matching_version(&webhook.rules, webhook.matches_equivalents, a, &equivalents).is_some()
         })
+    }
+
+    /// Loads the webhooks and what they are matched with; `None` if there are no webhooks.
+    async fn load_candidates<'a>(
+        &self,
+        cache: &ConfigurationCache,
+        a: &'a Attributes<'_>,
+    ) -> ApiResult<Option<Candidates<'a>>> {
+        let environment = &*self.environment;
+        let configured = cache.load(environment);
+        if configured.webhooks.is_empty() {
+            return Ok(None);
+        }
+        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
+        Ok(Some(Candidates { configured, namespace, equivalents }))
     }
 
     /// Matches the rules, selectors and conditions of a webhook with a request; `None` if the webhook is not called.
@@ -180,7 +210,7 @@ impl Webhooks {
             let old = convert_to_version(&gvr, a, a.old).await.map_err(|why| phase.conversion_error(why))?;
             converted = Some(Arc::new([object, old]));
         }
-        let invocation = Invocation { webhook, gvr, converted, index };
+        let invocation = Invocation { phase, webhook, gvr, converted, index };
         let conditions_met = match webhook.conditions.is_empty() {
             true => Ok(true),
             // Conditions see the objects in the version that the webhook receives.
@@ -208,8 +238,8 @@ impl Webhooks {
         let mut request = review::build_request(a, gvr, "", None, None);
         // Conditions see the kind in the webhook's version, but the resource in that of the request.
         request["resource"] = request["requestResource"].clone();
-        let (user_authorizer, own) = expression::user_authorizer(&self.access_checker, a);
-        let authorizer = Some((&user_authorizer, &own));
+        let (user_authorizer, request_action) = expression::user_authorizer(&self.access_checker, a);
+        let authorizer = Some((&user_authorizer, &request_action));
         let inputs = Inputs { object, old, request: &request, namespace: None, params: None, authorizer };
         with_base_scope(|base| expression::evaluate_conditions(&webhook.conditions, &inputs.scope(base)))
     }
@@ -220,7 +250,6 @@ impl Webhooks {
         invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        phase: Phase,
     ) -> ApiResult<Option<AdmissionResponse>> {
         let webhook = invocation.webhook;
         if a.ctx.dry_run && !webhook.supports_dry_run {
@@ -229,7 +258,7 @@ impl Webhooks {
                 webhook.name
             )));
         }
-        match self.send_review(invocation, a, object, phase).await {
+        match self.send_review(invocation, a, object).await {
             Ok(response) => {
                 annotations::record_returned(a, invocation, &response.audit_annotations);
                 Ok(Some(response))
@@ -237,7 +266,7 @@ impl Webhooks {
             Err(why) if webhook.ignores_failure => {
                 let configuration = &webhook.configuration;
                 tracing::warn!(webhook = webhook.name, configuration, %why, "ignoring a failed webhook call");
-                annotations::record_failed_open(a, invocation, phase);
+                annotations::record_failed_open(a, invocation);
                 Ok(None)
             }
             Err(why) => Err(ApiError::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
@@ -249,7 +278,6 @@ impl Webhooks {
         invocation: &Invocation<'_>,
         a: &Attributes<'_>,
         object: Option<&Value>,
-        phase: Phase,
     ) -> Result<AdmissionResponse, String> {
         let Invocation { webhook, gvr, .. } = invocation;
         let version =
@@ -263,7 +291,7 @@ impl Webhooks {
             .post(target, &review::build_review(version, request), webhook.timeout)
             .await
             .map_err(|e| format!("failed to call webhook: {e}"))?;
-        let is_mutating = phase == Phase::Mutating;
+        let is_mutating = invocation.phase == Phase::Mutating;
         review::parse_response(&response, version, &uid, is_mutating).map_err(|error| error.to_string())
     }
 
@@ -273,16 +301,10 @@ impl Webhooks {
         object: &mut Option<&mut Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let environment = &*self.environment;
-        let configured = self.mutating.load(environment);
-        if configured.webhooks.is_empty() {
-            return Ok(());
-        }
-        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        let (phase, equivalents) = (Phase::Mutating, equivalents.as_slice());
+        let Some(candidates) = self.load_candidates(&self.mutating, a).await? else { return Ok(()) };
         a.reinvocation.enter(STEP, object.as_deref());
-        for (index, webhook) in configured.webhooks.iter().enumerate() {
-            let context = MatchContext { phase, namespace, equivalents, matched: &[], index };
+        for (index, webhook) in candidates.configured.webhooks.iter().enumerate() {
+            let context = candidates.context(Phase::Mutating, &[], index);
             let invocation = self.match_webhook(webhook, a, object.as_deref(), context).await?;
             let Some(invocation) = invocation else { continue };
             let key = format!("{}/{}", webhook.configuration, webhook.name);
@@ -309,7 +331,7 @@ impl Webhooks {
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
         let Invocation { webhook, gvr, .. } = invocation;
-        let Some(mut response) = self.call(invocation, a, object.as_deref(), Phase::Mutating).await? else {
+        let Some(mut response) = self.call(invocation, a, object.as_deref()).await? else {
             return Ok(());
         };
         warnings.append(&mut response.warnings);
@@ -344,21 +366,14 @@ impl Webhooks {
         object: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let environment = &*self.environment;
-        let configured = self.validating.load(environment);
-        if configured.webhooks.is_empty() {
-            return Ok(());
-        }
-        let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        let (phase, equivalents) = (Phase::Validating, equivalents.as_slice());
+        let Some(candidates) = self.load_candidates(&self.validating, a).await? else { return Ok(()) };
         let mut invocations: Vec<Invocation<'_>> = Vec::new();
-        for webhook in &configured.webhooks {
-            let context =
-                MatchContext { phase, namespace, equivalents, matched: &invocations, index: invocations.len() };
+        for webhook in &candidates.configured.webhooks {
+            let context = candidates.context(Phase::Validating, &invocations, invocations.len());
             let invocation = self.match_webhook(webhook, a, object, context).await?;
             invocations.extend(invocation);
         }
-        let calls = invocations.iter().map(|invocation| self.call(invocation, a, object, Phase::Validating));
+        let calls = invocations.iter().map(|invocation| self.call(invocation, a, object));
         let responses = futures::future::join_all(calls).await;
         let mut first_error = None;
         for (invocation, response) in invocations.iter().zip(responses) {

@@ -23,15 +23,15 @@ pub struct AdmissionResponse {
 
 /// Builds `request` of an AdmissionReview; `gvr` is the version that the webhook's rules name.
 pub fn build_request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>, old: Option<&Value>) -> Value {
-    let own = &a.resource.gvr;
-    let (kind, own_kind) = kinds(a, gvr);
+    let request_gvr = &a.resource.gvr;
+    let (kind, request_kind) = kinds(a, gvr);
     let resource = |gvr: &Gvr| json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource});
     let mut request = json!({
         "uid": uid,
         "kind": kind,
         "resource": resource(gvr),
-        "requestKind": own_kind,
-        "requestResource": resource(own),
+        "requestKind": request_kind,
+        "requestResource": resource(request_gvr),
         "operation": a.operation.as_str(),
         "userInfo": user_info(a),
         "object": object,
@@ -48,7 +48,7 @@ pub fn build_request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&V
     set_unless_empty("namespace", if a.resource.namespaced { &a.ctx.namespace } else { "" });
     set_unless_empty("subResource", &a.ctx.subresource);
     set_unless_empty("requestSubResource", &a.ctx.subresource);
-    let is_namespace = own.group.is_empty() && &*own.resource == "namespaces";
+    let is_namespace = request_gvr.group.is_empty() && &*request_gvr.resource == "namespaces";
     if is_namespace {
         set_unless_empty("namespace", a.name);
     }

@@ -1,35 +1,22 @@
 //! Configuration of the agent.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::ReportedTokens;
-use http::Uri;
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
+use crowsnest_members::JoinOptions;
+use crowsnest_process::serving::ProbeAddresses;
 
 /// Configuration of an agent.
 #[derive(Debug)]
 pub struct Config {
-    /// Name of the cluster in the control plane.
-    pub cluster_name: ClusterName,
-    pub control_plane_kubeconfig: PathBuf,
-    /// Context of that kubeconfig; `None` for its current context.
-    pub control_plane_context: Option<String>,
+    /// Options of the registration; the agent sets the sync mode. The host of its API endpoint is in the certificate of the
+    /// cluster's API server.
+    pub registration: JoinOptions,
+    /// Kubeconfig of the control plane.
+    pub control_plane: KubeconfigContext,
     /// Kubeconfig of the cluster; `None` for the service account of the pod.
-    pub kubeconfig: Option<PathBuf>,
-    pub context: Option<String>,
-    /// URL of the cluster's API server, with a host that is in its certificate; `None` for the kubeconfig's server.
-    pub cluster_api_endpoint: Option<Uri>,
-    /// Namespace of the tokens, in the cluster and in the control plane.
-    pub cluster_namespace: String,
-    pub cluster_provider: Option<String>,
-    pub cluster_region: Option<String>,
-    pub cluster_zones: Vec<String>,
-    /// Tokens of the cluster that are reported to the control plane.
-    pub report: ReportedTokens,
-    pub health_probe_bind_address: Option<SocketAddr>,
-    pub metrics_bind_address: Option<SocketAddr>,
+    pub kubeconfig: Option<KubeconfigContext>,
+    pub probe_addresses: ProbeAddresses,
     /// Renewal of the agent's client certificate; `None` disables it.
     pub rotation: Option<Rotation>,
 }

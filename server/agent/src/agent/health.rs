@@ -19,15 +19,15 @@ pub(super) enum TunnelState {
 
 pub(super) fn routes(tunnel: watch::Receiver<TunnelState>) -> Router {
     // A restart does not help an agent that cannot reach the control plane, so it stays alive.
-    let alive = async || "ok";
+    let serve_liveness = async || "ok";
     Router::new()
-        .route("/healthz", get(alive))
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(serve_liveness))
+        .route("/livez", get(serve_liveness))
+        .route("/readyz", get(serve_readiness))
         .with_state(tunnel)
 }
 
-async fn ready(State(tunnel): State<watch::Receiver<TunnelState>>) -> (StatusCode, String) {
+async fn serve_readiness(State(tunnel): State<watch::Receiver<TunnelState>>) -> (StatusCode, String) {
     match &*tunnel.borrow() {
         TunnelState::Open => (StatusCode::OK, "ok".to_owned()),
         TunnelState::Registering => (StatusCode::SERVICE_UNAVAILABLE, "the cluster is not registered yet".to_owned()),

@@ -48,7 +48,7 @@ impl AgentMetrics {
 
     fn exposition(&self, tunnel: &TunnelState) -> Result<String, fmt::Error> {
         let series = |name, help, is_counter, value| Series { name, help, is_counter, labels: Vec::new(), value };
-        let own = vec![
+        let agent_series = vec![
             series(
                 "crowsnest_agent_tunnel_open",
                 "Whether a tunnel to the control plane is open.",
@@ -65,7 +65,7 @@ impl AgentMetrics {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(BuildInfo));
         registry.register_collector(Box::new(RequestsCollector(self.0.requests.clone())));
-        registry.register_collector(Box::new(Scrape(own)));
+        registry.register_collector(Box::new(Scrape(agent_series)));
         let mut text = String::new();
         encode(&mut text, &registry)?;
         Ok(text)

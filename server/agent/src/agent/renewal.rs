@@ -102,7 +102,7 @@ async fn renew_if_due(
 ) -> anyhow::Result<Outcome> {
     let (location, text) = KubeconfigLocation::read(config, rotation, member).await?;
     let kubeconfig: Value = serde_saphyr::from_str(&text).context("cannot parse the agent's kubeconfig")?;
-    let context = config.control_plane_context.as_deref();
+    let context = config.control_plane.context.as_deref();
     let Some(certificate) = inline_certificate(&kubeconfig, context)? else { return Ok(Outcome::NoInlineCertificate) };
     let validity = Validity::from_pem(&certificate)?;
     if !validity.is_due(rotation.remaining_time_threshold, now) {
@@ -112,7 +112,7 @@ async fn renew_if_due(
         bail!("the certificate has expired; delete the agent and register the cluster again with `crowsnest register`");
     }
     let request = CertificateRequest {
-        cluster: &config.cluster_name,
+        cluster: &config.registration.name,
         expiration_seconds: rotation.expiration_seconds,
         timeout: SIGNING_TIMEOUT,
     };
@@ -139,8 +139,9 @@ impl Validity {
 /// Index of the context's user in the kubeconfig.
 fn user_index(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
     let position_of = |list: &str, name: &str| {
-        let mut all = kubeconfig[list].as_array().into_iter().flatten();
-        all.position(|one| one["name"] == name)
+        let mut entries = kubeconfig[list].as_array().into_iter().flatten();
+        entries
+            .position(|entry| entry["name"] == name)
             .with_context(|| format!("the agent's kubeconfig has no {name:?} in {list}"))
     };
     let context = context.or_else(|| kubeconfig["current-context"].as_str());
@@ -170,7 +171,7 @@ fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issue
 impl KubeconfigLocation {
     /// Reads the Secret itself, because mounted Secrets are updated with delay.
     async fn read(config: &Config, rotation: &Rotation, member: &kube::Config) -> anyhow::Result<(Self, String)> {
-        let file = &config.control_plane_kubeconfig;
+        let file = &config.control_plane.file;
         let Some(SecretName { namespace, name }) = &rotation.secret else {
             let text =
                 tokio::fs::read_to_string(file).await.with_context(|| format!("cannot read {}", file.display()))?;

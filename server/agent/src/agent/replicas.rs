@@ -34,9 +34,9 @@ pub struct Replica(String);
 
 impl Replica {
     /// The replica that is this process.
-    pub fn own() -> &'static Self {
-        static OWN: LazyLock<Replica> = LazyLock::new(|| Replica(format!("{:032x}", rand::random::<u128>())));
-        &OWN
+    pub fn this_process() -> &'static Self {
+        static THIS_PROCESS: LazyLock<Replica> = LazyLock::new(|| Replica(format!("{:032x}", rand::random::<u128>())));
+        &THIS_PROCESS
     }
 
     /// The replica in a response; `None` without a valid name.
@@ -77,12 +77,12 @@ pub(super) struct Replicas {
     tunnels: BTreeMap<Option<Replica>, (TunnelNumber, CancellationToken)>,
     /// Number of the last opened tunnel.
     last_number: TunnelNumber,
-    /// Consecutive failures; reset by a long-lived tunnel or a known replica.
+    /// Consecutive failures; reset by a long-lived tunnel, or by a replica to which a tunnel is open already.
     failures: u32,
     /// True if the last attempt failed.
     has_failed: bool,
-    /// Consecutive responses of known replicas.
-    known_responses: u32,
+    /// Consecutive responses of replicas to which a tunnel is open already.
+    already_open_responses: u32,
     /// Number of replicas, if one has reported it.
     replica_count: usize,
     /// Remaining quick attempts.
@@ -100,7 +100,7 @@ impl Replicas {
         !self.tunnels.contains_key(&None) && self.tunnels.len() < MAX_REPLICAS
     }
 
-    /// Adds the known replicas to a request.
+    /// Adds a header with the replicas to which tunnels are open.
     pub(super) fn write_header(&self, headers: &mut HeaderMap) {
         let names: Vec<&str> = self.tunnels.keys().flatten().map(|replica| replica.0.as_str()).collect();
         if let Ok(names) = HeaderValue::from_str(&names.join(",")) {
@@ -111,7 +111,7 @@ impl Replicas {
     /// Records an open tunnel. An earlier tunnel to the same replica is dead, because the replica dropped it.
     pub(super) fn record_opened(&mut self, replica: Option<Replica>, stop: CancellationToken) -> TunnelNumber {
         self.last_number += 1;
-        (self.known_responses, self.has_failed) = (0, false);
+        (self.already_open_responses, self.has_failed) = (0, false);
         if let Some((_, earlier)) = self.tunnels.insert(replica, (self.last_number, stop)) {
             earlier.cancel();
         }
@@ -123,18 +123,18 @@ impl Replicas {
         (self.replica_count, self.quick_attempts) = (replica_count.min(MAX_REPLICAS), MAX_QUICK_ATTEMPTS);
     }
 
-    /// Records a response of a known replica.
-    pub(super) fn record_known_replica(&mut self) {
+    /// Records the response of a replica to which a tunnel is open already.
+    pub(super) fn record_already_open(&mut self) {
         (self.failures, self.has_failed) = (0, false);
         self.quick_attempts = self.quick_attempts.saturating_sub(1);
-        self.known_responses = self.known_responses.saturating_add(1);
+        self.already_open_responses = self.already_open_responses.saturating_add(1);
     }
 
     /// Records the end of a tunnel, which is no failure if the tunnel `is_stable`: it was open for long. Another
     /// replica may replace the one that ended soon.
     pub(super) fn record_ended(&mut self, number: TunnelNumber, is_stable: bool) {
-        self.tunnels.retain(|_, (known, _)| *known != number);
-        self.known_responses = 0;
+        self.tunnels.retain(|_, (open_number, _)| *open_number != number);
+        self.already_open_responses = 0;
         self.failures = if is_stable { 0 } else { self.failures };
         self.record_failure();
     }
@@ -144,7 +144,7 @@ impl Replicas {
         for (_, stop) in std::mem::take(&mut self.tunnels).into_values() {
             stop.cancel();
         }
-        self.known_responses = 0;
+        self.already_open_responses = 0;
         self.record_failure();
     }
 
@@ -160,7 +160,7 @@ impl Replicas {
         } else if self.quick_attempts > 0 && self.tunnels.len() < self.replica_count {
             reconnect_delay(1, random)
         } else {
-            reconnect_delay(self.known_responses, random).min(MAX_DISCOVERY_INTERVAL)
+            reconnect_delay(self.already_open_responses, random).min(MAX_DISCOVERY_INTERVAL)
         }
     }
 }
@@ -178,17 +178,17 @@ mod tests {
         let mut replicas = Replicas::default();
         let mut headers = HeaderMap::new();
         replicas.write_header(&mut headers);
-        assert!(!Replica::own().has_tunnel(&headers));
+        assert!(!Replica::this_process().has_tunnel(&headers));
         replicas.record_opened(replica("other"), CancellationToken::new());
         replicas.write_header(&mut headers);
-        assert!(!Replica::own().has_tunnel(&headers));
+        assert!(!Replica::this_process().has_tunnel(&headers));
         let mut response = HeaderMap::new();
-        Replica::own().write_header(&mut response);
+        Replica::this_process().write_header(&mut response);
         let replica_name = Replica::from_response(&response);
-        assert_eq!(replica_name.as_ref(), Some(Replica::own()));
+        assert_eq!(replica_name.as_ref(), Some(Replica::this_process()));
         replicas.record_opened(replica_name, CancellationToken::new());
         replicas.write_header(&mut headers);
-        assert!(Replica::own().has_tunnel(&headers));
+        assert!(Replica::this_process().has_tunnel(&headers));
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         replicas.record_opened(replica("a"), CancellationToken::new());
         replicas.record_opened(replica("b"), CancellationToken::new());
         let assert_longest_interval = |replicas: &mut Replicas| {
-            (0..20).for_each(|_| replicas.record_known_replica());
+            (0..20).for_each(|_| replicas.record_already_open());
             assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         };
         assert_longest_interval(&mut replicas);
@@ -250,7 +250,7 @@ mod tests {
         replicas.record_replica_count(3);
         for _ in 0..MAX_QUICK_ATTEMPTS {
             assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(1));
-            replicas.record_known_replica();
+            replicas.record_already_open();
         }
         assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         replicas.record_replica_count(3);
@@ -267,7 +267,7 @@ mod tests {
         let number = replicas.record_opened(replica("a"), CancellationToken::new());
         assert_eq!(replicas.retry_delay(0.0), Duration::from_millis(500));
         for _ in 0..20 {
-            replicas.record_known_replica();
+            replicas.record_already_open();
         }
         assert_eq!(replicas.retry_delay(0.0), MAX_DISCOVERY_INTERVAL);
         replicas.record_ended(number, true);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(replicas.retry_delay(0.0), Duration::from_millis(500));
         replicas.record_ended(number, false);
         assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(30));
-        replicas.record_known_replica();
+        replicas.record_already_open();
         assert_eq!(replicas.retry_delay(0.0), Duration::from_secs(1));
     }
 }

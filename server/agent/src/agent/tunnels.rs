@@ -27,7 +27,7 @@ pub(super) enum TunnelResponse<IO> {
     AlreadyOpen,
 }
 
-/// Requests tunnels with `request_tunnel`, which is given the request headers, and serves them until the agent stops.
+/// Requests tunnels with `request_tunnel`, which receives the request headers, and serves them until the agent stops.
 pub(super) async fn maintain<IO, F>(
     request_tunnel: impl Fn(HeaderMap) -> F,
     agent: &Agent,
@@ -83,7 +83,7 @@ pub(super) async fn maintain<IO, F>(
                         tunnels.spawn(serve(agent.clone(), io, number, stop));
                         state.send_replace(TunnelState::Open);
                     }
-                    Ok(TunnelResponse::AlreadyOpen) => replicas.record_known_replica(),
+                    Ok(TunnelResponse::AlreadyOpen) => replicas.record_already_open(),
                     Err(error) => {
                         replicas.record_failure();
                         report_closed(&replicas, format!("{error:#}"), state);

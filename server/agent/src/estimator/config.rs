@@ -1,10 +1,11 @@
 //! Configuration of the estimator.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_plan::gates::Gates;
+use crowsnest_process::serving::ProbeAddresses;
 
 /// Configuration of an estimator.
 #[derive(Debug)]
@@ -12,15 +13,13 @@ pub struct Config {
     /// Name of the cluster in the control plane.
     pub cluster_name: ClusterName,
     /// Kubeconfig of the cluster; `None` for the service account of the pod.
-    pub kubeconfig: Option<PathBuf>,
-    pub context: Option<String>,
+    pub kubeconfig: Option<KubeconfigContext>,
     /// Port of the gRPC service, on all addresses.
     pub server_port: u16,
     /// TLS of the gRPC service; `None` for plain text.
     pub tls: Option<TlsFiles>,
     pub feature_gates: Gates,
-    pub metrics_bind_address: Option<SocketAddr>,
-    pub health_probe_bind_address: Option<SocketAddr>,
+    pub probe_addresses: ProbeAddresses,
 }
 
 /// Files of a certificate and its key, and of the CA for client certificates.

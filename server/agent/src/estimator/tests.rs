@@ -168,7 +168,7 @@ impl TestEstimator {
         let file = |name: &str| self.files.path().join(name);
         let options = EstimatorOptions {
             ca_file: ca.map(|ca| file(&format!("{ca}-ca.crt"))),
-            identity: client.map(|one| (file(&format!("{one}-client.crt")), file(&format!("{one}-client.key")))),
+            identity: client.map(|name| (file(&format!("{name}-client.crt")), file(&format!("{name}-client.key")))),
             ..EstimatorOptions::default()
         };
         Estimators::new(options).unwrap()
@@ -185,7 +185,8 @@ impl TestEstimator {
         let service = self.service();
         let target =
             EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
-        estimators.max_available_replicas(target, request).await.map_err(|error| error.to_string())
+        let response = estimators.call(target, request).await.map_err(|error| error.to_string())?;
+        Ok(response.max_replicas)
     }
 }
 
@@ -224,9 +225,9 @@ async fn estimates_are_returned() {
         namespace: "default".to_owned(),
         assumed_workloads,
     };
-    assert_eq!(estimators.max_available_component_sets(target, request(Vec::new())).await.unwrap(), 3);
+    assert_eq!(estimators.call(target, request(Vec::new())).await.unwrap().max_sets, 3);
     let assumed = wire::AssumedWorkload { namespace: "other".to_owned(), components: vec![component("1", 3)] };
-    assert_eq!(estimators.max_available_component_sets(target, request(vec![assumed])).await.unwrap(), 1);
+    assert_eq!(estimators.call(target, request(vec![assumed])).await.unwrap().max_sets, 1);
 
     let unschedulable = |kind: &str, name: &str, threshold: i64| wire::UnschedulableReplicasRequest {
         cluster: "m1".to_owned(),
@@ -238,7 +239,10 @@ async fn estimates_are_returned() {
         }),
         unschedulable_threshold: threshold,
     };
-    let count = async |request| estimators.unschedulable_replicas(target, request).await.map_err(|e| e.to_string());
+    let count = async |request: wire::UnschedulableReplicasRequest| {
+        let response = estimators.call(target, request).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(response.unschedulable_replicas)
+    };
     assert_eq!(count(unschedulable("Deployment", "web", 0)).await, Ok(1), "pods of the previous template do not count");
     assert_eq!(count(unschedulable("Deployment", "web", i64::MAX)).await, Ok(0));
     let error = count(unschedulable("StatefulSet", "web", 0)).await.unwrap_err();

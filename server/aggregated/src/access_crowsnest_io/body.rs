@@ -153,11 +153,11 @@ fn parse_review<S: DeserializeOwned>(
     if !is_expected(&review.api_version, API_VERSION) || !is_expected(&review.kind, kind) {
         return Err(ApiError::bad_request(format!("the body is no {kind} of {API_VERSION}")));
     }
-    let (shared, own): (Map<_, _>, Map<_, _>) =
+    let (shared_fields, kind_fields): (Map<_, _>, Map<_, _>) =
         review.spec.clone().into_iter().partition(|(field, _)| SHARED_FIELDS.contains(&field.as_str()));
-    let own = serde_json::from_value(own.into()).map_err(json_error)?;
-    let coverage = serde_json::from_value(shared.into()).map_err(json_error)?;
-    Ok((review.spec.into(), own, coverage))
+    let kind_fields = serde_json::from_value(kind_fields.into()).map_err(json_error)?;
+    let coverage = serde_json::from_value(shared_fields.into()).map_err(json_error)?;
+    Ok((review.spec.into(), kind_fields, coverage))
 }
 
 /// The error of a review with invalid fields.

@@ -10,6 +10,7 @@ use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::Value;
 
 use super::body::{Coverage, invalid};
+use super::indirect::IndirectPaths;
 use super::page::Page;
 use super::validation::{self, Removal, ValidatedCoverage};
 
@@ -37,18 +38,28 @@ pub(super) enum Outcome {
     Remaining,
 }
 
-/// Validates a review and combines the errors. `own` is the result for the fields that only its kind has.
+/// Parts of a review's status, collected cluster by cluster.
+pub(super) struct StatusBuilder {
+    pub page: Page<(Outcome, Value)>,
+    /// States of the clusters.
+    pub states: Vec<Value>,
+    /// `None` if indirect paths are not searched.
+    pub paths: Option<IndirectPaths>,
+    warnings: Vec<String>,
+}
+
+/// Validates a review and combines the errors. `kind_fields` is the result for the fields that only its kind has.
 pub(super) fn validate<T>(
     kind: &str,
     coverage: &Coverage,
     clusters: &[ClusterRules],
-    own: Result<T, Vec<FieldError>>,
+    kind_fields: Result<T, Vec<FieldError>>,
 ) -> Result<(ValidatedCoverage, T), ApiError> {
-    let known: BTreeSet<&str> = clusters.iter().map(|rules| rules.cluster.as_str()).collect();
-    match (validation::validate_coverage(coverage, &known), own) {
-        (Ok(covered), Ok(own)) => Ok((covered, own)),
-        (covered, own) => {
-            let errors = own.err().into_iter().flatten().chain(covered.err().into_iter().flatten());
+    let visible_clusters: BTreeSet<&str> = clusters.iter().map(|rules| rules.cluster.as_str()).collect();
+    match (validation::validate_coverage(coverage, &visible_clusters), kind_fields) {
+        (Ok(validated_coverage), Ok(kind_fields)) => Ok((validated_coverage, kind_fields)),
+        (validated_coverage, kind_fields) => {
+            let errors = kind_fields.err().into_iter().flatten().chain(validated_coverage.err().into_iter().flatten());
             Err(invalid(kind, errors.collect()))
         }
     }
@@ -87,12 +98,7 @@ impl ValidatedCoverage {
 
     /// Adds the rows of a page to the status: as the list `granted`, or as `lost` and `remaining`. Returns the token of
     /// the next page and the number of rows after this one.
-    pub fn write_rows(
-        &self,
-        page: Page<(Outcome, Value)>,
-        granted: &str,
-        status: &mut Value,
-    ) -> Option<(String, usize)> {
+    fn write_rows(&self, page: Page<(Outcome, Value)>, granted: &str, status: &mut Value) -> Option<(String, usize)> {
         let (rows, next) = page.finish();
         let lists = match self.outcome() {
             Outcome::Granted => vec![(Outcome::Granted, granted)],
@@ -108,6 +114,40 @@ impl ValidatedCoverage {
     /// Outcome of a right that is granted without the ignored objects.
     pub fn outcome(&self) -> Outcome {
         if self.without.is_empty() { Outcome::Granted } else { Outcome::Remaining }
+    }
+}
+
+impl StatusBuilder {
+    pub fn new(coverage: &ValidatedCoverage, warnings: Vec<String>) -> Self {
+        Self {
+            page: Page::new(coverage.after.clone(), coverage.limit),
+            states: Vec::new(),
+            paths: coverage.includes_indirect().then(IndirectPaths::new),
+            warnings,
+        }
+    }
+
+    /// The indirect paths, if those of this cluster are searched.
+    pub fn paths_of(&mut self, cluster: &ReviewedCluster<'_>) -> Option<&mut IndirectPaths> {
+        let paths = self.paths.as_mut().filter(|_| cluster.is_known())?;
+        paths.may_search(cluster.name()).then_some(paths)
+    }
+
+    /// Adds the parts to a status with the other fields. `granted` is the list of the rows; see
+    /// [`ValidatedCoverage::write_rows`].
+    pub fn build(self, coverage: &ValidatedCoverage, granted: &str, mut status: Value) -> Value {
+        let Self { page, states, paths, mut warnings } = self;
+        let next = coverage.write_rows(page, granted, &mut status);
+        if let Some(paths) = paths {
+            paths.finish(&mut status, &mut warnings);
+        }
+        status["clusters"] = states.into();
+        status["warnings"] = warnings.into();
+        if let Some((token, remaining)) = next {
+            status["continue"] = token.into();
+            status["remainingItemCount"] = remaining.into();
+        }
+        status
     }
 }
 
@@ -133,7 +173,7 @@ impl<'c> CoveredCluster<'c> {
     pub fn evaluate(&self) -> ReviewedCluster<'c> {
         let reduced = (!self.removed.is_empty()).then(|| {
             let is_visible = self.rules.visibility();
-            view(&self.rules.rbac, &is_visible).without(&self.removed)
+            view(&self.rules.rbac, &is_visible).without_objects(&self.removed)
         });
         ReviewedCluster { rules: self.rules, reduced }
     }

@@ -24,7 +24,7 @@ pub(super) async fn evaluate(
 ) -> Result<Value, ApiError> {
     let permit = if indirect { Some(SEARCH_PERMITS.acquire().await.map_err(ApiError::internal)?) } else { None };
     let evaluation = move || {
-        // The thread holds the permit, because it continues if the request is cancelled.
+        // The thread owns the permit, because it continues if the request is cancelled.
         let _permit = permit;
         review()
     };

@@ -16,13 +16,24 @@ mod validation;
 
 use crowsnest_api::aggregated_groups;
 
-use crate::resource::Resource;
+use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
+use crate::resource::{CREATE, Definition, HandledResource, Handler, Paths, Resource};
 
 const NAME: &str = aggregated_groups::CROWSNEST_ACCESS.name;
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
 
-const RESOURCES: &[&dyn Resource] = &[&resource_access::ResourceAccessReviews, &subject_rules::SubjectRulesReviews];
+const RESOURCES: &[&dyn Resource] = &[&resource_access::RESOURCE_ACCESS_REVIEWS, &subject_rules::SUBJECT_RULES_REVIEWS];
 
 pub const GROUP: Group =
     Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_ACCESS, RESOURCES) };
+
+/// A kind of reviews, which are answered and not stored.
+const fn reviews(
+    [resource, singular, kind]: [&'static str; 3],
+    describe: fn(&Definition, &mut Document),
+    handler: Handler,
+) -> HandledResource {
+    let definition = Definition { singular, ..Definition::new(resource, kind, CREATE, Paths::Collection) };
+    HandledResource { definition, describe, handler }
+}

@@ -34,8 +34,17 @@ fn string_enum(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-/// Adds the path of a review kind to the document.
-pub(super) fn describe(document: &mut Document, definition: &Definition, summary: &str) {
+/// Adds the path of ResourceAccessReviews to the document.
+pub(super) fn describe_resource_access(definition: &Definition, document: &mut Document) {
+    describe(definition, document, "Lists who is allowed an action in each cluster by RBAC, with the proof.");
+}
+
+/// Adds the path of SubjectRulesReviews to the document.
+pub(super) fn describe_subject_rules(definition: &Definition, document: &mut Document) {
+    describe(definition, document, "Lists the roles of a user or group in each cluster, with their bindings.");
+}
+
+fn describe(definition: &Definition, document: &mut Document, summary: &str) {
     let content = json!({JSON: {"schema": ref_to(definition.kind)}});
     let post = json!({"operationId": format!("{}-create", definition.resource), "tags": ["access"], "summary": summary,
         "responses": responses("201", content.clone(), &FAILURES), "requestBody": {"required": true, "content": content}});
@@ -44,8 +53,8 @@ pub(super) fn describe(document: &mut Document, definition: &Definition, summary
 
 /// Schemas of both review kinds and of their parts.
 pub(super) fn schemas() -> Map<String, Value> {
-    let named = parts().into_iter().chain([resource_access(), subject_rules()]);
-    named.map(|(name, schema)| (name_of(name), schema)).chain(status_schema()).collect()
+    let schemas_by_name = parts().into_iter().chain([resource_access(), subject_rules()]);
+    schemas_by_name.map(|(name, schema)| (name_of(name), schema)).chain(status_schema()).collect()
 }
 
 fn parts() -> Vec<(&'static str, Value)> {
@@ -96,7 +105,7 @@ fn coverage() -> Value {
     })
 }
 
-fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Value {
+fn review(kind: &str, spec: Value, granted: &str, item: &str, status_fields: Value) -> Value {
     let mut fields = coverage();
     extend(&mut fields, spec);
     let optional: Vec<String> = fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
@@ -104,7 +113,7 @@ fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Va
     let mut status = json!({granted: list(ref_to(item)), "lost": list(ref_to(item)), "remaining": list(ref_to(item)),
         "indirect": list(ref_to("Path")), "clusters": list(ref_to("Cluster")), "warnings": list(string()), "continue": string(),
         "remainingItemCount": integer()});
-    extend(&mut status, more);
+    extend(&mut status, status_fields);
     let status = object(status, &[granted, "lost", "remaining", "indirect", "continue", "remainingItemCount"]);
     body(
         kind,
@@ -113,9 +122,9 @@ fn review(kind: &str, spec: Value, granted: &str, item: &str, more: Value) -> Va
     )
 }
 
-fn extend(fields: &mut Value, more: Value) {
-    if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
-        fields.extend(more);
+fn extend(fields: &mut Value, extra: Value) {
+    if let (Some(fields), Value::Object(extra)) = (fields.as_object_mut(), extra) {
+        fields.extend(extra);
     }
 }
 
@@ -131,6 +140,6 @@ fn resource_access() -> (&'static str, Value) {
 fn subject_rules() -> (&'static str, Value) {
     let spec = json!({"user": string(), "uid": string(), "groups": list(string())});
     let groups = with_description(list(string()), "Groups of the subject, with those that API servers add.");
-    let more = json!({"groups": groups});
-    ("SubjectRulesReview", review("SubjectRulesReview", spec, "roles", "HeldRole", more))
+    let status_fields = json!({"groups": groups});
+    ("SubjectRulesReview", review("SubjectRulesReview", spec, "roles", "HeldRole", status_fields))
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::rbac::access::{HeldRole, MissingRole, Proof, Scope, VisibleRbac};
+use crowsnest_apimachinery::rbac::access::{HeldRole, Proof, RoleBinding, Scope, VisibleRbac};
 use crowsnest_apimachinery::rbac::indirect::{Path, Right, RuleSource, Step};
-use crowsnest_apimachinery::rbac::{Action, RoleRef, Subject};
+use crowsnest_apimachinery::rbac::{Action, Subject};
 use crowsnest_apimachinery::user::MASTERS;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::{Value, json};
@@ -40,9 +40,9 @@ pub(super) fn role_of_masters(cluster: &str) -> Value {
 /// A grant, with the ClusterRoles from which an aggregated role has the rule.
 pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> Value {
     let mut grant = json!({"cluster": cluster, "subject": proof.subject});
-    add_binding(&mut grant, proof.namespace, proof.binding, proof.role);
+    add_binding(&mut grant, proof.binding);
     grant["rule"] = json!(proof.rule);
-    let sources = view.sources(proof.role, proof.rule);
+    let sources = view.sources(proof.binding.role, proof.rule);
     if !sources.is_empty() {
         grant["aggregatedFrom"] = json!(sources);
     }
@@ -50,15 +50,15 @@ pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> 
 }
 
 /// A role that a subject has, with all rules.
-pub(super) fn held_role(cluster: &str, held: &HeldRole<'_>) -> Value {
-    let mut rendered = json!({"cluster": cluster, "subject": held.subject});
-    add_binding(&mut rendered, held.namespace, held.binding, held.role);
-    rendered["rules"] = json!(held.rules);
+pub(super) fn held_role(cluster: &str, role: &HeldRole<'_>) -> Value {
+    let mut rendered = json!({"cluster": cluster, "subject": role.subject});
+    add_binding(&mut rendered, role.binding);
+    rendered["rules"] = json!(role.rules);
     rendered
 }
 
 /// Adds scope, binding and role.
-fn add_binding(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef) {
+fn add_binding(grant: &mut Value, RoleBinding { namespace, name, role }: RoleBinding<'_>) {
     let reference = |kind: &str, namespace: &str, name: &str| {
         if namespace.is_empty() {
             json!({"kind": kind, "name": name})
@@ -70,11 +70,11 @@ fn add_binding(grant: &mut Value, namespace: &str, binding: &str, role: &RoleRef
     grant["role"] = reference(&role.kind, role_namespace, &role.name);
     if namespace.is_empty() {
         grant["scope"] = "Cluster".into();
-        grant["binding"] = reference("ClusterRoleBinding", "", binding);
+        grant["binding"] = reference("ClusterRoleBinding", "", name);
     } else {
         grant["scope"] = "Namespace".into();
         grant["namespace"] = namespace.into();
-        grant["binding"] = reference("RoleBinding", namespace, binding);
+        grant["binding"] = reference("RoleBinding", namespace, name);
     }
 }
 
@@ -134,13 +134,13 @@ fn action_fields(action: &Action) -> Value {
         ],
         Action::Path { verb, path } => vec![("verb", verb), ("path", path)],
     };
-    let set = fields.into_iter().filter(|(name, value)| *name == "group" || !value.is_empty());
-    json!(set.collect::<BTreeMap<_, _>>())
+    let set_fields = fields.into_iter().filter(|(name, value)| *name == "group" || !value.is_empty());
+    json!(set_fields.collect::<BTreeMap<_, _>>())
 }
 
 /// The state of a reviewed cluster. Its completeness depends on the caller's rights and the cache alone; missing
 /// roles are named only if the caller may list them.
-pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[MissingRole<'_>]) -> Value {
+pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[RoleBinding<'_>]) -> Value {
     let mut errors = Vec::new();
     let mut rendered = json!({"name": rules.cluster.as_str()});
     let hidden = rules.unlistable_resources(scope);
@@ -162,10 +162,10 @@ pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[Miss
     if !hidden.is_empty() && !matches!(rules.state, RulesState::Unknown { .. }) {
         errors.push(format!("you cannot list all {}", hidden.join(", ")));
     }
-    let named = missing.iter().take(MAX_NAMED_MISSING_ROLES).map(missing_role_text);
-    errors.extend(named);
-    if let Some(more) = missing.len().checked_sub(MAX_NAMED_MISSING_ROLES).filter(|more| *more > 0) {
-        errors.push(format!("{more} more bindings reference missing roles"));
+    let role_texts = missing.iter().take(MAX_NAMED_MISSING_ROLES).map(missing_role_text);
+    errors.extend(role_texts);
+    if let Some(remaining_count) = missing.len().checked_sub(MAX_NAMED_MISSING_ROLES).filter(|count| *count > 0) {
+        errors.push(format!("{remaining_count} more bindings reference missing roles"));
     }
     rendered["state"] = state.into();
     if !errors.is_empty() {
@@ -174,12 +174,12 @@ pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[Miss
     rendered
 }
 
-fn missing_role_text(missing: &MissingRole<'_>) -> String {
-    let binding = match missing.namespace {
-        "" => format!("ClusterRoleBinding {}", missing.binding),
-        namespace => format!("RoleBinding {namespace}/{}", missing.binding),
+fn missing_role_text(RoleBinding { namespace, name, role }: &RoleBinding<'_>) -> String {
+    let binding = match *namespace {
+        "" => format!("ClusterRoleBinding {name}"),
+        namespace => format!("RoleBinding {namespace}/{name}"),
     };
-    format!("{binding} references {} {:?}, which does not exist", missing.role.kind, missing.role.name)
+    format!("{binding} references {} {:?}, which does not exist", role.kind, role.name)
 }
 
 #[cfg(test)]

@@ -12,49 +12,28 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::ClusterObserver;
 use crowsnest_runtime::roles::RunningRoles;
 use crowsnest_search::authorization::ClusterRules;
-use futures::future::BoxFuture;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::API_VERSION;
 use super::body::{self, ActionSpec};
-use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, validate, view};
+use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, StatusBuilder, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
-use super::openapi::describe;
+use super::openapi::describe_resource_access;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
 use super::validation::{self, ValidatedCoverage};
+use super::{API_VERSION, reviews};
 use crate::request::audit::AuditObserver;
 use crate::request::context::RequestContext;
-use crate::resource::openapi::Document;
-use crate::resource::{CREATE, Call, Definition, Paths, Resource};
+use crate::resource::{Call, HandledResource};
 use crowsnest_process::reply::json as reply;
 
 const KIND: &str = "ResourceAccessReview";
 
-pub(super) struct ResourceAccessReviews;
-
-impl Resource for ResourceAccessReviews {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition {
-            singular: "resourceaccessreview",
-            ..Definition::new("resourceaccessreviews", KIND, CREATE, Paths::Collection)
-        };
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        describe(
-            document,
-            self.definition(),
-            "Lists who is allowed an action in each cluster by RBAC, with the proof.",
-        );
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { review(call).await })
-    }
-}
+pub(super) static RESOURCE_ACCESS_REVIEWS: HandledResource =
+    reviews(["resourceaccessreviews", "resourceaccessreview", KIND], describe_resource_access, |call| {
+        Box::pin(review(call))
+    });
 
 /// A ResourceAccessReview after validation.
 struct ValidatedReview {
@@ -127,7 +106,7 @@ fn unserved_warning(
         let served = running.cache.served_resources(&rules.cluster)?;
         let is_requested =
             |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
-        if served.resources.iter().any(|one| is_requested(&one.gvr)) {
+        if served.resources.iter().any(|resource| is_requested(&resource.gvr)) {
             return None;
         }
     }
@@ -138,29 +117,20 @@ fn unserved_warning(
 
 impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let mut page = Page::new(self.coverage.after.clone(), self.coverage.limit);
         let (all, unmatched) = self.coverage.apply(clusters);
-        let mut states = Vec::new();
-        let mut paths = self.coverage.includes_indirect().then(IndirectPaths::new);
-        let control_plane = all.iter().find(|one| paths.is_some() && one.rules.cluster.is_control_plane());
+        let warnings = self.warnings.iter().cloned().chain(unmatched).collect();
+        let mut builder = StatusBuilder::new(&self.coverage, warnings);
+        let control_plane =
+            all.iter().find(|cluster| builder.paths.is_some() && cluster.rules.cluster.is_control_plane());
         let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
         for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
             let cluster = cluster.evaluate();
-            states.push(self.add_direct_grants(&cluster, &mut page));
-            if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
-                && paths.may_search(cluster.name())
-            {
+            builder.states.push(self.add_direct_grants(&cluster, &mut builder.page));
+            if let Some(paths) = builder.paths_of(&cluster) {
                 self.add_indirect_paths(&cluster, control_plane.as_ref(), paths);
             }
         }
-        let mut warnings: Vec<String> = self.warnings.iter().cloned().chain(unmatched).collect();
-        let mut status = json!({});
-        let next = self.coverage.write_rows(page, "grants", &mut status);
-        if let Some(paths) = paths {
-            paths.finish(&mut status, &mut warnings);
-        }
-        finish_status(&mut status, states, warnings, next);
-        status
+        builder.build(&self.coverage, "grants", json!({}))
     }
 
     /// Adds the direct grants of a cluster to the page, and returns the state of the cluster.
@@ -185,11 +155,11 @@ impl ValidatedReview {
                 let lost = lost_grants(&stored.proofs, remaining, self.scope.is_single());
                 rows.extend(lost.into_iter().map(|proof| (Outcome::Lost, proof)));
                 rows.extend(remaining.iter().map(|proof| (Outcome::Remaining, proof)));
-                rows.sort_by_key(|(_, proof)| (proof.namespace, proof.binding));
+                rows.sort_by_key(|(_, proof)| (proof.binding.namespace, proof.binding.name));
             }
         }
         for (outcome, proof) in rows {
-            let key = numbering.key(name, proof.namespace, proof.binding);
+            let key = numbering.key(name, proof.binding.namespace, proof.binding.name);
             let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
             page.offer(key, || (outcome, render::grant(name, view, proof)));
         }
@@ -206,7 +176,7 @@ impl ValidatedReview {
         let is_member = !cluster.rules.cluster.is_control_plane();
         let control_plane = control_plane.filter(|_| is_member);
         let visibility = cluster.rules.visibility();
-        let outer_visibility = control_plane.map(|one| one.rules.visibility());
+        let outer_visibility = control_plane.map(|cluster| cluster.rules.visibility());
         let own_view = view(cluster.effective_rules(), &visibility);
         let outer_view = control_plane
             .zip(outer_visibility.as_ref())
@@ -229,25 +199,10 @@ impl ValidatedReview {
 /// one namespace, any remaining grant of the subject allows the action.
 fn lost_grants<'p, 'r>(stored: &'p [Proof<'r>], remaining: &[Proof<'r>], is_single: bool) -> Vec<&'p Proof<'r>> {
     let remaining_grants: HashSet<(&Subject, &str)> =
-        remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.namespace })).collect();
+        remaining.iter().map(|proof| (&proof.subject, if is_single { "" } else { proof.binding.namespace })).collect();
     let is_remaining = |proof: &Proof<'_>| {
         remaining_grants.contains(&(&proof.subject, ""))
-            || remaining_grants.contains(&(&proof.subject, proof.namespace))
+            || remaining_grants.contains(&(&proof.subject, proof.binding.namespace))
     };
     stored.iter().filter(|proof| !is_remaining(proof)).collect()
-}
-
-/// Adds the status fields that both kinds of reviews have.
-pub(super) fn finish_status(
-    status: &mut Value,
-    clusters: Vec<Value>,
-    warnings: Vec<String>,
-    next: Option<(String, usize)>,
-) {
-    status["clusters"] = clusters.into();
-    status["warnings"] = warnings.into();
-    if let Some((token, remaining)) = next {
-        status["continue"] = token.into();
-        status["remainingItemCount"] = remaining.into();
-    }
 }

@@ -8,45 +8,23 @@ use crowsnest_apimachinery::rbac::access::{HeldRole, Scope};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, parse_service_account_user, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::body::{self, SubjectSpec};
-use super::evaluation::{Outcome, ReviewedCluster, validate, view};
+use super::evaluation::{Outcome, ReviewedCluster, StatusBuilder, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
-use super::openapi::describe;
+use super::openapi::describe_subject_rules;
 use super::page::{Numbering, Page};
 use super::render::{self, PathRenderer};
-use super::resource_access::{finish_status, record_reviewed_clusters, review_response};
+use super::resource_access::{record_reviewed_clusters, review_response};
+use super::reviews;
 use super::validation::{self, ValidatedCoverage};
-use crate::resource::openapi::Document;
-use crate::resource::{CREATE, Call, Definition, Paths, Resource};
+use crate::resource::{Call, HandledResource};
 
 const KIND: &str = "SubjectRulesReview";
 
-pub(super) struct SubjectRulesReviews;
-
-impl Resource for SubjectRulesReviews {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition {
-            singular: "subjectrulesreview",
-            ..Definition::new("subjectrulesreviews", KIND, CREATE, Paths::Collection)
-        };
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        describe(
-            document,
-            self.definition(),
-            "Lists the roles of a user or group in each cluster, with their bindings.",
-        );
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { review(call).await })
-    }
-}
+pub(super) static SUBJECT_RULES_REVIEWS: HandledResource =
+    reviews(["subjectrulesreviews", "subjectrulesreview", KIND], describe_subject_rules, |call| Box::pin(review(call)));
 
 /// A SubjectRulesReview after validation.
 struct ValidatedReview {
@@ -84,26 +62,16 @@ fn subject_user(spec: SubjectSpec) -> UserInfo {
 
 impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules]) -> Value {
-        let mut page = Page::new(self.coverage.after.clone(), self.coverage.limit);
-        let (all, mut warnings) = self.coverage.apply(clusters);
-        let mut states = Vec::new();
-        let mut paths = self.coverage.includes_indirect().then(IndirectPaths::new);
+        let (all, warnings) = self.coverage.apply(clusters);
+        let mut builder = StatusBuilder::new(&self.coverage, warnings);
         for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
             let cluster = cluster.evaluate();
-            states.push(self.add_roles(&cluster, &mut page));
-            if let Some(paths) = paths.as_mut().filter(|_| cluster.is_known())
-                && paths.may_search(cluster.name())
-            {
+            builder.states.push(self.add_roles(&cluster, &mut builder.page));
+            if let Some(paths) = builder.paths_of(&cluster) {
                 self.add_indirect_paths(&cluster, paths);
             }
         }
-        let mut status = json!({"groups": self.user.groups});
-        let next = self.coverage.write_rows(page, "roles", &mut status);
-        if let Some(paths) = paths {
-            paths.finish(&mut status, &mut warnings);
-        }
-        finish_status(&mut status, states, warnings, next);
-        status
+        builder.build(&self.coverage, "roles", json!({"groups": self.user.groups}))
     }
 
     /// Adds the roles of the subject in a cluster to the page, and returns the state of the cluster.
@@ -119,8 +87,10 @@ impl ValidatedReview {
         }
         let (stored, missing) = view(cluster.stored_rules(), &is_visible).roles_of(&self.user, &self.scope);
         let remaining = cluster.reduced_rules().map(|rbac| view(rbac, &is_visible).roles_of(&self.user, &self.scope).0);
-        for (outcome, held) in classify_roles(outcome, &stored, remaining.as_deref()) {
-            page.offer(numbering.key(name, held.namespace, held.binding), || (outcome, render::held_role(name, held)));
+        for (outcome, role) in classify_roles(outcome, &stored, remaining.as_deref()) {
+            page.offer(numbering.key(name, role.binding.namespace, role.binding.name), || {
+                (outcome, render::held_role(name, role))
+            });
         }
         render::cluster_state(rules, &self.scope, &missing)
     }
@@ -141,19 +111,19 @@ fn classify_roles<'h, 'r>(
     stored: &'h [HeldRole<'r>],
     remaining: Option<&'h [HeldRole<'r>]>,
 ) -> Vec<(Outcome, &'h HeldRole<'r>)> {
-    let Some(remaining) = remaining else { return stored.iter().map(|held| (outcome, held)).collect() };
+    let Some(remaining) = remaining else { return stored.iter().map(|role| (outcome, role)).collect() };
     let remaining_roles: HashSet<_> = remaining.iter().map(role_key).collect();
-    let lost = stored.iter().filter(|held| !remaining_roles.contains(&role_key(held)));
-    let granting = remaining.iter().filter(|held| !held.rules.is_empty());
-    let mut rows: Vec<_> = lost.map(|held| (Outcome::Lost, held)).collect();
-    rows.extend(granting.map(|held| (Outcome::Remaining, held)));
-    rows.sort_by_key(|(_, held)| (held.namespace, held.binding));
+    let lost = stored.iter().filter(|role| !remaining_roles.contains(&role_key(role)));
+    let granting = remaining.iter().filter(|role| !role.rules.is_empty());
+    let mut rows: Vec<_> = lost.map(|role| (Outcome::Lost, role)).collect();
+    rows.extend(granting.map(|role| (Outcome::Remaining, role)));
+    rows.sort_by_key(|(_, role)| (role.binding.namespace, role.binding.name));
     rows
 }
 
 /// A role with its binding and rules: the same role with fewer rules is lost, and another one remains.
-fn role_key<'h>(held: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
-    (held.namespace, held.binding, held.rules)
+fn role_key<'h>(role: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
+    (role.binding.namespace, role.binding.name, role.rules)
 }
 
 #[cfg(test)]
@@ -201,13 +171,14 @@ mod tests {
         let stored = rbac();
         let removed: Vec<ObjectName> = without.iter().map(of_role).collect();
         let is_visible = |_: ObjectKind, _: &str, _: &str| true;
-        let rest = (!removed.is_empty()).then(|| view(&stored, &is_visible).without(&removed));
+        let rest = (!removed.is_empty()).then(|| view(&stored, &is_visible).without_objects(&removed));
         let ann = UserInfo::new("ann", ["staff"]);
         let before = view(&stored, &is_visible).roles_of(&ann, &Scope::cluster()).0;
         let after = rest.as_ref().map(|rest| view(rest, &is_visible).roles_of(&ann, &Scope::cluster()).0);
         let rows = classify_roles(Outcome::Granted, &before, after.as_deref());
-        let shown =
-            |(outcome, held): &(Outcome, &HeldRole<'_>)| format!("{outcome:?} {} {}", held.binding, held.rules.len());
+        let shown = |(outcome, role): &(Outcome, &HeldRole<'_>)| {
+            format!("{outcome:?} {} {}", role.binding.name, role.rules.len())
+        };
         assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), expected);
     }
 

@@ -40,11 +40,11 @@ pub(super) struct Removal {
     pub object: ObjectName,
 }
 
-/// Validates the fields that both kinds of reviews have. `known` are the clusters that the caller may see. Any other
+/// Validates the fields that both kinds of reviews have. `visible_clusters` are those that the caller may see. Any other
 /// cluster is reported as not found, even if it exists.
 pub(super) fn validate_coverage(
     coverage: &Coverage,
-    known: &BTreeSet<&str>,
+    visible_clusters: &BTreeSet<&str>,
 ) -> Result<ValidatedCoverage, Vec<FieldError>> {
     let mut errors = Vec::new();
     check_count("spec.clusters", coverage.clusters.len(), MAX_CLUSTERS, &mut errors);
@@ -53,12 +53,14 @@ pub(super) fn validate_coverage(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let named = coverage.clusters.iter().enumerate();
-    errors.extend(named.filter_map(|(nth, name)| not_found(format!("spec.clusters[{nth}]"), name, known)));
+    let indexed_clusters = coverage.clusters.iter().enumerate();
+    errors.extend(
+        indexed_clusters.filter_map(|(nth, name)| not_found(format!("spec.clusters[{nth}]"), name, visible_clusters)),
+    );
     check_namespaces(&coverage.namespaces, &mut errors);
     let mut without = Vec::new();
     for (nth, reference) in coverage.without.iter().enumerate() {
-        without.extend(validate_removal(&format!("spec.without[{nth}]"), reference, known, &mut errors));
+        without.extend(validate_removal(&format!("spec.without[{nth}]"), reference, visible_clusters, &mut errors));
     }
     let limit = coverage.limit.map_or(Ok(MAX_PAGE_SIZE), |limit| usize::try_from(limit).map_err(|_| limit));
     let limit = match limit {
@@ -91,8 +93,8 @@ fn check_count(field: &str, count: usize, max: usize, errors: &mut Vec<FieldErro
     }
 }
 
-fn not_found(field: String, name: &str, known: &BTreeSet<&str>) -> Option<FieldError> {
-    (!known.contains(name)).then(|| FieldError::not_found(field, name))
+fn not_found(field: String, name: &str, visible_clusters: &BTreeSet<&str>) -> Option<FieldError> {
+    (!visible_clusters.contains(name)).then(|| FieldError::not_found(field, name))
 }
 
 fn check_namespaces(names: &[String], errors: &mut Vec<FieldError>) {
@@ -111,7 +113,7 @@ fn check_namespaces(names: &[String], errors: &mut Vec<FieldError>) {
 fn validate_removal(
     field: &str,
     reference: &ObjectReference,
-    known: &BTreeSet<&str>,
+    visible_clusters: &BTreeSet<&str>,
     errors: &mut Vec<FieldError>,
 ) -> Option<Removal> {
     let before = errors.len();
@@ -124,7 +126,7 @@ fn validate_removal(
         return None;
     };
     if !cluster.is_empty() {
-        errors.extend(not_found(format!("{field}.cluster"), cluster, known));
+        errors.extend(not_found(format!("{field}.cluster"), cluster, visible_clusters));
     }
     match (kind.is_namespaced(), namespace.is_empty()) {
         (true, true) => errors.push(FieldError::required(format!("{field}.namespace"), "")),
@@ -285,7 +287,7 @@ mod tests {
     fn a_subject_is_required() {
         let errors = validate_subject(&SubjectSpec::default(), &Coverage::default()).unwrap_err();
         assert_eq!(text(&errors), "spec.user: Invalid value: \"\": at least one of user or group must be specified");
-        let named = validate_subject(&read(json!({"groups": ["sre"]})), &Coverage::default());
-        assert_eq!(named.unwrap(), Scope::All);
+        let subject = validate_subject(&read(json!({"groups": ["sre"]})), &Coverage::default());
+        assert_eq!(subject.unwrap(), Scope::All);
     }
 }

@@ -72,7 +72,7 @@ impl Configurations {
     pub(super) async fn wait_for_sync(&self, timeout: Duration) -> bool {
         let mut listed_count = self.listed_count.subscribe();
         let all = listed_count.wait_for(|listed_count| *listed_count == RESOURCES.len());
-        tokio::time::timeout(timeout, all).await.is_ok_and(|counted| counted.is_ok())
+        tokio::time::timeout(timeout, all).await.is_ok_and(|result| result.is_ok())
     }
 
     /// Follows all resources; does not end.
@@ -161,7 +161,7 @@ async fn served_version(control_plane: &kube::Client, resource: &str) -> Result<
             Err(kube::Error::Api(status)) if status.code == 404 => continue,
             Err(error) => return Err(error),
         };
-        if served.iter().any(|known| known.name == resource) {
+        if served.iter().any(|candidate| candidate.name == resource) {
             return Ok(Some(version));
         }
     }
@@ -180,9 +180,9 @@ fn named_object(object: &DynamicObject) -> Option<(String, Value)> {
 /// not call it: the control plane calls it, with the credentials that it requires, when the stored object of a public
 /// kind is deleted.
 fn remove_deletion_protection(object: &mut Value) {
-    let own = webhook_name(DELETION_PROTECTION);
+    let deletion_protection = webhook_name(DELETION_PROTECTION);
     if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
-        webhooks.retain(|webhook| webhook["name"].as_str() != own);
+        webhooks.retain(|webhook| webhook["name"].as_str() != deletion_protection);
     }
 }
 

@@ -67,8 +67,8 @@ fn collection_path(ParamResource { gvr, namespaced }: &ParamResource, namespace:
 fn resource_of(document: &Value, api_version: &str, kind: &str) -> Option<ParamResource> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resources = document["resources"].as_array().into_iter().flatten();
-    let mut named = resources.filter_map(|resource| Some((resource["name"].as_str()?, resource)));
-    let (name, found) = named.find(|(name, resource)| !name.contains('/') && resource["kind"] == kind)?;
+    let mut resources_by_name = resources.filter_map(|resource| Some((resource["name"].as_str()?, resource)));
+    let (name, found) = resources_by_name.find(|(name, resource)| !name.contains('/') && resource["kind"] == kind)?;
     Some(ParamResource { gvr: Gvr::new(group, version, name), namespaced: found["namespaced"] == true })
 }
 

@@ -80,14 +80,14 @@ impl AdmissionChain {
         stop.run_until_cancelled(self.configurations.follow(&self.control_plane)).await;
     }
 
-    /// Creates the admission of a request for the route `found`. `write` names the object and the subresource.
+    /// Creates the admission of a request for the route `found`. `details` names the object and the subresource.
     pub(crate) fn request<'r>(
         &'r self,
         context: &'r RequestContext,
         found: &ResourceRoute,
-        write: Write<'_>,
+        details: OperationDetails<'_>,
     ) -> AdmissionRequest<'r> {
-        let Write { operation, name, subresource, options, dry_run } = write;
+        let OperationDetails { operation, name, subresource, options, dry_run } = details;
         let ctx = strategy::RequestContext {
             user: context.user.clone(),
             now: jiff::Timestamp::now(),
@@ -110,8 +110,8 @@ impl AdmissionChain {
     ) -> (Result<(), ApiError>, Vec<String>) {
         let subresource = found.resource.definition().subresource;
         let (name, options) = (context.name(), Value::Null);
-        let write = Write { operation: Operation::Connect, name, subresource, options, dry_run: false };
-        let (request, mut warnings) = (self.request(context, found, write), Vec::new());
+        let details = OperationDetails { operation: Operation::Connect, name, subresource, options, dry_run: false };
+        let (request, mut warnings) = (self.request(context, found, details), Vec::new());
         let mut object = connect.options(found.group.api.name, context.attributes.below());
         let admitted = request.admit(object.as_mut(), &mut warnings).await;
         (admitted, warnings)
@@ -120,14 +120,14 @@ impl AdmissionChain {
 
 /// Kind of the options of a subresource for connections, if it has options.
 fn connect_kind(found: &ResourceRoute) -> Option<&'static str> {
-    match found.resource.connect()? {
+    match found.resource.definition().connect? {
         Connect::Options(kind) => Some(kind),
         Connect::Nothing => None,
     }
 }
 
-/// Details of a write in addition to its path and method.
-pub(crate) struct Write<'r> {
+/// Details of an operation in addition to its path and method.
+pub(crate) struct OperationDetails<'r> {
     pub(crate) operation: Operation,
     /// Empty for collections, and for new objects whose name is generated.
     pub(crate) name: &'r str,

@@ -36,7 +36,7 @@ impl OwnerAdmission {
     /// `None` for a request that names its member or reaches no member: it has been admitted already.
     pub(crate) fn for_request(server: &Aggregated, context: &RequestContext, method: &Method) -> Option<Arc<Self>> {
         let found = context.attributes.route.resource_route()?;
-        let is_for_all_members = match found.resource.members() {
+        let is_for_all_members = match found.resource.definition().members {
             Members::None => false,
             Members::Named => context.name() == "*",
             Members::All => true,
@@ -67,7 +67,7 @@ impl OwnerAdmission {
         let (user, peer, audit) = (self.user.clone(), self.peer.clone(), self.audit.clone());
         let context = RequestContext { user, peer, attributes, audit };
         let found = context.attributes.route.resource_route().ok_or_else(ApiError::unknown_resource)?;
-        let connect = found.resource.connect().ok_or_else(ApiError::unknown_resource)?;
+        let connect = found.resource.definition().connect.ok_or_else(ApiError::unknown_resource)?;
         let (admitted, warnings) = self.chain.connect(&context, found, connect).await;
         self.warnings.lock().extend(warnings);
         admitted

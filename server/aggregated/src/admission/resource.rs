@@ -67,12 +67,6 @@ struct PublicKind(Option<SchemaRef>);
 impl VersionSchemas for PublicKind {}
 
 impl Strategy for PublicKind {
-    fn default(&self, _object: &mut Value) {}
-
-    fn prepare_create(&self, _ctx: &RequestContext, _object: &mut Value) {}
-
-    fn prepare_update(&self, _ctx: &RequestContext, _old: &Value, _new: &mut Value) {}
-
     fn validate_create(&self, _ctx: &RequestContext, _object: &Value) -> Vec<FieldError> {
         Vec::new()
     }

@@ -15,13 +15,14 @@ use crate::resource::{CREATE, Call, Connect, Definition, Paths, RequestFeatures,
 use crowsnest_agent::agent::replicas::Replica;
 use crowsnest_process::reply::Body;
 
-pub(super) struct Attach;
+pub(super) struct AttachResource;
 
-impl Resource for Attach {
+impl Resource for AttachResource {
     fn definition(&self) -> &Definition {
         const DEFINITION: Definition = Definition {
             subresource: "attach",
             route: "clusters/attach",
+            connect: Some(Connect::Nothing),
             ..Definition::new("clusters", "Cluster", CREATE, Paths::Object)
         };
         &DEFINITION
@@ -31,23 +32,19 @@ impl Resource for Attach {
         requested.upgrade
     }
 
-    fn connect(&self) -> Option<Connect> {
-        Some(Connect::Nothing)
-    }
-
     /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
         Box::pin(async move {
             let Call { server, context, mut request } = call;
             let cluster = context.name();
             let fleet = &server.running()?.fleet;
-            let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-            own.write_header(response.headers_mut());
+            let (replica, mut response) = (Replica::this_process(), Response::new(Body::empty()));
+            replica.write_header(response.headers_mut());
             // Agents poll every few seconds and name the replicas to which they have tunnels. Such a tunnel may have
             // ended in this replica, because the connection broke or the Cluster was deleted, so it must also be open
             // here.
             let is_open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-            if own.has_tunnel(request.headers()) && is_open {
+            if replica.has_tunnel(request.headers()) && is_open {
                 *response.status_mut() = StatusCode::NO_CONTENT;
                 return Ok(response);
             }

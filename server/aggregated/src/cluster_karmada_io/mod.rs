@@ -11,6 +11,7 @@ use crowsnest_api::aggregated_groups;
 
 pub const NAME: &str = aggregated_groups::CLUSTER.name;
 
-const RESOURCES: &[&dyn Resource] = &[&clusters::CLUSTERS, &attach::Attach, &proxy::ClusterProxy, &clusters::STATUS];
+const RESOURCES: &[&dyn Resource] =
+    &[&clusters::CLUSTERS, &attach::AttachResource, &proxy::CLUSTER_PROXY, &clusters::STATUS];
 
 pub const GROUP: Group = Group::new(&aggregated_groups::CLUSTER, RESOURCES);

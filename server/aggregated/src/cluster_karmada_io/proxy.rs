@@ -2,37 +2,23 @@
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use futures::future::BoxFuture;
 
 use crate::forwarding::{to_proxy_request, to_response};
 
-use crate::resource::{CONNECT, Call, Connect, Definition, Members, Paths, Resource};
+use crate::resource::{CONNECT, Call, Connect, Definition, HandledResource, Members, Paths};
 
-pub(super) struct ClusterProxy;
+pub(super) static CLUSTER_PROXY: HandledResource = HandledResource::new(
+    Definition {
+        subresource: "proxy",
+        route: "clusters/proxy",
+        members: Members::Named,
+        connect: Some(Connect::Options("ClusterProxyOptions")),
+        ..Definition::new("clusters", "Cluster", CONNECT, Paths::ObjectAndSubpaths)
+    },
+    |call| Box::pin(forward(call)),
+);
 
-impl Resource for ClusterProxy {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition {
-            subresource: "proxy",
-            route: "clusters/proxy",
-            ..Definition::new("clusters", "Cluster", CONNECT, Paths::ObjectAndSubpaths)
-        };
-        &DEFINITION
-    }
-
-    fn members(&self) -> Members {
-        Members::Named
-    }
-
-    fn connect(&self) -> Option<Connect> {
-        Some(Connect::Options("ClusterProxyOptions"))
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            let Call { server, context, request } = call;
-            let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
-            Ok(to_response(proxy.cluster(context.name(), &context.user, path, to_proxy_request(request)).await))
-        })
-    }
+async fn forward(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+    let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
+    Ok(to_response(proxy.cluster(context.name(), &context.user, path, to_proxy_request(request)).await))
 }

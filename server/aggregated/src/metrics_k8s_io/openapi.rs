@@ -74,8 +74,8 @@ pub(super) fn describe_pods(document: &mut Document) {
     let in_namespace: Vec<Value> = std::iter::once(namespace.clone()).chain(selectors()).collect();
     path(document, ("pods", "listPodMetricsForAllNamespaces"), kind, true, &selectors());
     path(document, ("namespaces/{namespace}/pods", "listNamespacedPodMetrics"), kind, true, &in_namespace);
-    let one = ("namespaces/{namespace}/pods/{name}", "readNamespacedPodMetrics");
-    path(document, one, kind, false, &[namespace, object_name()]);
+    let single_pod = ("namespaces/{namespace}/pods/{name}", "readNamespacedPodMetrics");
+    path(document, single_pod, kind, false, &[namespace, object_name()]);
 }
 
 /// A kind that clients find by its name.

@@ -21,7 +21,7 @@ pub const NAME: &str = aggregated_groups::CROWSNEST_PROPAGATION.name;
 const API_VERSION: &str = "propagation.crowsnest.io/v1alpha1";
 
 /// Reports are computed on request, so there is nothing to list.
-const RESOURCES: &[&dyn Resource] = &[&explanations::CLUSTER_SCOPED, &explanations::NAMESPACED, &plans::Plans];
+const RESOURCES: &[&dyn Resource] = &[&explanations::CLUSTER_SCOPED, &explanations::NAMESPACED, &plans::PLANS];
 
 pub const GROUP: Group =
     Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_PROPAGATION, RESOURCES) };

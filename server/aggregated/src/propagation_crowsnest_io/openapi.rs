@@ -33,28 +33,29 @@ type Schemas = Vec<(&'static str, Value)>;
 
 /// Schemas of requests and responses.
 pub(super) fn schemas() -> Map<String, Value> {
-    let named = parts().into_iter().chain(explanations()).chain(plans());
-    let own = named.map(|(name, schema)| (name_of(name), schema));
-    own.chain(status_schema()).collect()
+    let parts_by_name = parts().into_iter().chain(explanations()).chain(plans());
+    let schemas = parts_by_name.map(|(name, schema)| (name_of(name), schema));
+    schemas.chain(status_schema()).collect()
 }
 
 /// Schemas of parts of responses.
 fn parts() -> Schemas {
     let reference = || json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string()});
     let policy = || json!({"kind": string(), "namespace": string(), "name": string()});
-    let with = |mut fields: Value, more: Value| {
-        if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
-            fields.extend(more);
+    let with_fields = |mut fields: Value, extra: Value| {
+        if let (Some(fields), Value::Object(extra)) = (fields.as_object_mut(), extra) {
+            fields.extend(extra);
         }
         fields
     };
     let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
-    let considered = with(
+    let considered = with_fields(
         policy(),
         json!({"priority": integer(), "selectsBy": string_enum(&["All", "LabelSelector", "Name"]), "outcome": string_enum(&outcomes),
             "message": string()}),
     );
-    let rule = with(policy(), json!({"overriders": ref_to("Object"), "differences": list(ref_to("Difference"))}));
+    let rule =
+        with_fields(policy(), json!({"overriders": ref_to("Object"), "differences": list(ref_to("Difference"))}));
     let estimate = json!({"replicas": integer(), "boundBy": string_enum(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
     let cluster = json!({"name": string(), "rejected": object(json!({"filter": string(), "reason": string()}), &[]), "evictedBy": string(),
         "score": integer(), "estimate": object(estimate, &["boundBy"]), "selected": boolean(), "replicas": integer()});
@@ -112,10 +113,10 @@ fn plans() -> Schemas {
         "dependencies": list(ref_to("Reference")), "requiredBy": list(ref_to("Reference")), "waiting": list(ref_to("Waiting")),
         "message": string()});
     let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
-    let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
+    let count_schema = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let status = object(
         json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
-            "more": counted("Templates beyond the limit."), "withheld": counted("Templates that the caller has no right to get."),
+            "more": count_schema("Templates beyond the limit."), "withheld": count_schema("Templates that the caller has no right to get."),
             "notices": list(string())}),
         &[],
     );

@@ -1,7 +1,6 @@
 //! `plans`: the effect that a change of objects would have. Nothing is written.
 
 use crowsnest_apimachinery::status::ApiError;
-use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 
 use axum::response::Response;
@@ -19,7 +18,7 @@ use super::rights::Reader;
 use super::{API_VERSION, NAME, reports};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, responses};
-use crate::resource::{CREATE, Call, Definition, Paths, Resource};
+use crate::resource::{CREATE, Call, Definition, HandledResource, Paths};
 use crowsnest_process::reply::collect;
 use crowsnest_process::reply::json as reply;
 
@@ -29,27 +28,19 @@ const MAX_OBJECTS: usize = 100;
 const DEFAULT_TEMPLATES: usize = 50;
 const MAX_TEMPLATES: usize = 500;
 
-pub(super) struct Plans;
+pub(super) static PLANS: HandledResource = HandledResource {
+    definition: Definition { singular: "plan", ..Definition::new("plans", "Plan", CREATE, Paths::Collection) },
+    describe,
+    handler: |call| Box::pin(plan(call)),
+};
 
-impl Resource for Plans {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { singular: "plan", ..Definition::new("plans", "Plan", CREATE, Paths::Collection) };
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        let content = json!({JSON: {"schema": ref_to("Plan")}});
-        let post = json!({"operationId": "plans-create", "tags": ["propagation"],
-            "responses": responses("201", content.clone(), &FAILURES),
-            "summary": "Previews the effect on the fleet of applying or deleting objects, without changing anything.",
-            "requestBody": {"required": true, "content": content}});
-        document.path(format!("{ROOT}/plans"), json!({"post": post}));
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { plan(call).await })
-    }
+fn describe(definition: &Definition, document: &mut Document) {
+    let content = json!({JSON: {"schema": ref_to("Plan")}});
+    let post = json!({"operationId": "plans-create", "tags": ["propagation"],
+        "responses": responses("201", content.clone(), &FAILURES),
+        "summary": "Previews the effect on the fleet of applying or deleting objects, without changing anything.",
+        "requestBody": {"required": true, "content": content}});
+    document.path(format!("{ROOT}/{}", definition.resource), json!({"post": post}));
 }
 
 /// Request body of a plan.
@@ -172,7 +163,7 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
     all_notices.extend(notices(&proposal, &plans, plan.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
-        objects: objects.map(|one| whatif::plan_object(one.before.as_deref(), one.after.as_ref())).collect(),
+        objects: objects.map(|object| whatif::plan_object(object.before.as_deref(), object.after.as_ref())).collect(),
         notices: all_notices,
         templates: plans,
         more: selection.more,
@@ -248,30 +239,31 @@ impl Planner<'_> {
         affected: BTreeSet<AffectedTemplate>,
         selection: &mut TemplateSelection,
     ) -> Result<Vec<(AffectedTemplate, bool)>, ApiError> {
-        let proposed = |one: &AffectedTemplate| {
+        let find_proposed = |template: &AffectedTemplate| {
             proposal.objects.iter().find(|object| {
                 object.role == Role::Template
-                    && object.resource == one.resource
-                    && text(object.object(), "/metadata/namespace") == one.namespace
-                    && text(object.object(), "/metadata/name") == one.name
+                    && object.resource == template.resource
+                    && text(object.object(), "/metadata/namespace") == template.namespace
+                    && text(object.object(), "/metadata/name") == template.name
             })
         };
-        let (own, others): (Vec<&AffectedTemplate>, Vec<&AffectedTemplate>) =
-            affected.iter().partition(|one| proposed(one).is_some());
+        let (proposed_templates, other_templates): (Vec<&AffectedTemplate>, Vec<&AffectedTemplate>) =
+            affected.iter().partition(|template| find_proposed(template).is_some());
         let mut templates = Vec::new();
-        for one in own.into_iter().chain(others) {
-            let is_selected = selection.selected.contains(one);
+        for template in proposed_templates.into_iter().chain(other_templates) {
+            let is_selected = selection.selected.contains(template);
             if selection.remaining == 0 && !is_selected {
                 selection.more += 1;
                 continue;
             }
-            let proposed_object = proposed(one);
+            let proposed_object = find_proposed(template);
             if proposed_object.is_some()
                 || is_selected
-                || self.0.may_get(&one.resource, &one.namespace, &one.name).await?
+                || self.0.may_get(&template.resource, &template.namespace, &template.name).await?
             {
-                selection.remaining -= usize::from(selection.selected.insert(one.clone()));
-                templates.push((one.clone(), proposed_object.is_none_or(|proposed_object| proposed_object.readable)));
+                selection.remaining -= usize::from(selection.selected.insert(template.clone()));
+                templates
+                    .push((template.clone(), proposed_object.is_none_or(|proposed_object| proposed_object.readable)));
             } else {
                 selection.withheld += 1;
             }
@@ -289,20 +281,21 @@ const UNPLANNED_EFFECTS: [(&str, &str); 2] = [
 /// Notices for the reader of a plan.
 fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<String> {
     let mut notices = Vec::new();
-    let is_new = proposal.objects.iter().any(|one| one.role == Role::Template && one.before.is_none());
-    let divides = plans.iter().any(|plan| plan.clusters.iter().filter(|one| one.replicas.is_some()).count() > 1);
+    let is_new = proposal.objects.iter().any(|item| item.role == Role::Template && item.before.is_none());
+    let divides = plans.iter().any(|plan| plan.clusters.iter().filter(|item| item.replicas.is_some()).count() > 1);
     if is_new && divides {
         let text = "which of equally good clusters gets a remaining replica depends on the uid of a new object, which is not known yet";
         notices.push(text.to_owned());
     }
-    let is_deleted = |kind: &str| proposal.objects.iter().any(|one| one.after.is_none() && one.resource.kind == kind);
+    let is_deleted =
+        |kind: &str| proposal.objects.iter().any(|item| item.after.is_none() && item.resource.kind == kind);
     for (kind, text) in UNPLANNED_EFFECTS {
         if is_deleted(kind) {
             notices.push(text.to_owned());
         }
     }
     let clusters = || plans.iter().flat_map(|plan| &plan.clusters);
-    if manifests && clusters().any(|one| one.change != Change::Removed && one.manifest.is_none()) {
+    if manifests && clusters().any(|item| item.change != Change::Removed && item.manifest.is_none()) {
         notices.push("some manifests are omitted: they cannot be computed, or there are too many".to_owned());
     }
     notices

@@ -76,7 +76,7 @@ fn annotations(attributes: &RequestAttributes) -> BTreeMap<String, String> {
     notes
 }
 
-/// Observer that adds the clusters a request reaches to its audit record. Tunnels hold it until they end.
+/// Observer that adds the clusters a request reaches to its audit record. Tunnels keep it until they end.
 pub struct AuditObserver(pub Arc<Record>);
 
 impl crowsnest_proxy::ClusterObserver for AuditObserver {

@@ -221,19 +221,19 @@ mod tests {
 
     type HeaderPairs<'a> = &'a [(&'static str, &'a [u8])];
 
-    fn headers(given: HeaderPairs<'_>) -> HeaderMap {
+    fn headers(pairs: HeaderPairs<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in given {
+        for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
         headers
     }
 
     /// Name of the authenticated user, or status code. The control plane is unreachable.
-    async fn authenticated(peer: &Peer, given: HeaderPairs<'_>) -> Result<String, u16> {
+    async fn authenticated(peer: &Peer, pairs: HeaderPairs<'_>) -> Result<String, u16> {
         let unreachable = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
         let delegated = DelegatedAuth::new(kube::Client::try_from(unreachable).unwrap());
-        let caller = delegated.authenticate(peer, &headers(given)).await;
+        let caller = delegated.authenticate(peer, &headers(pairs)).await;
         caller.map(|caller| caller.name).map_err(|failure| failure.code)
     }
 
@@ -267,8 +267,8 @@ mod tests {
             (&anonymous, alice, Ok("system:anonymous")),
             (&anonymous, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
         ];
-        for (nth, (peer, given, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(authenticated(peer, given).await, expected.map(str::to_owned), "case {nth}");
+        for (nth, (peer, pairs, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(authenticated(peer, pairs).await, expected.map(str::to_owned), "case {nth}");
         }
     }
 }

@@ -82,7 +82,7 @@ impl RequestAttributes {
             _ if !info.is_named => RequestInfo { name: String::new(), ..info },
             _ => info,
         });
-        let members = found.map_or(Members::None, |found| found.resource.members());
+        let members = found.map_or(Members::None, |found| found.resource.definition().members);
         let inner = found.filter(|_| members != Members::None).map(|found| found.below(path));
         let member = inner.map(|path| {
             let path = if path.is_empty() { "/" } else { path };
@@ -99,7 +99,7 @@ impl RequestAttributes {
                 is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
             });
         let outer = &path[..path.len() - inner.map_or(0, str::len)];
-        let inner = RequestPath::check_forwarded(method, inner.unwrap_or_default());
+        let inner = RequestPath::parse_for_forwarding(method, inner.unwrap_or_default());
         let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
         let (path, accepts_events) = (path.to_owned(), requested.events);
         Self { route, path, query, authorized, member, cluster, accepts_events, long_running, refused }
@@ -129,8 +129,8 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 /// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that
 /// leads through this server's proxies again.
 fn may_be_upgraded(member: &Attributes) -> bool {
-    let own = [cluster_karmada_io::NAME, search_karmada_io::NAME];
-    !member.subresource.is_empty() && !own.contains(&member.group.as_str())
+    let proxy_groups = [cluster_karmada_io::NAME, search_karmada_io::NAME];
+    !member.subresource.is_empty() && !proxy_groups.contains(&member.group.as_str())
 }
 
 /// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that

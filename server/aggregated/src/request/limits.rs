@@ -57,17 +57,17 @@ impl Drop for PathSearchPermit {
 /// Limit of concurrent requests, for reads or for writes.
 struct RequestLimit {
     permits: Arc<Semaphore>,
-    /// Permits of responses that are being sent, with the time until which they are held; oldest first.
-    sending: Mutex<VecDeque<(Instant, Weak<HeldPermit>)>>,
+    /// Permits of responses that are being sent, with the time at which they expire; oldest first.
+    sending: Mutex<VecDeque<(Instant, Weak<ResponsePermit>)>>,
     dropped: DroppedRequests,
 }
 
 /// A permit, until it is released.
-type HeldPermit = Mutex<Option<OwnedSemaphorePermit>>;
+type ResponsePermit = Mutex<Option<OwnedSemaphorePermit>>;
 
 /// Permit of a request, held until the end of its response. Other requests may take it [`SEND_TIMEOUT`] after the
 /// response began, so that clients that do not read their responses cannot block others.
-pub struct InFlight(Option<(Arc<RequestLimit>, Arc<HeldPermit>)>);
+pub struct InFlight(Option<(Arc<RequestLimit>, Arc<ResponsePermit>)>);
 
 /// Time after which a response that is being sent loses its permit.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,14 +78,14 @@ impl InFlight {
     /// Limits the time of the permit when the response begins. `size` is the length of the body in bytes, if known.
     /// `None` if the permit is released immediately.
     pub fn start_response(self, size: Option<u64>, now: Instant) -> Option<Self> {
-        let (limit, held) = self.0.filter(|_| size.is_none_or(|size| size > MAX_SMALL_RESPONSE_BYTES))?;
+        let (limit, permit) = self.0.filter(|_| size.is_none_or(|size| size > MAX_SMALL_RESPONSE_BYTES))?;
         let mut sending = limit.sending.lock();
-        while sending.front().is_some_and(|(_, held)| held.strong_count() == 0) {
+        while sending.front().is_some_and(|(_, permit)| permit.strong_count() == 0) {
             sending.pop_front();
         }
-        sending.push_back((now + SEND_TIMEOUT, Arc::downgrade(&held)));
+        sending.push_back((now + SEND_TIMEOUT, Arc::downgrade(&permit)));
         drop(sending);
-        Some(Self(Some((limit, held))))
+        Some(Self(Some((limit, permit))))
     }
 }
 
@@ -102,8 +102,8 @@ impl RequestLimit {
     fn reclaim(&self, now: Instant) {
         let mut sending = self.sending.lock();
         while sending.front().is_some_and(|(until, _)| *until <= now) {
-            let held = sending.pop_front().and_then(|(_, held)| held.upgrade());
-            drop(held.and_then(|held| held.lock().take()));
+            let permit = sending.pop_front().and_then(|(_, permit)| permit.upgrade());
+            drop(permit.and_then(|permit| permit.lock().take()));
         }
     }
 }
@@ -135,12 +135,12 @@ impl Limits {
     pub fn admit_path_search(&self, caller: &UserInfo) -> Result<PathSearchPermit, ApiError> {
         let mut searches = self.path_searches.lock();
         let total: usize = searches.values().sum();
-        let own = searches.get(&caller.name).copied().unwrap_or_default();
-        let is_permitted = total < MAX_PATH_SEARCHES && own < MAX_PATH_SEARCHES_PER_USER;
+        let user_searches = searches.get(&caller.name).copied().unwrap_or_default();
+        let is_permitted = total < MAX_PATH_SEARCHES && user_searches < MAX_PATH_SEARCHES_PER_USER;
         if !is_permitted && !caller.is_master() {
             return Err(ApiError::too_many_requests());
         }
-        searches.insert(caller.name.clone(), own + 1);
+        searches.insert(caller.name.clone(), user_searches + 1);
         Ok(PathSearchPermit { searches: Arc::clone(&self.path_searches), user: caller.name.clone() })
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
+use crowsnest_apimachinery::request::{has_valid_host, is_supported_method};
 use crowsnest_apimachinery::user::AUTHENTICATED;
 use crowsnest_apiserver::audit::tracked_body::{BodyCapture, TrackedBody};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, FORWARDED_RECORD, Record};
@@ -54,16 +54,24 @@ impl ApiMiddleware {
     }
 
     pub fn series(&self) -> impl Iterator<Item = Series> {
-        let counted = self.auditor.log().map(|log| log.event_counts());
-        let audited = counted.into_iter().flat_map(|counted| {
+        let event_counts = self.auditor.log().map(|log| log.event_counts());
+        let audit_series = event_counts.into_iter().flat_map(|event_counts| {
             let count = |name, help, value| Series { name, help, is_counter: true, labels: Vec::new(), value };
             [
-                count("crowsnest_audit_events_total", "Audit events written.", counted.written),
-                count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", counted.dropped),
-                count("crowsnest_audit_events_failed_total", "Audit events that could not be written.", counted.failed),
+                count("crowsnest_audit_events_total", "Audit events written.", event_counts.written),
+                count(
+                    "crowsnest_audit_events_dropped_total",
+                    "Audit events lost to a full queue.",
+                    event_counts.dropped,
+                ),
+                count(
+                    "crowsnest_audit_events_failed_total",
+                    "Audit events that could not be written.",
+                    event_counts.failed,
+                ),
             ]
         });
-        audited.chain(self.reloads.series())
+        audit_series.chain(self.reloads.series())
     }
 }
 
@@ -99,12 +107,12 @@ async fn respond(
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
     // The caller's credentials must not reach any later handler.
     strip_bearer(request.headers_mut());
-    request_header::strip_remote(request.headers_mut());
+    request_header::strip_remote_headers(request.headers_mut());
     let record = match take_forwarded_record(&state.middleware.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
             let forwarded = attributes.forwarded_request();
-            let facts = audit::Request {
+            let audit_request = audit::Request {
                 audit_id: &id,
                 received_at: received,
                 uri: request.uri(),
@@ -113,17 +121,19 @@ async fn respond(
                 attributes: &attributes.authorized,
                 forwarded: Some(&forwarded),
             };
-            state.middleware.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
+            state.middleware.auditor.begin(&audit_request, caller.as_ref().ok(), attributes.long_running).await
         }
     };
     // Bodies of requests to members are not audited here.
-    let is_stored = attributes.route.resource_route().is_some_and(|found| found.resource.stored().is_some());
-    let own = record.clone().filter(|_| is_stored);
+    let is_stored = attributes.route.resource_route().is_some_and(|found| found.resource.stored_group().is_some());
+    let stored_record = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
         let observer: Arc<dyn crowsnest_proxy::ClusterObserver> = Arc::new(AuditObserver(Arc::clone(record)));
         request.extensions_mut().insert(observer);
     }
-    if let Some(capture) = own.as_ref().and_then(|own| BodyCapture::request(own, request.headers())) {
+    if let Some(capture) =
+        stored_record.as_ref().and_then(|stored_record| BodyCapture::request(stored_record, request.headers()))
+    {
         request = request.map(|body| Body::new(TrackedBody::new(body, ()).with_capture(Some(capture))));
     }
     let context = caller.map(|user| RequestContext { user, peer, attributes, audit: record.clone() });
@@ -159,7 +169,9 @@ async fn respond(
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(AUDIT_ID, id);
     }
-    let capture = own.as_ref().and_then(|own| BodyCapture::response(own, response.status(), response.headers()));
+    let capture = stored_record
+        .as_ref()
+        .and_then(|stored_record| BodyCapture::response(stored_record, response.status(), response.headers()));
     response.map(|body| {
         let in_flight = in_flight
             .and_then(|in_flight| in_flight.start_response(http_body::Body::size_hint(&body).exact(), Instant::now()));
@@ -180,7 +192,7 @@ async fn handle(
     mut request: Request,
 ) -> Result<(Response, InFlight), ApiError> {
     let mut context = context?;
-    if !is_known_method(request.method()) {
+    if !is_supported_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
     if let Some(error) = &context.attributes.refused {

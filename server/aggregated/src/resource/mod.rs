@@ -1,7 +1,8 @@
 //! Resources of the aggregated groups.
 //!
-//! A resource is a type that implements [`Resource`], in a file of its own, and one entry in the list of its group.
-//! Routes, the attributes that are authorized, discovery and OpenAPI documents derive from these lists ([`registry`]).
+//! A resource is a [`HandledResource`] or a type that implements [`Resource`], in a file of its own, and one entry in
+//! the list of its group. Routes, the attributes that are authorized, discovery and OpenAPI documents derive from these
+//! lists ([`registry`]).
 
 pub mod discovery;
 pub mod openapi;
@@ -37,24 +38,14 @@ pub trait Resource: Send + Sync {
         self.definition().locate(tail)
     }
 
-    /// Members that requests are forwarded to, with the path below the object.
-    fn members(&self) -> Members {
-        Members::None
-    }
-
-    /// Admission of requests that connect to the object instead of reading or writing it; `None` for other resources.
-    fn connect(&self) -> Option<Connect> {
-        None
-    }
-
     /// The group under which objects are read and written, if they are kept in the control plane.
-    fn stored(&self) -> Option<StoredGroup> {
+    fn stored_group(&self) -> Option<StoredGroup> {
         None
     }
 
     /// True if lists and watches apply a field selector, so that a right to the selected name is sufficient.
     fn applies_field_selector(&self) -> bool {
-        self.stored().is_some()
+        self.stored_group().is_some()
     }
 
     /// True for requests without a time limit that do not count as in flight: watches of resources that can be watched.
@@ -73,6 +64,38 @@ pub trait Resource: Send + Sync {
 
     /// Handles a request whose caller has been authorized for it.
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>>;
+}
+
+/// Handler of the requests for a resource; see [`Resource::serve`].
+pub type Handler = for<'r> fn(Call<'r>) -> BoxFuture<'r, Result<Response, ApiError>>;
+
+/// A resource whose requests a function handles.
+pub struct HandledResource {
+    pub definition: Definition,
+    /// See [`Resource::describe`].
+    pub describe: fn(&Definition, &mut Document),
+    pub handler: Handler,
+}
+
+impl HandledResource {
+    /// A resource without paths in the OpenAPI document of its group.
+    pub const fn new(definition: Definition, handler: Handler) -> Self {
+        Self { definition, describe: |_, _| {}, handler }
+    }
+}
+
+impl Resource for HandledResource {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        (self.describe)(&self.definition, document);
+    }
+
+    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
+        (self.handler)(call)
+    }
 }
 
 /// A request for a resource.
@@ -110,7 +133,7 @@ pub struct RequestFeatures {
     pub events: bool,
 }
 
-/// Names, scope, verbs and paths of a resource.
+/// Names, scope, verbs and paths of a resource, and what its requests connect to.
 #[derive(Debug)]
 pub struct Definition {
     /// Plural; empty if the resources are only known at run time.
@@ -126,6 +149,10 @@ pub struct Definition {
     pub paths: Paths,
     /// Name of the route in spans, the same for all objects.
     pub route: &'static str,
+    /// Members that requests are forwarded to, with the path below the object.
+    pub members: Members,
+    /// Admission of requests that connect to the object instead of reading or writing it; `None` for other resources.
+    pub connect: Option<Connect>,
 }
 
 /// Paths of a resource.
@@ -163,6 +190,8 @@ impl Definition {
             categories: &[],
             paths,
             route: resource,
+            members: Members::None,
+            connect: None,
         }
     }
 

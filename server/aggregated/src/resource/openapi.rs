@@ -34,8 +34,8 @@ impl Document {
     }
 
     fn insert(&mut self, at: &str, name: String, value: Value) {
-        if let Some(known) = self.0.pointer_mut(at).and_then(Value::as_object_mut) {
-            known.insert(name, value);
+        if let Some(object) = self.0.pointer_mut(at).and_then(Value::as_object_mut) {
+            object.insert(name, value);
         }
     }
 
@@ -55,10 +55,11 @@ pub async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, 
     match path.trim_end_matches('/') {
         "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
         "/openapi/v2" => build_v2(server).await.map(Some),
-        other => {
-            let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
+        document_path => {
+            let requested_version =
+                document_path.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
             let mut served = versions(server.registry, server.metrics_adapter);
-            match served.find(|(group, version)| named == Some((group.api.name, version))) {
+            match served.find(|(group, version)| requested_version == Some((group.api.name, version))) {
                 Some((group, version)) => build_v3(&server.control_plane, group, version).await.map(Some),
                 None => Ok(None),
             }
@@ -113,9 +114,9 @@ fn reverse_domain(group: &str) -> String {
 
 /// Translates the document of the internal group to that of `group`, with the group's kinds only.
 fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
-    let stored = format!("{}.", reverse_domain(STORAGE_GROUP));
-    let own = format!("{}.", reverse_domain(group.api.name));
-    let text = text.replace(&stored, &own);
+    let stored_prefix = format!("{}.", reverse_domain(STORAGE_GROUP));
+    let public_prefix = format!("{}.", reverse_domain(group.api.name));
+    let text = text.replace(&stored_prefix, &public_prefix);
     let kinds = STORED_KINDS.into_iter().filter(|kind| kind.group == group.api.name);
     let text = kinds.fold(text, |text, kind| kind.public_text(&text)).replace(STORAGE_GROUP, group.api.name);
     let mut document: Value = serde_json::from_str(&text)?;
@@ -123,14 +124,14 @@ fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
     if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
         paths.retain(|path, _| {
             let plural = path.strip_prefix(&root).map(|rest| rest.split('/').next().unwrap_or_default());
-            plural.is_some_and(|plural| group.stored().any(|(known, _)| known == plural))
+            plural.is_some_and(|plural| group.stored_kinds().any(|(name, _)| name == plural))
         });
     }
-    let definitions = format!("{own}{VERSION}.");
+    let definitions = format!("{public_prefix}{VERSION}.");
     if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
         schemas.retain(|name, _| {
             let Some(kind) = name.strip_prefix(&definitions) else { return true };
-            group.stored().any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
+            group.stored_kinds().any(|(_, name)| kind == name || kind.strip_suffix("List") == Some(name))
         });
     }
     Ok(document)
@@ -171,10 +172,12 @@ mod tests {
             let published = PublishedDocument::parse(group.api.name, version, bytes.as_bytes()).unwrap();
             let (mut paths, mut definitions) = (Map::new(), Map::new());
             published.merge_into(&mut paths, &mut definitions);
-            let known = group.resources.iter().map(|resource| resource.definition());
-            for known in known.filter(|known| known.verbs == CREATE && known.paths == Paths::Collection) {
-                let path = format!("/apis/{}/{version}/{}", group.api.name, known.resource);
-                let schema = schema_name(group.api.name, version, known.kind);
+            let definition = group.resources.iter().map(|resource| resource.definition());
+            for definition in
+                definition.filter(|definition| definition.verbs == CREATE && definition.paths == Paths::Collection)
+            {
+                let path = format!("/apis/{}/{version}/{}", group.api.name, definition.resource);
+                let schema = schema_name(group.api.name, version, definition.kind);
                 let post = &document.0["paths"][&path]["post"];
                 let content = &post["requestBody"]["content"]["application/json"]["schema"]["$ref"];
                 assert_eq!(content, &json!(format!("#/components/schemas/{schema}")), "{post}");
@@ -182,7 +185,7 @@ mod tests {
                 let parameters = paths[&path]["post"]["parameters"].as_array().unwrap();
                 assert!(parameters.iter().any(|parameter| parameter["schema"] == body), "{parameters:?}");
                 assert_eq!(definitions[&schema]["type"], "object");
-                described.push(known.resource);
+                described.push(definition.resource);
             }
         }
         assert_eq!(described, ["mcp", "plans", "resourceaccessreviews", "subjectrulesreviews"]);

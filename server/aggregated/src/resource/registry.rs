@@ -110,10 +110,12 @@ impl Group {
     }
 
     /// Plural and kind of each resource whose objects the control plane keeps.
-    pub fn stored(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let stored = self.resources.iter().filter(|resource| resource.stored().is_some());
+    pub fn stored_kinds(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let stored = self.resources.iter().filter(|resource| resource.stored_group().is_some());
         let definitions = stored.map(|resource| resource.definition());
-        definitions.filter(|known| known.subresource.is_empty()).map(|known| (known.resource, known.kind))
+        definitions
+            .filter(|definition| definition.subresource.is_empty())
+            .map(|definition| (definition.resource, definition.kind))
     }
 }
 

@@ -28,8 +28,8 @@ impl TableRequest {
     /// Converts an object or a list to a table.
     pub fn convert(&self, value: &Value, now: Now) -> Value {
         let meta = ListMeta::from_object(value);
-        let one = std::slice::from_ref(value);
-        let objects = value.get("items").and_then(Value::as_array).map_or(one, Vec::as_slice);
+        let single_object = std::slice::from_ref(value);
+        let objects = value.get("items").and_then(Value::as_array).map_or(single_object, Vec::as_slice);
         self.build(Some(self.columns()), objects, &meta, now)
     }
 

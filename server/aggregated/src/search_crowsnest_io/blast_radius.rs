@@ -7,11 +7,10 @@ use serde_json::json;
 
 use super::call::{SearchCall, typed_response};
 use super::definition;
-use super::hits::skipped;
 use super::object::not_found_error;
 use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to, relation};
 use super::operation::SearchOperation;
-use super::paths::nodes;
+use super::paths::graph_body;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
@@ -51,15 +50,9 @@ impl SearchOperation for BlastRadius {
         let _permit = limits.admit_path_search(user)?;
         let found = running.cache.searcher().closure(user, &key, direction, depth).await.map_err(ApiError::internal)?;
         let found = found.ok_or_else(|| not_found_error(&key))?;
-        let body = json!({
-            "nodes": nodes(&found.nodes)?,
-            "edges": found.edges,
-            "reached": found.reached,
-            "counts": found.counts,
-            "totalRelation": if found.incomplete { "gte" } else { "eq" },
-            "notices": found.notices,
-            "skipped": skipped(&found.skipped),
-        });
+        let mut body = graph_body(&found.graph)?;
+        body["reached"] = json!(found.reached);
+        body["counts"] = json!(found.counts);
         typed_response("BlastRadius", &body)
     }
 }

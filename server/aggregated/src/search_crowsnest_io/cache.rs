@@ -2,7 +2,6 @@
 //! of members' objects.
 
 use crowsnest_apimachinery::status::ApiError;
-use futures::future::BoxFuture;
 use std::fmt;
 
 use axum::response::Response;
@@ -15,24 +14,16 @@ use prometheus_client::registry::Registry;
 
 use super::call::typed_response;
 use super::definition;
-use crate::resource::{Call, Definition, Resource};
+use crate::resource::{Call, HandledResource};
 use crowsnest_process::reply::Body;
 use crowsnest_runtime::metrics::ProcessMetrics;
 use crowsnest_runtime::roles::RunningRoles;
 
-pub(super) struct Cache;
+pub(super) static CACHE: HandledResource =
+    HandledResource::new(definition("cache", "CacheStatus"), |call| Box::pin(show(call)));
 
-impl Resource for Cache {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("cache", "CacheStatus");
-        &DEFINITION
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            typed_response("CacheStatus", &call.server.running()?.cache.status().await.map_err(ApiError::internal)?)
-        })
-    }
+async fn show(call: Call<'_>) -> Result<Response, ApiError> {
+    typed_response("CacheStatus", &call.server.running()?.cache.status().await.map_err(ApiError::internal)?)
 }
 
 /// Metrics of a process with a cache. A scrape counts the records of each collection, which costs as much as a request

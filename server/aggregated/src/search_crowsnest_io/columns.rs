@@ -43,10 +43,10 @@ impl Column {
         if name.starts_with('.') {
             return ManifestPath::new(name).map(|path| Self::Path(name.to_owned(), path));
         }
-        let (kind, what) = name.split_once(':').filter(|(_, what)| !what.is_empty())?;
+        let (kind, argument) = name.split_once(':').filter(|(_, argument)| !argument.is_empty())?;
         match kind {
-            "label" => Some(Self::Label(what.to_owned())),
-            "print" => Some(Self::Printed(what.to_owned())),
+            "label" => Some(Self::Label(argument.to_owned())),
+            "print" => Some(Self::Printed(argument.to_owned())),
             _ => None,
         }
     }
@@ -67,11 +67,11 @@ impl Column {
             Self::Printed(printed_name) => {
                 let columns = columns(&record.key.resource().group, &record.kind);
                 let cells = &record.printed_object()?.cells;
-                let named = columns
+                let selected = columns
                     .iter()
                     .zip(cells)
                     .filter(|(column, _)| printed_name == ALL_PRINTED || column.name == printed_name);
-                let shown = named.filter_map(|(column, cell)| {
+                let texts = selected.filter_map(|(column, cell)| {
                     let text = match cell.render(now.as_second()) {
                         Value::Null => return None,
                         Value::String(text) => text,
@@ -79,7 +79,7 @@ impl Column {
                     };
                     Some((format!("print:{}", column.name), text))
                 });
-                Ok(shown.collect())
+                Ok(texts.collect())
             }
             Self::Changed => {
                 let changed = time(Some(record.changed_at / 1000));
@@ -116,8 +116,8 @@ impl Columns {
         };
         let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
         if columns.len() > MAX_COLUMNS {
-            let what = format!("{} columns are requested, and at most {MAX_COLUMNS} are allowed", columns.len());
-            return Err(ApiError::bad_request(what));
+            let message = format!("{} columns are requested, and at most {MAX_COLUMNS} are allowed", columns.len());
+            return Err(ApiError::bad_request(message));
         }
         Ok(Self(columns))
     }

@@ -44,19 +44,22 @@ impl SearchOperation for Diff {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let here = get_revisions(&running.cache, user, &key).await?;
+        let revisions = get_revisions(&running.cache, user, &key).await?;
         let (from, to) = match parameters.get("with") {
             Some(_) => {
-                let mut other = key.clone();
-                other.collection.cluster = parameters.cluster("with")?;
-                let there = get_revisions(&running.cache, user, &other).await?;
-                (find_revision(&here, "now", &key)?.clone(), find_revision(&there, "now", &other)?.clone())
+                let mut compared_key = key.clone();
+                compared_key.collection.cluster = parameters.cluster("with")?;
+                let compared_revisions = get_revisions(&running.cache, user, &compared_key).await?;
+                (
+                    find_revision(&revisions, "now", &key)?.clone(),
+                    find_revision(&compared_revisions, "now", &compared_key)?.clone(),
+                )
             }
             None => {
-                let last = here.versions.first().map(|version| version.object.record.seq.to_string());
+                let last = revisions.versions.first().map(|version| version.object.record.seq.to_string());
                 let from = parameters.get("from").map(str::to_owned).or(last).unwrap_or_else(|| "now".to_owned());
                 let to = parameters.get("to").unwrap_or("now");
-                (find_revision(&here, &from, &key)?.clone(), find_revision(&here, to, &key)?.clone())
+                (find_revision(&revisions, &from, &key)?.clone(), find_revision(&revisions, to, &key)?.clone())
             }
         };
         let diff = crowsnest_search::Diff::between(&from, &to).map_err(ApiError::internal)?;

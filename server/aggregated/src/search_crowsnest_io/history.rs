@@ -61,8 +61,8 @@ impl SearchOperation for History {
         let now = revisions.current.iter().map(|object| line(object, None, false));
         let before =
             revisions.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
-        let kept = running.cache.options().history.max_age.as_secs();
+        let retention_seconds = running.cache.options().history.max_age.as_secs();
         let versions: Vec<Value> = now.chain(before).collect();
-        typed_response("ObjectHistory", &json!({"versions": versions, "keptForSeconds": kept}))
+        typed_response("ObjectHistory", &json!({"versions": versions, "keptForSeconds": retention_seconds}))
     }
 }

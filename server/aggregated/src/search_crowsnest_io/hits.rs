@@ -32,8 +32,13 @@ pub(super) fn facets(counts: &[FacetCounts]) -> Value {
     Value::Object(counts.iter().map(|facet| (facet.field.clone(), values(facet))).collect())
 }
 
+/// Groups with their counts, and with their sums if there are any.
 pub(super) fn groups(counts: &FacetCounts) -> Value {
-    json!({"field": counts.field, "values": values(counts), "more": counts.more})
+    let mut values = values(counts);
+    for (nth, value) in values.as_array_mut().into_iter().flatten().enumerate().filter(|_| !counts.sums.is_empty()) {
+        value["sums"] = counts.sums.iter().map(|sums| (sums.field.clone(), json!(sums.values.get(nth)))).collect();
+    }
+    json!({"field": counts.field, "values": values, "more": counts.more})
 }
 
 /// Clusters whose data is missing or outdated.
@@ -49,7 +54,7 @@ pub(super) fn skipped(clusters: &[SkippedCluster]) -> Value {
 }
 
 pub(super) fn hits(hits: &[Hit], columns: &Columns, now: Timestamp) -> Result<Vec<Value>, Error> {
-    hits.iter().map(|one| hit(one, columns, now)).collect()
+    hits.iter().map(|entry| hit(entry, columns, now)).collect()
 }
 
 pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value, Error> {
@@ -121,4 +126,25 @@ pub(super) fn summary(object: &Object) -> Result<Map<String, Value>, Error> {
 /// A Unix time in seconds as RFC 3339 text; null if it is missing.
 pub(super) fn time(seconds: Option<i64>) -> Value {
     seconds.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(Value::Null, |t| json!(t.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_search::GroupSums;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::counts_only(vec![], json!([{"value": "n2", "count": 3}, {"value": "n1", "count": 1}]))]
+    #[case::sums(
+        vec![("cpu.req", vec![1500, 0]), ("mem.req", vec![1 << 40, 7])],
+        json!([{"value": "n2", "count": 3, "sums": {"cpu.req": 1500, "mem.req": 1_099_511_627_776_u64}},
+            {"value": "n1", "count": 1, "sums": {"cpu.req": 0, "mem.req": 7}}])
+    )]
+    fn groups_have_their_sums(#[case] sums: Vec<(&str, Vec<i64>)>, #[case] expected: Value) {
+        let sums = sums.into_iter().map(|(field, values)| GroupSums { field: field.to_owned(), values }).collect();
+        let values = vec![("n2".to_owned(), 3), ("n1".to_owned(), 1)];
+        let counts = FacetCounts { field: "node".to_owned(), values, more: 0, sums };
+        assert_eq!(groups(&counts), json!({"field": "node", "values": expected, "more": 0}));
+    }
 }

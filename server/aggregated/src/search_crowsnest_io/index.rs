@@ -4,37 +4,30 @@
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::{Error, GlobalCache};
-use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{API_VERSION, definition};
-use crate::resource::{Call, Definition, Resource};
+use crate::resource::{Call, Definition, HandledResource};
 use crowsnest_process::reply::json as reply;
 
 /// Maximum number of objects that one request compares.
 const MAX_SAMPLES: usize = 10_000;
 
-pub(super) struct TextIndex;
+pub(super) static TEXT_INDEX: HandledResource =
+    HandledResource::new(Definition { verbs: &["create", "list"], ..definition("index", "SearchIndex") }, |call| {
+        Box::pin(show_or_rebuild(call))
+    });
 
-impl Resource for TextIndex {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = Definition { verbs: &["create", "list"], ..definition("index", "SearchIndex") };
-        &DEFINITION
+async fn show_or_rebuild(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+    let cache = &server.running()?.cache;
+    if request.method() == Method::GET {
+        return show(cache, context.query().first("verify")).await;
     }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            let cache = &call.server.running()?.cache;
-            if call.request.method() == Method::GET {
-                return show(cache, call.context.query().first("verify")).await;
-            }
-            match cache.searcher().rebuild_text_index().await {
-                Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(cache).await?)),
-                Err(error @ Error::RebuildNotSupported) => Err(ApiError::bad_request(error.to_string())),
-                Err(error) => Err(ApiError::unavailable(error.chain())),
-            }
-        })
+    match cache.searcher().rebuild_text_index().await {
+        Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(cache).await?)),
+        Err(error @ Error::RebuildNotSupported) => Err(ApiError::bad_request(error.to_string())),
+        Err(error) => Err(ApiError::unavailable(error.chain())),
     }
 }
 

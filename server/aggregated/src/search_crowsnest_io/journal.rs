@@ -224,10 +224,10 @@ async fn read_causes(
 fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
     let cause_id: HashMap<String, String> =
         entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.cause_id.clone()?))).collect();
-    let known = |id: &String| entries.contains_key(id) || causes.contains_key(id);
+    let is_listed = |id: &String| entries.contains_key(id) || causes.contains_key(id);
     let cause_chain = |id: &str| -> Vec<String> {
         let steps = std::iter::successors(cause_id.get(id), |id| cause_id.get(*id));
-        steps.take_while(|id| known(id)).take(MAX_CAUSES).cloned().collect()
+        steps.take_while(|id| is_listed(id)).take(MAX_CAUSES).cloned().collect()
     };
     let cause_chains: HashMap<String, Vec<String>> =
         entries.keys().chain(causes.keys()).map(|id| (id.clone(), cause_chain(id))).collect();
@@ -243,7 +243,7 @@ fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
             }
         }
     }
-    let all = entries.into_iter().map(|one| (one, false)).chain(causes.into_iter().map(|one| (one, true)));
+    let all = entries.into_iter().map(|item| (item, false)).chain(causes.into_iter().map(|item| (item, true)));
     let mut sorted = BTreeMap::new();
     for ((id, mut entry), is_cause) in all {
         let cause_chain = cause_chains.get(&id).cloned().unwrap_or_default();

@@ -17,9 +17,8 @@ use super::NAME;
 use super::openapi::{ROOT, name_of, ref_to};
 use crate::request::context::RequestContext;
 use crate::request::middleware::handle_for;
-use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, integer, object, responses, status, string};
-use crate::resource::{CREATE, Call, Definition, Paths, Resource};
+use crate::resource::{CREATE, Call, Definition, HandledResource, Paths};
 use crate::server::Aggregated;
 
 const KIND: &str = "McpMessage";
@@ -41,24 +40,14 @@ const FAILURES: [(&str, &str); 4] = [
     ("429", "The caller sends messages too fast."),
 ];
 
-pub(super) struct Mcp;
-
-impl Resource for Mcp {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition =
-            Definition { singular: "mcp", route: NAME, ..Definition::new("mcp", KIND, CREATE, Paths::Collection) };
-        &DEFINITION
-    }
-
-    fn describe(&self, _version: &str, document: &mut Document) {
-        document.path(format!("{ROOT}/{}", self.definition().resource), json!({"post": operation()}));
+pub(super) static MCP: HandledResource = HandledResource {
+    definition: Definition { singular: "mcp", route: NAME, ..Definition::new("mcp", KIND, CREATE, Paths::Collection) },
+    describe: |definition, document| {
+        document.path(format!("{ROOT}/{}", definition.resource), json!({"post": operation()}));
         document.schema(name_of(KIND), message_schema());
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move { handle(call).await })
-    }
-}
+    },
+    handler: |call| Box::pin(handle(call)),
+};
 
 fn operation() -> Value {
     let header = |(name, description): (&str, &str)| json!({"name": name, "in": "header", "description": description, "schema": string()});

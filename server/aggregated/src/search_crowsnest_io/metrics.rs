@@ -2,25 +2,15 @@
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use futures::future::BoxFuture;
 
 use super::cache::metrics;
 use super::definition;
 
-use crate::resource::{Call, Definition, Resource};
+use crate::resource::{Call, HandledResource};
 
-pub(super) struct Metrics;
+pub(super) static METRICS: HandledResource =
+    HandledResource::new(definition("metrics", "CacheMetrics"), |call| Box::pin(show(call)));
 
-impl Resource for Metrics {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("metrics", "CacheMetrics");
-        &DEFINITION
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            let server = call.server;
-            metrics(server.running()?, server.middleware.series(), &server.middleware.metrics).await
-        })
-    }
+async fn show(Call { server, .. }: Call<'_>) -> Result<Response, ApiError> {
+    metrics(server.running()?, server.middleware.series(), &server.middleware.metrics).await
 }

@@ -29,6 +29,12 @@ pub(super) const FACETS: Parameter = (
     "Fields to count values of over all hits, separated by commas; label:KEY counts the values of a label.",
     false,
 );
+pub(super) const SUMS: Parameter = (
+    "sums",
+    "string",
+    "Fields to sum over the hits of each group of group: in the query, separated by commas: restarts, replicas, ready, count, cpu.req, cpu.limit (millicores), mem.req, mem.limit (bytes). Other fields are refused.",
+    false,
+);
 pub(super) const COLUMNS: Parameter = (
     "columns",
     "string",
@@ -71,8 +77,8 @@ impl Operation {
         let object = if self.names_object { OBJECT.as_slice() } else { &[] };
         let parameters: Vec<Value> = object.iter().chain(self.parameters).map(parameter).collect();
         let schema = |schemas: &[&str]| match schemas {
-            [one] => ref_to(one),
-            several => json!({"anyOf": several.iter().map(|one| ref_to(one)).collect::<Vec<_>>()}),
+            [name] => ref_to(name),
+            several => json!({"anyOf": several.iter().map(|name| ref_to(name)).collect::<Vec<_>>()}),
         };
         let content =
             self.responses.iter().map(|(kind, schemas)| ((*kind).to_owned(), json!({"schema": schema(schemas)})));
@@ -118,7 +124,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         optional.extend(more.keys().map(String::as_str));
     }
     let marks = list(list(integer()));
-    let schemas: [(&str, Value); 8] = [
+    let sums = json!({"type": "object", "additionalProperties": integer(), "description": "Sums of the requested fields over the hits of the group."});
+    let schemas: [(&str, Value); 9] = [
         ("Text", string()),
         (
             "Object",
@@ -127,10 +134,11 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("Hit", object(hit, &optional)),
         ("Matched", object(json!({"field": string(), "text": string(), "marks": marks}), &["marks"])),
         ("FacetValue", object(json!({"value": string(), "count": integer()}), &[])),
+        ("Group", object(json!({"value": string(), "count": integer(), "sums": sums}), &["sums"])),
         (
             "Groups",
             object(
-                json!({"field": string(), "values": list(ref_to("FacetValue")),
+                json!({"field": string(), "values": list(ref_to("Group")),
                     "more": {"type": "integer", "format": "int64", "description": "Number of groups that are left out."}}),
                 &[],
             ),
@@ -145,7 +153,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         ),
         ("Notice", object(json!({"message": string(), "start": integer(), "end": integer()}), &[])),
     ];
-    let mut named: Map<String, Value> = schemas.map(|(kind, schema)| (name_of(kind), schema)).into_iter().collect();
-    named.extend(status_schema());
-    named
+    let mut all_schemas: Map<String, Value> =
+        schemas.map(|(kind, schema)| (name_of(kind), schema)).into_iter().collect();
+    all_schemas.extend(status_schema());
+    all_schemas
 }

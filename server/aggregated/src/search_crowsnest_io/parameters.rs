@@ -67,6 +67,9 @@ impl<'q> Parameters<'q> {
         if let Some(facets) = self.get("facets") {
             request.set_facets(facets.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
         }
+        if let Some(sums) = self.get("sums") {
+            request.set_sums(sums.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
+        }
         Ok(request)
     }
 

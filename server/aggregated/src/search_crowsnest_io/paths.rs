@@ -5,7 +5,8 @@ use crowsnest_apimachinery::field::FieldErrorKind;
 use crowsnest_apimachinery::status::{ApiError, Cause, Details};
 use crowsnest_query::path::{PathPattern, PatternError, Property};
 use crowsnest_query::{Limits, parse};
-use serde_json::{Map, Value, json};
+use crowsnest_search::paths::AnswerGraph;
+use serde_json::{Value, json};
 
 use super::call::{SearchCall, typed_response};
 use super::definition;
@@ -60,16 +61,10 @@ impl SearchOperation for Paths {
         let shortest = parameters.flag("shortest");
         let _permit = limits.admit_path_search(user)?;
         let found = searcher.paths(user, pattern, shortest, limit).await.map_err(ApiError::internal)?;
-        let body = json!({
-            "pattern": found.pattern.to_string(),
-            "nodes": nodes(&found.nodes)?,
-            "edges": found.edges,
-            "paths": found.paths,
-            "total": found.total,
-            "totalRelation": if found.incomplete { "gte" } else { "eq" },
-            "notices": found.notices,
-            "skipped": skipped(&found.skipped),
-        });
+        let mut body = graph_body(&found.graph)?;
+        body["pattern"] = found.pattern.to_string().into();
+        body["paths"] = json!(found.paths);
+        body["total"] = found.total.into();
         typed_response("ObjectPaths", &body)
     }
 }
@@ -101,9 +96,16 @@ fn invalid_parameter(field: &str, reason: &str) -> ApiError {
         .with_details(Details { causes: vec![cause], ..Details::default() })
 }
 
-/// Identity and state of the objects of an answer.
-pub(super) fn nodes(objects: &[crowsnest_index::Object]) -> Result<Vec<Map<String, Value>>, ApiError> {
-    objects.iter().map(summary).collect::<Result<_, _>>().map_err(ApiError::internal)
+/// The objects of an answer, with their identity and state, and its edges.
+pub(super) fn graph_body(graph: &AnswerGraph) -> Result<Value, ApiError> {
+    let nodes = graph.nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;
+    Ok(json!({
+        "nodes": nodes,
+        "edges": graph.edges,
+        "totalRelation": if graph.incomplete { "gte" } else { "eq" },
+        "notices": graph.notices,
+        "skipped": skipped(&graph.skipped),
+    }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::columns::Columns;
 use super::events::{Event, Events, error, event, stream};
 use super::hits::{facets, groups, hit, hits, identity, skipped, summary_fields};
 use super::openapi::{
-    COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, name_of, ref_to, relation,
+    COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, SUMS, name_of, ref_to, relation,
 };
 use super::operation::SearchOperation;
 use super::{API_VERSION, definition};
@@ -30,7 +30,7 @@ impl SearchOperation for Query {
         Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
     const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
-        &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
+        &[Q, LIMIT, CURSOR, FACETS, SUMS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
     const RESPONSES: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
     fn is_long_running(requested: RequestFeatures) -> bool {

@@ -14,12 +14,12 @@ use crowsnest_runtime::roles::RunningRoles;
 pub const NAME: &str = aggregated_groups::SEARCH.name;
 
 const RESOURCES: &[&dyn Resource] = &[
-    &proxying::Proxying,
-    &proxying::FleetProxy,
+    &proxying::PROXYING,
+    &proxying::FLEET_PROXY,
     &resource_registries::REGISTRIES,
     &resource_registries::STATUS,
-    &search::Cache,
-    &search::OpenSearch,
+    &search::CACHE,
+    &search::OPENSEARCH,
 ];
 
 pub const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);

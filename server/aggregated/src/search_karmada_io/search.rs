@@ -2,65 +2,41 @@
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
-use futures::future::BoxFuture;
 use http::Method;
 
 use super::running_with_registries;
 use crate::forwarding::{to_proxy_request, to_response};
-use crate::resource::{Call, Connect, Definition, GET, Members, Paths, Resource};
+use crate::resource::{Call, Connect, Definition, GET, HandledResource, Members, Paths};
 use crowsnest_process::reply::Body;
 
-pub(super) struct Cache;
-pub(super) struct OpenSearch;
+pub(super) static CACHE: HandledResource =
+    HandledResource::new(Definition { members: Members::All, ..definition("cache", "search/cache") }, |call| {
+        Box::pin(search_cache(call))
+    });
+pub(super) static OPENSEARCH: HandledResource =
+    HandledResource::new(definition("opensearch", "search/opensearch"), |call| Box::pin(search_opensearch(call)));
 
 const fn definition(object: &'static str, route: &'static str) -> Definition {
-    let paths = Paths::SubpathsOf(object);
-    Definition { singular: "search", route, ..Definition::new("search", "Search", GET, paths) }
-}
-
-impl Resource for Cache {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("cache", "search/cache");
-        &DEFINITION
-    }
-
-    fn members(&self) -> Members {
-        Members::All
-    }
-
-    fn connect(&self) -> Option<Connect> {
-        Some(Connect::Nothing)
-    }
-
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            let Call { server, context, request } = call;
-            let (proxy, path) = (&running_with_registries(server)?.proxy, context.attributes.below());
-            Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
-        })
+    Definition {
+        singular: "search",
+        route,
+        connect: Some(Connect::Nothing),
+        ..Definition::new("search", "Search", GET, Paths::SubpathsOf(object))
     }
 }
 
-impl Resource for OpenSearch {
-    fn definition(&self) -> &Definition {
-        const DEFINITION: Definition = definition("opensearch", "search/opensearch");
-        &DEFINITION
-    }
+async fn search_cache(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
+    let (proxy, path) = (&running_with_registries(server)?.proxy, context.attributes.below());
+    Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
+}
 
-    fn connect(&self) -> Option<Connect> {
-        Some(Connect::Nothing)
+/// Empty like Karmada's response: objects in an OpenSearch are queried there.
+async fn search_opensearch(call: Call<'_>) -> Result<Response, ApiError> {
+    if call.request.method() != Method::GET {
+        return Err(ApiError::method_not_allowed());
     }
-
-    /// Empty like Karmada's response: objects in an OpenSearch are queried there.
-    fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
-        Box::pin(async move {
-            if call.request.method() != Method::GET {
-                return Err(ApiError::method_not_allowed());
-            }
-            match crowsnest_proxy::is_resource_path(call.context.attributes.below()) {
-                true => Ok(Response::new(Body::empty())),
-                false => Err(ApiError::unknown_resource()),
-            }
-        })
+    match crowsnest_proxy::is_resource_path(call.context.attributes.below()) {
+        true => Ok(Response::new(Body::empty())),
+        false => Err(ApiError::unknown_resource()),
     }
 }

@@ -216,7 +216,7 @@ fn difference(before: &Value, after: &Value) -> Value {
 
 /// True if two states of an object differ at most in their status and in metadata that each write changes.
 pub(super) fn differs_in_status_only(before: &Value, after: &Value) -> bool {
-    let own = |object: &Value| {
+    let without_status = |object: &Value| {
         let mut object = object.clone();
         if let Some(fields) = object.as_object_mut() {
             fields.remove("status");
@@ -227,7 +227,7 @@ pub(super) fn differs_in_status_only(before: &Value, after: &Value) -> bool {
         }
         object
     };
-    own(before) == own(after)
+    without_status(before) == without_status(after)
 }
 
 #[cfg(test)]

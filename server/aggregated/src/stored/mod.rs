@@ -239,7 +239,7 @@ impl StoredGroup {
             // The control plane refuses Protobuf and unknown types with 415.
             return Ok((bytes.to_vec(), content_type));
         };
-        self.to_stored().object(&mut value);
+        self.to_stored().rename_in_object(&mut value);
         for (field, key) in MIGRATED_FIELDS {
             if annotation(&value, key).is_some_and(|shown| value["metadata"][field] == shown)
                 && let Some(metadata) = value["metadata"].as_object_mut()

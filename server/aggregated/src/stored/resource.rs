@@ -24,7 +24,7 @@ impl Resource for StoredResource {
         &self.definition
     }
 
-    fn stored(&self) -> Option<StoredGroup> {
+    fn stored_group(&self) -> Option<StoredGroup> {
         Some(self.group)
     }
 

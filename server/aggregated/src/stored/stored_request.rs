@@ -1,9 +1,9 @@
 //! Requests for stored kinds with the admission of the control plane's policies and webhooks.
 //!
-//! Admission sees the object that a write results in. The control plane knows it, so a write that concerns a policy or
-//! a webhook is first sent as a dry run, whose result is admitted. The write itself names the resourceVersion of the
-//! object that was admitted: it conflicts with any concurrent change, and is then admitted again. Other requests are
-//! forwarded without a dry run.
+//! Admission sees the object that results from a write. The control plane computes it, so a write that concerns a
+//! policy or a webhook is first sent as a dry run, whose result is admitted. The write itself names the resourceVersion
+//! of the object that was admitted: it conflicts with any concurrent change, and is then admitted again. Other requests
+//! are forwarded without a dry run.
 
 use axum::response::Response;
 use crowsnest_apimachinery::request::options::{DeleteOptions, WriteOptions};
@@ -20,7 +20,7 @@ use super::forward::MAX_ATTEMPTS;
 use super::representation::Representation;
 use super::writer::Writer;
 use super::{StoredGroup, Target, name_of, parent_path};
-use crate::admission::{AdmissionRequest, ApplicablePhases, Write, with_warnings};
+use crate::admission::{AdmissionRequest, ApplicablePhases, OperationDetails, with_warnings};
 use crate::request::context::RequestContext;
 use crate::resource::registry::ResourceRoute;
 use crate::server::Aggregated;
@@ -122,8 +122,8 @@ impl<'r> StoredRequest<'r> {
     fn request(self, tail: &str, operation: Operation, name: &str, options: (Value, bool)) -> AdmissionRequest<'r> {
         let subresource = if parent_path(tail).is_some() { "status" } else { "" };
         let (options, dry_run) = options;
-        let write = Write { operation, name, subresource, options, dry_run };
-        self.server.admission.request(self.context, self.route, write)
+        let details = OperationDetails { operation, name, subresource, options, dry_run };
+        self.server.admission.request(self.context, self.route, details)
     }
 
     /// A write under admission, without the stored object.
@@ -165,9 +165,9 @@ impl<'r> StoredRequest<'r> {
         let flags = || (options.raw.clone(), options.dry_run);
         let parent = parent_path(tail);
         let main = parent.unwrap_or(tail);
-        let mut own = self.admission(tail, Operation::Update, name, flags()).await?;
+        let mut request_admission = self.admission(tail, Operation::Update, name, flags()).await?;
         let writes_main = parent.is_some() && !options.dry_run && self.writes_main(main, &buffered).await?;
-        let mut outer = match writes_main {
+        let mut main_admission = match writes_main {
             true => Some(self.admission(main, Operation::Update, name, flags()).await?),
             false => None,
         };
@@ -175,7 +175,11 @@ impl<'r> StoredRequest<'r> {
             true => Some(self.admission(tail, Operation::Create, name, flags()).await?),
             false => None,
         };
-        if ![Some(&own), outer.as_ref(), creation.as_ref()].into_iter().flatten().any(|one| one.phases.any()) {
+        if ![Some(&request_admission), main_admission.as_ref(), creation.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|admission| admission.phases.any())
+        {
             return self.store(tail, query, &buffered).await;
         }
         let mut attempt = 1;
@@ -188,13 +192,13 @@ impl<'r> StoredRequest<'r> {
                 (Err(refused), _) => return Ok(refused),
             };
             let pinned = buffered.with_expected_version(&live)?;
-            if let Some(outer) = &mut outer {
-                outer.old = Some(live.clone());
+            if let Some(main_admission) = &mut main_admission {
+                main_admission.old = Some(live.clone());
             }
-            own.old = Some(live);
+            request_admission.old = Some(live);
             let response = match parent {
-                Some(_) => self.admit_status(&own, outer.as_ref(), pinned, warnings).await?,
-                None => self.admit(&own, pinned, warnings).await?,
+                Some(_) => self.admit_status(&request_admission, main_admission.as_ref(), pinned, warnings).await?,
+                None => self.admit(&request_admission, pinned, warnings).await?,
             };
             if response.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == MAX_ATTEMPTS {
                 return Ok(response);
@@ -215,30 +219,30 @@ impl<'r> StoredRequest<'r> {
         }
     }
 
-    /// Admits a write to the status, `own`, and the write of the other fields that it includes, `outer`. Both are
-    /// admitted, and accepted in dry runs, before one of them is made. Policies and webhooks for the object itself see
-    /// only a write that changes it.
+    /// Admits a write to the status, `request_admission`, and the write of the other fields that it includes,
+    /// `main_admission`. Both are admitted, and accepted in dry runs, before one of them is made. Policies and webhooks
+    /// for the object itself see only a write that changes it.
     async fn admit_status(
         self,
-        own: &Admission<'_>,
-        outer: Option<&Admission<'_>>,
+        request_admission: &Admission<'_>,
+        main_admission: Option<&Admission<'_>>,
         buffered: BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
-        let live = own.old.clone().unwrap_or_default();
+        let live = request_admission.old.clone().unwrap_or_default();
         let mut main = None;
-        if let Some(outer) = outer {
-            let result = self.dry_run(outer.tail, &buffered).await?;
+        if let Some(main_admission) = main_admission {
+            let result = self.dry_run(main_admission.tail, &buffered).await?;
             if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
-                match self.prepare(outer, buffered.clone(), result, warnings).await? {
-                    Ok(prepared) => main = Some((outer.tail, prepared)),
+                match self.prepare(main_admission, buffered.clone(), result, warnings).await? {
+                    Ok(prepared) => main = Some((main_admission.tail, prepared)),
                     Err(refused) => return Ok(refused),
                 }
             }
         }
         let status = buffered.status_only(&live);
-        let result = self.dry_run(own.tail, &status).await?;
-        let mut status = match self.prepare(own, status, result, warnings).await? {
+        let result = self.dry_run(request_admission.tail, &status).await?;
+        let mut status = match self.prepare(request_admission, status, result, warnings).await? {
             // Mutating admission of the status cannot change the other fields.
             Ok(prepared) => prepared.status_only(&live),
             Err(refused) => return Ok(refused),
@@ -249,7 +253,7 @@ impl<'r> StoredRequest<'r> {
                 Err(refused) => return Ok(refused),
             }
         }
-        self.store_status(own.tail, &status).await
+        self.store_status(request_admission.tail, &status).await
     }
 
     /// Admits the object that `buffered` results in, with the changes of mutating admission, and sends the write.
@@ -381,11 +385,11 @@ impl<'r> StoredRequest<'r> {
         }
         for item in items {
             let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            let one = format!("{}/{}", tail.trim_end_matches('/'), path_segment(name));
+            let item_path = format!("{}/{}", tail.trim_end_matches('/'), path_segment(name));
             let deletion = buffered.deletion(&options, item);
-            let mut response = self.store(&one, &Query::default(), &deletion).await?;
+            let mut response = self.store(&item_path, &Query::default(), &deletion).await?;
             if response.status() == StatusCode::CONFLICT {
-                response = self.delete_admitted(&one, &request, (buffered, &options), warnings).await?;
+                response = self.delete_admitted(&item_path, &request, (buffered, &options), warnings).await?;
             }
             if !response.status().is_success() && response.status() != StatusCode::NOT_FOUND {
                 return Ok(response);

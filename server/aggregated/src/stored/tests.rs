@@ -52,9 +52,9 @@ fn responses_are_translated_to_the_public_group() {
             json!({"kind": "Status", "message": "Cluster.cluster.karmada.io \"x\" is invalid"}),
         ),
     ];
-    for (mut given, expected) in cases {
-        CLUSTERS.translate_response(&mut given);
-        assert_eq!(given, expected);
+    for (mut response, expected) in cases {
+        CLUSTERS.translate_response(&mut response);
+        assert_eq!(response, expected);
     }
 }
 

@@ -32,10 +32,10 @@ impl StoredGroup {
 
     /// Translates one object, with the UID and creation time that it had before a migration.
     fn translate_object(self, object: &mut Value) {
-        self.to_public().object(object);
+        self.to_public().rename_in_object(object);
         for (field, key) in MIGRATED_FIELDS {
-            if let Some(shown) = annotation(object, key).map(Value::from) {
-                object["metadata"][field] = shown;
+            if let Some(value) = annotation(object, key).map(Value::from) {
+                object["metadata"][field] = value;
             }
         }
     }
@@ -78,22 +78,22 @@ pub(super) struct NameTranslation {
 
 impl NameTranslation {
     /// Renames group and kind in an object and the group in its managed fields.
-    pub(super) fn object(&self, object: &mut Value) {
+    pub(super) fn rename_in_object(&self, object: &mut Value) {
         if let Some(version) = object.get_mut("apiVersion") {
-            self.version(version);
+            self.rename_version(version);
         }
         if let Some(kind) = object.get_mut("kind") {
-            self.kind(kind);
+            self.rename_kind(kind);
         }
         let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
         for entry in managed.into_iter().flatten() {
             if let Some(version) = entry.get_mut("apiVersion") {
-                self.version(version);
+                self.rename_version(version);
             }
         }
     }
 
-    fn version(&self, version: &mut Value) {
+    fn rename_version(&self, version: &mut Value) {
         let (from, to) = self.group;
         if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
             *version = format!("{to}/{rest}").into();
@@ -101,7 +101,7 @@ impl NameTranslation {
     }
 
     /// Renames a kind, or the kind of its list.
-    fn kind(&self, kind: &mut Value) {
+    fn rename_kind(&self, kind: &mut Value) {
         let (from, to) = self.kind;
         match kind.as_str().and_then(|kind| kind.strip_prefix(from)) {
             Some("") => *kind = to.into(),
@@ -116,9 +116,9 @@ pub(super) fn rename_operands(patch: &mut Value, translation: &NameTranslation) 
     for operation in patch.as_array_mut().into_iter().flatten() {
         let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (path.as_str(), operation.get_mut("value")) {
-            ("", Some(object)) => translation.object(object),
-            ("/apiVersion", Some(version)) => translation.version(version),
-            ("/kind", Some(kind)) => translation.kind(kind),
+            ("", Some(object)) => translation.rename_in_object(object),
+            ("/apiVersion", Some(version)) => translation.rename_version(version),
+            ("/kind", Some(kind)) => translation.rename_kind(kind),
             _ => {}
         }
     }

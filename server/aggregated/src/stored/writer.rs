@@ -129,7 +129,7 @@ impl Writer<'_> {
     pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), ApiError> {
         let no_object = || ApiError::bad_request("the body of the request is an object of another kind");
         let (before, after) = (decode(before).ok_or_else(no_object)?, decode(after).ok_or_else(no_object)?);
-        self.check_object(PriorObject::Known(&before), &after).await
+        self.check_object(PriorObject::Stored(&before), &after).await
     }
 
     /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
@@ -140,8 +140,8 @@ impl Writer<'_> {
         }
         let registered =
             read_stored(&self.delegated.control_plane(), &CLUSTERS, "/clusters").await.map_err(api_error)?;
-        let mut others = registered["items"].as_array().into_iter().flatten();
-        match others.any(|other| other["spec"]["id"] == id && other["metadata"]["name"] != name) {
+        let mut clusters = registered["items"].as_array().into_iter().flatten();
+        match clusters.any(|cluster| cluster["spec"]["id"] == id && cluster["metadata"]["name"] != name) {
             true => Err(forbidden(name, "a cluster with its spec.id is registered by another name")),
             false => Ok(()),
         }
@@ -204,9 +204,10 @@ impl Writer<'_> {
         tail: &str,
         body: &[u8],
     ) -> Result<Response<KubeBody>, ApiError> {
-        let kind = forward.content_type.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or(JSON);
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match (&forward.method, kind.as_str()) {
+        let content_type =
+            forward.content_type.as_ref().and_then(|content_type| content_type.to_str().ok()).unwrap_or(JSON);
+        let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match (&forward.method, content_type.as_str()) {
             (&Method::POST, JSON) => {
                 let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
                 self.check_object(PriorObject::Absent, &after).await?;
@@ -218,12 +219,12 @@ impl Writer<'_> {
                 if let (Some(live), Some(after)) = (live.as_ref().and_then(ReviewedObject::cluster), after.cluster()) {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
                     // A write without a resourceVersion replaces the stored object unconditionally.
-                    let checked = agents::check_registration(self.user, PriorObject::Known(live), after);
+                    let checked = agents::check_registration(self.user, PriorObject::Stored(live), after);
                     checked.map_err(|why| forbidden(name, &why))?;
                 }
                 let version = &after.metadata().resource_version;
-                let same = live.as_ref().filter(|live| live.metadata().resource_version == *version);
-                self.check_object(same.map_or(PriorObject::Absent, PriorObject::Known), &after).await?;
+                let unchanged = live.as_ref().filter(|live| live.metadata().resource_version == *version);
+                self.check_object(unchanged.map_or(PriorObject::Absent, PriorObject::Stored), &after).await?;
                 forward.send_unchanged(tail, body).await
             }
             (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
@@ -243,7 +244,7 @@ impl Writer<'_> {
             let result = dry_run_response.into_body().collect().await.map_err(api_error)?.to_bytes();
             let after = parse_object(&result)
                 .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
-            self.check_object(live.as_ref().map_or(PriorObject::Unseen, PriorObject::Known), &after).await?;
+            self.check_object(live.as_ref().map_or(PriorObject::Unseen, PriorObject::Stored), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let versioned = match version {
                 Some(version) => patch_with_expected_version(body, version)?,

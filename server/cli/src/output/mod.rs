@@ -74,17 +74,18 @@ impl Format {
         }
         match format {
             "custom-columns" | "custom-columns-file" => {
-                let given = template.filter(|text| !text.is_empty());
-                let given = given.ok_or("custom-columns format specified but no custom columns given")?;
+                let required_template = template.filter(|text| !text.is_empty());
+                let required_template =
+                    required_template.ok_or("custom-columns format specified but no custom columns given")?;
                 return match format {
-                    "custom-columns" => CustomColumns::parse(given),
-                    _ => CustomColumns::parse_file(&read_template_file(given)?),
+                    "custom-columns" => CustomColumns::parse(required_template),
+                    _ => CustomColumns::parse_file(&read_template_file(required_template)?),
                 }
                 .map(Self::CustomColumns);
             }
             _ => {}
         }
-        let given =
+        let required_template =
             || template.filter(|text| !text.is_empty()).ok_or("template format specified but no template given");
         match (format, template) {
             ("json", None) => Ok(Self::Json),
@@ -95,12 +96,12 @@ impl Format {
             ("name", None) => Ok(Self::Name),
             ("wide", None) => Ok(Self::Wide),
             ("table", None) => Ok(Self::Table),
-            ("jsonpath", _) => parse_template(given()?).map(Self::JsonPath),
-            ("jsonpath-as-json", _) => parse_template(given()?).map(Self::JsonPathAsJson),
-            ("jsonpath-file", _) => parse_template(&read_template_file(given()?)?).map(Self::JsonPath),
-            ("go-template" | "template", _) => GoTemplate::parse(given()?).map(Self::GoTemplate),
+            ("jsonpath", _) => parse_template(required_template()?).map(Self::JsonPath),
+            ("jsonpath-as-json", _) => parse_template(required_template()?).map(Self::JsonPathAsJson),
+            ("jsonpath-file", _) => parse_template(&read_template_file(required_template()?)?).map(Self::JsonPath),
+            ("go-template" | "template", _) => GoTemplate::parse(required_template()?).map(Self::GoTemplate),
             ("go-template-file" | "templatefile", _) => {
-                GoTemplate::parse(&read_template_file(given()?)?).map(Self::GoTemplate)
+                GoTemplate::parse(&read_template_file(required_template()?)?).map(Self::GoTemplate)
             }
             _ => Err(unknown_format_error(text, additional)),
         }
@@ -169,10 +170,10 @@ fn read_template_file(name: &str) -> Result<String, String> {
 }
 
 fn unknown_format_error(text: &str, additional: &[&str]) -> String {
-    let mut known: Vec<&str> = TEMPLATE_FORMATS.iter().chain(additional).copied().collect();
-    known.sort_unstable();
-    let known = known.join(", ");
-    format!("unable to match a printer suitable for the output format {text:?}, allowed formats are: {known}")
+    let mut formats: Vec<&str> = TEMPLATE_FORMATS.iter().chain(additional).copied().collect();
+    formats.sort_unstable();
+    let formats = formats.join(", ");
+    format!("unable to match a printer suitable for the output format {text:?}, allowed formats are: {formats}")
 }
 
 /// Writes a line of CSV; cells with commas, quotes or line breaks are quoted.

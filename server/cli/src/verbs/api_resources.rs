@@ -134,11 +134,11 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -
     let mut found: Vec<&ApiResource> =
         served.preferred_versions().into_iter().filter(|resource| args.matches(resource)).collect();
     match args.sort_by {
-        Some(SortBy::Name) => found.sort_by(|one, other| one.gvr.resource.cmp(&other.gvr.resource)),
-        Some(SortBy::Kind) => found.sort_by(|one, other| one.kind.cmp(&other.kind)),
-        None => found.sort_by(|one, other| {
+        Some(SortBy::Name) => found.sort_by(|left, right| left.gvr.resource.cmp(&right.gvr.resource)),
+        Some(SortBy::Kind) => found.sort_by(|left, right| left.kind.cmp(&right.kind)),
+        None => found.sort_by(|left, right| {
             let sort_key = |resource: &ApiResource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string());
-            sort_key(one).cmp(&sort_key(other))
+            sort_key(left).cmp(&sort_key(right))
         }),
     }
     match args.output {
@@ -162,17 +162,17 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -
 
 /// An APIResourceList of all groups, as kubectl prints it.
 fn api_resource_list(found: &[&ApiResource]) -> Value {
-    let one = |resource: &&ApiResource| {
+    let to_entry = |resource: &&ApiResource| {
         json!({"name": &*resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
             "group": &*resource.gvr.group, "version": &*resource.gvr.version, "kind": resource.kind,
             "verbs": resource.verbs, "shortNames": resource.short_names, "categories": resource.categories})
     };
     json!({"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "",
-        "resources": found.iter().map(one).collect::<Vec<_>>()})
+        "resources": found.iter().map(to_entry).collect::<Vec<_>>()})
 }
 
 fn row(resource: &ApiResource, is_wide: bool) -> Vec<String> {
-    let joined = |words: Vec<&str>| words.join(",");
+    let join = |words: Vec<&str>| words.join(",");
     let mut cells = vec![
         resource.gvr.resource.to_string(),
         resource.short_names.join(","),
@@ -181,7 +181,7 @@ fn row(resource: &ApiResource, is_wide: bool) -> Vec<String> {
         resource.kind.clone(),
     ];
     if is_wide {
-        cells.push(joined(resource.verbs.iter().map(String::as_str).collect()));
+        cells.push(join(resource.verbs.iter().map(String::as_str).collect()));
         cells.push(resource.categories.join(","));
     }
     cells

@@ -232,21 +232,21 @@ pub(crate) fn build_policy(object: &Value, clusters: &[String], dependencies: bo
 
 fn find_resource<'s>(served: &'s ApiResources, object: &Value) -> Option<&'s ApiResource> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-    served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
+    served.resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version)
 }
 
 /// The collection path of an object's resource.
 pub(crate) fn collection_path(served: &ApiResources, object: &Value) -> anyhow::Result<String> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-    let known = find_resource(served, object);
-    let known = known.ok_or_else(|| anyhow!("no matches for kind {kind:?} in version {api_version:?}"))?;
-    Ok(known.gvr.path(known.namespaced.then(|| text(object, "/metadata/namespace"))))
+    let resource = find_resource(served, object);
+    let resource = resource.ok_or_else(|| anyhow!("no matches for kind {kind:?} in version {api_version:?}"))?;
+    Ok(resource.gvr.path(resource.namespaced.then(|| text(object, "/metadata/namespace"))))
 }
 
 /// The object's name on the command line, such as `deployment.apps/web`.
 pub(crate) fn display_name(served: &ApiResources, object: &Value) -> String {
     let group =
-        find_resource(served, object).map(|known| known.gvr.group.to_string()).filter(|group| !group.is_empty());
+        find_resource(served, object).map(|resource| resource.gvr.group.to_string()).filter(|group| !group.is_empty());
     let group = group.map(|group| format!(".{group}")).unwrap_or_default();
     format!("{}{group}/{}", text(object, "/kind").to_lowercase(), text(object, "/metadata/name"))
 }

@@ -7,24 +7,11 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
-use super::EXIT_PARTIAL;
 use super::path::print_result;
 use super::path::render;
 use crate::columns;
-use crate::connection::ConnectionArgs;
 use crate::object::ObjectArgs;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Numbers of objects by cluster and kind
-    Table,
-    /// Objects below the objects on which they depend
-    Tree,
-    /// A graph for Graphviz
-    Dot,
-    Json,
-    Yaml,
-}
+use crate::partial::FleetReadArgs;
 
 #[derive(Debug, Args)]
 #[command(
@@ -44,19 +31,27 @@ pub struct BlastRadiusArgs {
     dependencies: bool,
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Numbers of objects by cluster and kind
+    Table,
+    /// Objects below the objects on which they depend
+    Tree,
+    /// A graph for Graphviz
+    Dot,
+    Json,
+    Yaml,
 }
 
 pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
-    let named: Vec<String> = args.cluster.iter().cloned().collect();
-    let object = args.object.resolve(&args.connection, &named).await?;
-    let cluster = object.cluster(args.cluster.as_deref()).await?;
-    let more = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
-    let response = object.request_search_api("blastradius", &cluster, &more).await?;
+    let cluster = args.cluster.as_deref();
+    let (object, cluster) = args.object.resolve_with_cluster(&args.read.connection, cluster).await?;
+    let parameters = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
+    let response = object.request_search_api("blastradius", &cluster, &parameters).await?;
     let printed = match args.output {
         Output::Table => table(&response)?,
         Output::Tree => render::render_tree(&response, render::dependent_sequences(&response)),
@@ -65,7 +60,7 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
         Output::Yaml => yaml::to_yaml(&response),
     };
     let partial = print_result(&response, &printed)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(args.read.exit_code(partial))
 }
 
 /// Numbers of objects by cluster and kind.

@@ -134,10 +134,10 @@ async fn upload(
     let is_folder = run_check(target, &["test", "-d", &to.path]).await?;
     let destination = to.destination(name, is_folder)?;
     let (folder, base) = endpoint::split(&destination);
-    let plain = ["--no-same-permissions", "--no-same-owner"];
+    let no_preserve_flags = ["--no-same-permissions", "--no-same-owner"];
     let mut command = vec!["tar"];
     if no_preserve {
-        command.extend(plain);
+        command.extend(no_preserve_flags);
     }
     command.extend(["-xmf", "-", "-C", folder]);
     let mut process = start_command(target, &command, true).await?;

@@ -16,11 +16,10 @@ use serde_json::Value;
 
 use super::get::kind::Kind;
 use super::get::{OperationScope, Scope, find_kind, is_broken_pipe, requests};
-use super::search::EXIT_PARTIAL;
 use crate::clients::{self, describe_cause, explain_failure};
-use crate::connection::ConnectionArgs;
 use crate::object::{ObjectArgs, ResolvedObject, is_cluster_error, text};
 use crate::output::terminal;
+use crate::partial::FleetReadArgs;
 use crate::sources::SourceArgs;
 use crate::{pager, spinner};
 
@@ -58,11 +57,8 @@ pub struct DescribeArgs {
     /// Page size of list requests in objects; 0 disables paging
     #[arg(long, default_value_t = 500, value_name = "N", hide_short_help = true)]
     chunk_size: usize,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 pub(crate) async fn run(args: DescribeArgs) -> anyhow::Result<ExitCode> {
@@ -93,11 +89,7 @@ async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
     if result.descriptions.is_empty() && result.failed_clusters.is_empty() {
         writeln!(err, "No resources found{}", args.namespace_suffix())?;
     }
-    Ok(if result.failed_clusters.is_empty() || args.allow_partial {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_PARTIAL)
-    })
+    Ok(args.read.exit_code(!result.failed_clusters.is_empty()))
 }
 
 async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> {
@@ -108,9 +100,10 @@ async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> 
         }
         let mut result = Descriptions::default();
         for object in args.sources.objects().await? {
-            let one = describe_named(args, &ObjectArgs::from_manifest(&object, args.namespace.as_deref())?).await?;
-            result.descriptions.extend(one.descriptions);
-            result.failed_clusters.extend(one.failed_clusters);
+            let description =
+                describe_named(args, &ObjectArgs::from_manifest(&object, args.namespace.as_deref())?).await?;
+            result.descriptions.extend(description.descriptions);
+            result.failed_clusters.extend(description.failed_clusters);
         }
         return Ok(result);
     }
@@ -141,7 +134,7 @@ impl DescribeArgs {
 
 /// Describes the object of this name; without an exact match, the objects whose names start with it.
 async fn describe_named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Descriptions> {
-    let target = object.resolve(&args.connection, &args.clusters).await?;
+    let target = object.resolve(&args.read.connection, &args.clusters).await?;
     let not_found = match describe_exact(args, &target).await {
         Ok(result) => return Ok(result),
         Err(error) => error,
@@ -209,7 +202,7 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
 
 /// Describes all objects of a kind, cluster by cluster.
 async fn describe_kind(args: &DescribeArgs, word: &str) -> anyhow::Result<Descriptions> {
-    let config = args.connection.config().await?;
+    let config = args.read.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let scope = args.named_clusters().map_or(Scope::All, Scope::Named);
     let kind = find_kind(word, &scope, &config, &control_plane).await?;

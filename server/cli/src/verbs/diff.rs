@@ -27,14 +27,6 @@ use crate::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
 use crate::output::terminal;
 use crate::pager;
 
-const CUSTOMIZATIONS_PATH: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
-const WORKS_PATH: &str = "/apis/work.karmada.io/v1alpha1/works";
-const BINDINGS_API_PATH: &str = "/apis/work.karmada.io/v1alpha2";
-
-/// Exit codes of `kubectl diff`.
-const EXIT_DIFFERENT: u8 = 1;
-const EXIT_FAILED: u8 = 2;
-
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  crowsnest diff deploy/web -n shop                              desired state and each member's object\n  crowsnest diff deploy/web -n shop --cluster member1 --with member2\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120 --to now   revisions of `crowsnest history`\n\nExit codes: 0 no differences, 1 differences, above 1 an error."
@@ -62,6 +54,10 @@ pub struct DiffArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
 }
+
+/// Exit codes of `kubectl diff`.
+const EXIT_DIFFERENT: u8 = 1;
+const EXIT_FAILED: u8 = 2;
 
 pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
     match compare_object(&args).await {
@@ -125,11 +121,14 @@ async fn cluster_pairs(args: &DiffArgs, target: &ResolvedObject) -> anyhow::Resu
     };
     let name = |cluster: &str| format!("{cluster}/{}", target.display_name());
     let normalize = |object: &Value| compare::without_cluster(compare::without_server_fields(object, args.status));
-    let own = normalize(&target.read_in(cluster).await?);
+    let left = normalize(&target.read_in(cluster).await?);
     let mut pairs = Vec::new();
-    for other in &args.with {
-        let theirs = normalize(&target.read_in(other).await?);
-        pairs.push(Pair { names: [name(cluster), name(other)], texts: compare::yaml_texts(Some(&own), &theirs) });
+    for other_cluster in &args.with {
+        let right = normalize(&target.read_in(other_cluster).await?);
+        pairs.push(Pair {
+            names: [name(cluster), name(other_cluster)],
+            texts: compare::yaml_texts(Some(&left), &right),
+        });
     }
     Ok(pairs)
 }
@@ -215,6 +214,8 @@ async fn desired_state_pair(
     Ok(Pair { names, texts: compare::yaml_texts(Some(&live), &desired) })
 }
 
+const CUSTOMIZATIONS_PATH: &str = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations";
+
 /// An interpreter with the ResourceInterpreterCustomizations of the control plane, and warnings about invalid ones.
 async fn load_interpreter(target: &ResolvedObject) -> (Interpreter, Vec<String>) {
     let interpreter = Interpreter::new(Gates::default());
@@ -252,6 +253,9 @@ struct ClusterManifest {
     cluster: String,
     manifest: Value,
 }
+
+const WORKS_PATH: &str = "/apis/work.karmada.io/v1alpha1/works";
+const BINDINGS_API_PATH: &str = "/apis/work.karmada.io/v1alpha2";
 
 /// The manifests in the Works of the object's binding, ordered by cluster.
 async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterManifest>> {
@@ -292,7 +296,7 @@ async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterMa
             works.push(ClusterManifest { cluster: cluster.to_string(), manifest: manifest.clone() });
         }
     }
-    works.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+    works.sort_by(|left, right| left.cluster.cmp(&right.cluster));
     match works.is_empty() {
         true => bail!("{name} is not propagated to any cluster; `crowsnest explain` shows why"),
         false => Ok(works),

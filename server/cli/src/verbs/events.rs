@@ -13,15 +13,14 @@ use serde_json::{Value, json};
 
 use super::describe::render::{age, last_seen};
 use super::get::is_broken_pipe;
-use super::search::EXIT_PARTIAL;
 use crate::clients::{self, explain_failure};
 use crate::columns::Widths;
-use crate::connection::ConnectionArgs;
 use crate::object::{SEARCH_API_PATH, text};
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
 use crate::pager;
+use crate::partial::FleetReadArgs;
 
 const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
 
@@ -65,11 +64,8 @@ pub struct EventsArgs {
     no_headers: bool,
     #[command(flatten)]
     color: ColorArgs,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 impl EventsArgs {
@@ -78,7 +74,7 @@ impl EventsArgs {
         let mut parts = vec!["kind:event".to_owned()];
         parts.extend(self.about.iter().map(|object| format!("about:{object}")));
         match self.query.as_slice() {
-            [one] if is_object(one) => parts.push(format!("about:{one}")),
+            [object] if is_object(object) => parts.push(format!("about:{object}")),
             words => parts.extend(words.iter().cloned()),
         }
         parts.extend(namespace.map(|namespace| format!("namespace:={namespace}")));
@@ -107,7 +103,7 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     if matches!(args.output, Format::Csv) {
         bail!("events has no output format csv; use `crowsnest search -o csv kind:event`");
     }
-    let config = args.connection.config().await?;
+    let config = args.read.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let query = args.search_query((!args.all_namespaces).then_some(namespace.as_str()));
     let client = kube::Client::try_from(config)?;
@@ -128,7 +124,7 @@ async fn list_events(args: &EventsArgs, client: &kube::Client, query: &str) -> a
     let partial = print_warnings(client, query, events.len()).await?;
     pager::begin();
     print(args, &events)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(args.read.exit_code(partial))
 }
 
 async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Result<Vec<Value>> {

@@ -145,7 +145,8 @@ async fn resolve_binding(
     let binding = clients::get_or_explain(client, &format!("{collection}/{}", path_segment(name))).await?;
     let reference_field = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, kind) = (reference_field("apiVersion"), reference_field("kind"));
-    let found = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
+    let found =
+        served.resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version);
     let found =
         found.with_context(|| format!("cannot find the template of {name}: {api_version} {kind} is not served"))?;
     Ok((
@@ -187,7 +188,7 @@ pub(crate) fn format_reference(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
     let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
     // Kinds of other groups may share a name with a built-in kind.
-    let is_well_known = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
+    let is_well_known = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|suffix| group.ends_with(suffix));
     let kind = if is_well_known { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
@@ -244,18 +245,18 @@ fn render(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
 }
 
 pub(crate) fn print_policies(out: &mut dyn Write, report: &Value) -> io::Result<()> {
-    let row = |one: &Value| {
-        let outcome = match text(one, "/outcome") {
+    let row = |policy: &Value| {
+        let outcome = match text(policy, "/outcome") {
             "Chosen" | "Claimed" => "won",
             _ => "lost",
         };
-        let by = match text(one, "/selectsBy") {
+        let by = match text(policy, "/selectsBy") {
             "LabelSelector" => "labels",
             "Name" => "name",
             _ => "kind",
         };
-        let priority = or_dash(number(one, "priority"));
-        vec![format_reference(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
+        let priority = or_dash(number(policy, "priority"));
+        vec![format_reference(policy), priority, by.to_owned(), format!("{outcome}: {}", text(policy, "/message"))]
     };
     print_section(
         out,
@@ -266,25 +267,27 @@ pub(crate) fn print_policies(out: &mut dyn Write, report: &Value) -> io::Result<
 
 /// Prints one table per affinity term that the scheduler evaluated.
 fn print_clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
-    let row = |one: &Value| {
-        let rejected = text(one, "/rejected/reason");
-        let fits = match (rejected, one["selected"] == true) {
-            ("", _) if one.get("evictedBy").is_some() => format!("until evicted: taint {}", text(one, "/evictedBy")),
+    let row = |cluster: &Value| {
+        let rejected = text(cluster, "/rejected/reason");
+        let verdict = match (rejected, cluster["selected"] == true) {
+            ("", _) if cluster.get("evictedBy").is_some() => {
+                format!("until evicted: taint {}", text(cluster, "/evictedBy"))
+            }
             ("", true) => "yes".to_owned(),
             ("", false) => "not selected".to_owned(),
-            (reason, _) => format!("no, {}: {reason}", text(one, "/rejected/filter")),
+            (reason, _) => format!("no, {}: {reason}", text(cluster, "/rejected/filter")),
         };
-        let score = if rejected.is_empty() { number(one, "score") } else { None };
-        let estimate = one.get("estimate").and_then(|estimate| {
+        let score = if rejected.is_empty() { number(cluster, "score") } else { None };
+        let estimate = cluster.get("estimate").and_then(|estimate| {
             let by = match text(estimate, "/boundBy") {
                 "" => String::new(),
                 by => format!(" ({})", by.to_lowercase()),
             };
             Some(format!("{}{by}", number(estimate, "replicas")?))
         });
-        let replicas = number(one, "replicas").filter(|number| number != "0");
+        let replicas = number(cluster, "replicas").filter(|number| number != "0");
         let cells = [score, estimate, replicas].map(or_dash);
-        [vec![text(one, "/name").to_owned()], cells.to_vec(), vec![fits]].concat()
+        [vec![text(cluster, "/name").to_owned()], cells.to_vec(), vec![verdict]].concat()
     };
     for term in list(scheduling, "terms") {
         let rows: Vec<Vec<String>> = list(term, "clusters").iter().map(row).collect();
@@ -301,18 +304,18 @@ fn print_clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
 }
 
 fn print_targets(out: &mut dyn Write, explanation: &Value) -> io::Result<()> {
-    let row = |one: &Value| {
-        let placed = match text(one, "/placed") {
+    let row = |target: &Value| {
+        let placed = match text(target, "/placed") {
             "Required" => "required",
             "Evicting" => "evicting",
             _ => "scheduled",
         };
-        let applied = if one["applied"] == true { "yes" } else { "no" };
-        let health = Some(text(one, "/health")).filter(|health| !health.is_empty()).unwrap_or("-");
+        let applied = if target["applied"] == true { "yes" } else { "no" };
+        let health = Some(text(target, "/health")).filter(|health| !health.is_empty()).unwrap_or("-");
         vec![
-            text(one, "/cluster").to_owned(),
+            text(target, "/cluster").to_owned(),
             placed.to_owned(),
-            or_dash(number(one, "replicas")),
+            or_dash(number(target, "replicas")),
             applied.to_owned(),
             health.to_owned(),
         ]
@@ -341,20 +344,20 @@ pub(crate) fn print_overrides(out: &mut dyn Write, clusters: &[Value], name: &st
 }
 
 /// `/spec/replicas: 1 -> 2`
-pub(crate) fn format_difference(one: &Value) -> String {
-    let format_value = |field: &str| match one.get(field) {
+pub(crate) fn format_difference(difference: &Value) -> String {
+    let format_value = |field: &str| match difference.get(field) {
         None => "(none)".to_owned(),
         Some(Value::String(text)) => text.replace('\n', "\\n"),
-        Some(other) => other.to_string(),
+        Some(value) => value.to_string(),
     };
-    format!("{}: {} -> {}", text(one, "/path"), format_value("before"), format_value("after"))
+    format!("{}: {} -> {}", text(difference, "/path"), format_value("before"), format_value("after"))
 }
 
 pub(crate) fn print_waiting(out: &mut dyn Write, report: &Value) -> io::Result<()> {
-    let row = |one: &Value| {
-        let cluster = text(one, "/cluster");
+    let row = |reason: &Value| {
+        let cluster = text(reason, "/cluster");
         let cluster = if cluster.is_empty() { "-" } else { cluster };
-        [text(one, "/cause"), cluster, text(one, "/message")].map(str::to_owned).to_vec()
+        [text(reason, "/cause"), cluster, text(reason, "/message")].map(str::to_owned).to_vec()
     };
     print_section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(report, "waiting").iter().map(row).collect())
 }

@@ -8,13 +8,12 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::Args;
 
-use super::search::EXIT_PARTIAL;
 use crate::clients;
-use crate::connection::ConnectionArgs;
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
 use crate::pager;
+use crate::partial::FleetReadArgs;
 use crate::sources::SourceArgs;
 use arguments::RequestedObject;
 use collect::{PendingGet, Responses};
@@ -118,11 +117,8 @@ pub struct GetArgs {
     /// Exit with 0 if the object does not exist
     #[arg(long)]
     ignore_not_found: bool,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 /// Clusters to read from.
@@ -138,17 +134,17 @@ pub(crate) enum Scope {
 
 impl GetArgs {
     fn scope(&self) -> Scope {
-        let named = Some(self.clusters.clone()).filter(|named| !named.is_empty() && named[0] != "all");
+        let clusters = Some(self.clusters.clone()).filter(|clusters| !clusters.is_empty() && clusters[0] != "all");
         match self.operation_scope {
             Some(OperationScope::Karmada) => return Scope::ControlPlane(Some(Vec::new())),
-            Some(OperationScope::All) => return Scope::ControlPlane(named),
+            Some(OperationScope::All) => return Scope::ControlPlane(clusters),
             Some(OperationScope::Members) | None => {}
         }
         match (&self.cluster, self.clusters.as_slice()) {
             (Some(cluster), _) => Scope::Named(vec![cluster.clone()]),
             (None, []) => Scope::Fleet,
             (None, [all]) if all == "all" => Scope::All,
-            (None, named) => Scope::Named(named.to_vec()),
+            (None, clusters) => Scope::Named(clusters.to_vec()),
         }
     }
 
@@ -184,7 +180,7 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
 
 async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let requested = args.requested_objects().await?;
-    let config = args.connection.config().await?;
+    let config = args.read.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let served = crowsnest_members::discovery::discover(&control_plane).await?;
     let scope = args.scope();
@@ -216,7 +212,7 @@ async fn print_raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
     if !path.starts_with('/') {
         bail!("invalid path {path:?}: expected an absolute path, such as /version");
     }
-    let config = args.connection.config().await?;
+    let config = args.read.connection.config().await?;
     let (client, cluster) = match args.scope() {
         Scope::Named(named) if named.len() == 1 => (clients::member(&config, &named[0])?, Some(named[0].clone())),
         Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),
@@ -239,13 +235,13 @@ async fn run_requests(args: &GetArgs, requests: &[PendingGet<'_>]) -> anyhow::Re
             ([(one, responses)], Some(printer)) if args.is_watch() => {
                 follow::follow(&one.request.as_watch(), responses, printer).await
             }
-            ([(_, responses)], _) => Ok(args.exit_code(responses.partial)),
+            ([(_, responses)], _) => Ok(args.read.exit_code(responses.partial)),
         };
     }
     let (mut results, mut failed) = (Vec::new(), false);
     for request in requests {
         match request.collect_responses().await {
-            Ok(one) => results.push((request, one)),
+            Ok(responses) => results.push((request, responses)),
             Err(error) => {
                 failed = true;
                 writeln!(terminal::stderr(), "error: {error:#}")?;
@@ -254,13 +250,7 @@ async fn run_requests(args: &GetArgs, requests: &[PendingGet<'_>]) -> anyhow::Re
     }
     print(args, &results)?;
     let partial = results.iter().any(|(_, responses)| responses.partial);
-    Ok(if failed { ExitCode::FAILURE } else { args.exit_code(partial) })
-}
-
-impl GetArgs {
-    fn exit_code(&self, partial: bool) -> ExitCode {
-        if partial && !self.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
-    }
+    Ok(if failed { ExitCode::FAILURE } else { args.read.exit_code(partial) })
 }
 
 /// Prints the results: a table per kind, or one document. Returns the printer to continue a watch with.
@@ -287,7 +277,7 @@ fn print(args: &GetArgs, results: &[(&PendingGet<'_>, Responses)]) -> anyhow::Re
         return Ok(None);
     }
     let (mut last, mut rows) = (None, 0);
-    let kinds: Vec<_> = results.chunk_by(|one, other| one.0.request.kind == other.0.request.kind).collect();
+    let kinds: Vec<_> = results.chunk_by(|left, right| left.0.request.kind == right.0.request.kind).collect();
     for same_kind in &kinds {
         let Some((pending, _)) = same_kind.first() else { continue };
         let mut printer = Printer::new(args, &pending.request, now);

@@ -16,11 +16,6 @@ use crate::object::{ObjectArgs, ResolvedObject, text};
 use crate::output::Format;
 use crate::pager;
 
-/// Maximum number of concurrent diff requests.
-const MAX_CONCURRENT_REQUESTS: usize = 4;
-/// Maximum number of changed paths shown per revision.
-const MAX_PATHS: usize = 4;
-
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  crowsnest history deploy/web -n shop --cluster member1\n  crowsnest history deploy/web -n shop --cluster member1 --seq 120 -o yaml\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120"
@@ -45,11 +40,10 @@ pub struct HistoryArgs {
 }
 
 pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
-    let clusters: Vec<String> = args.cluster.iter().cloned().collect();
-    let target = args.object.resolve(&args.connection, &clusters).await?;
-    let cluster = target.cluster(args.cluster.as_deref()).await?;
-    let more = args.seq.map(|seq| format!("&seq={seq}")).unwrap_or_default();
-    let response = target.request_search_api("history", &cluster, &more).await?;
+    let cluster = args.cluster.as_deref();
+    let (target, cluster) = args.object.resolve_with_cluster(&args.connection, cluster).await?;
+    let parameters = args.seq.map(|seq| format!("&seq={seq}")).unwrap_or_default();
+    let response = target.request_search_api("history", &cluster, &parameters).await?;
     let mut out = Vec::new();
     match (&args.output, args.seq) {
         (Some(format), _) if !format.is_table() => format.print(&mut out, &response, |_| target.display_name())?,
@@ -64,6 +58,11 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         _ => Ok(ExitCode::SUCCESS),
     }
 }
+
+/// Maximum number of concurrent diff requests.
+const MAX_CONCURRENT_REQUESTS: usize = 4;
+/// Maximum number of changed paths shown per revision.
+const MAX_PATHS: usize = 4;
 
 /// Prints the revisions as a table, with the paths that changed since the previous revision.
 async fn table(

@@ -147,8 +147,9 @@ fn print(out: &mut impl Write, index: &Value, output: Output) -> anyhow::Result<
     writeln!(out)?;
     if !writer.is_null() {
         let fields = ["written", "retried", "refused", "rebuilds"];
-        let counted: Vec<String> = fields.iter().map(|field| format!("{} {field}", number(writer, field))).collect();
-        writeln!(out, "since the start: {}", counted.join(", "))?;
+        let count_texts: Vec<String> =
+            fields.iter().map(|field| format!("{} {field}", number(writer, field))).collect();
+        writeln!(out, "since the start: {}", count_texts.join(", "))?;
     }
     if let Some(error) = index["trouble"].as_str() {
         writeln!(out, "cannot write to the index: {error}")?;
@@ -172,21 +173,21 @@ fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()>
         number(found, "indexed"),
         number(found, "samples")
     )?;
-    for one in list("counts") {
-        let (stored, indexed) = (number(one, "stored"), number(one, "indexed"));
-        match text(one, "cluster").as_str() {
+    for item in list("counts") {
+        let (stored, indexed) = (number(item, "stored"), number(item, "indexed"));
+        match text(item, "cluster").as_str() {
             "" => writeln!(out, "differs: {indexed} objects of clusters missing in the cache")?,
             cluster => writeln!(
                 out,
                 "differs: {cluster} {}: {stored} in the cache, {indexed} in the index",
-                text(one, "kind")
+                text(item, "kind")
             )?,
         }
     }
-    for one in list("objects") {
-        let names = ["cluster", "kind", "namespace", "name"].map(|field| text(one, field));
+    for item in list("objects") {
+        let names = ["cluster", "kind", "namespace", "name"].map(|field| text(item, field));
         let path: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-        writeln!(out, "differs: {}: {}", path.join("/"), text(one, "field"))?;
+        writeln!(out, "differs: {}: {}", path.join("/"), text(item, "field"))?;
     }
     for notice in list("notices") {
         writeln!(out, "not compared: {}", notice.as_str().unwrap_or_default())?;

@@ -81,8 +81,8 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
         bail!("you can't set both --check and --edit options");
     }
     let object_files = [&args.desired_file, &args.observed_file, &args.status_file];
-    let named = args.filename.iter().chain(object_files.into_iter().flatten());
-    if named.filter(|name| *name == files::STANDARD_INPUT).count() > 1 {
+    let file_names = args.filename.iter().chain(object_files.into_iter().flatten());
+    if file_names.filter(|name| *name == files::STANDARD_INPUT).count() > 1 {
         bail!("standard input cannot be used for multiple arguments");
     }
     let documents = files::read(&args.filename, args.recursive).await?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_members::join::{JoinOptions, join, preview_join};
+use crowsnest_members::join::{ClusterLocation, JoinOptions, join, preview_join};
 
 use crate::connection::ConnectionArgs;
 use crate::rights::RightsArgs;
@@ -54,9 +54,11 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let member = kubeconfig::load_config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
     let options = JoinOptions {
         namespace: args.cluster_namespace,
-        provider: args.cluster_provider,
-        region: args.cluster_region,
-        zones: args.cluster_zones,
+        location: ClusterLocation {
+            provider: args.cluster_provider,
+            region: args.cluster_region,
+            zones: args.cluster_zones,
+        },
         rights,
         refresh: args.refresh,
         ..JoinOptions::new(args.name.clone())

@@ -11,12 +11,11 @@ use serde_json::Value;
 
 use super::explain::{ExplainedObject, format_reference, list, resolve_template, text};
 use super::get::is_broken_pipe;
-use super::search::EXIT_PARTIAL;
 use crate::clients;
 use crate::columns;
-use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
+use crate::partial::FleetReadArgs;
 
 const JOURNAL_PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
 
@@ -50,16 +49,13 @@ pub struct JournalArgs {
     limit: usize,
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let ExplainedObject { client, kind, namespace, name } =
-        resolve_template(&args.object, args.namespace.as_deref(), &args.connection).await?;
+        resolve_template(&args.object, args.namespace.as_deref(), &args.read.connection).await?;
     let about = format!("{}/{namespace}/{name}", kind.gvr.group_resource());
     let mut path = format!("{JOURNAL_PATH}?limit={}&about={}", args.limit, percent_encode(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
@@ -81,7 +77,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
         printed => printed?,
     }
     let partial = print_warnings(&mut terminal::stderr(), &response, &args.object)?;
-    Ok(if partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(args.read.exit_code(partial))
 }
 
 /// Prints the entries, oldest first. Entries about other objects are included if they are a cause.
@@ -112,9 +108,9 @@ fn print_warnings(err: &mut impl Write, response: &Value, object: &str) -> io::R
     }
     let entries = list(response, "entries");
     if entries.is_empty() {
-        let kept = response["keptForSeconds"].as_i64().unwrap_or_default();
-        let kept = crowsnest_apimachinery::printers::human_duration(kept);
-        writeln!(err, "no entries found for {object}; entries are kept for {kept} (--cache-history)")?;
+        let retention = response["keptForSeconds"].as_i64().unwrap_or_default();
+        let retention = crowsnest_apimachinery::printers::human_duration(retention);
+        writeln!(err, "no entries found for {object}; entries are kept for {retention} (--cache-history)")?;
     }
     let about = entries.iter().filter(|entry| entry["isCause"] != true).count() as u64;
     let total = response["total"].as_u64().unwrap_or_default();

@@ -15,13 +15,13 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::get::is_broken_pipe;
-use super::search::EXIT_PARTIAL;
 use crate::clients::explain_failure;
 use crate::connection::ConnectionArgs;
 use crate::event_stream::EventParser;
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
+use crate::partial;
 use crate::workload::Workload;
 
 /// ANSI foreground colours that are readable on light and dark backgrounds.
@@ -156,23 +156,18 @@ impl LogsArgs {
         };
         set("q", &self.search_query());
         set("maxStreams", &self.max_log_requests.to_string());
-        let options = [
-            ("container", &self.container),
-            ("pod", &self.pod),
-            ("labelSelector", &self.selector),
-            ("since", &self.since),
-            ("sinceTime", &self.since_time),
+        let parameters = [
+            ("container", self.container.as_slice()),
+            ("pod", self.pod.as_slice()),
+            ("labelSelector", self.selector.as_slice()),
+            ("since", self.since.as_slice()),
+            ("sinceTime", self.since_time.as_slice()),
+            ("namespace", self.namespace.as_slice()),
+            ("cluster", self.cluster.as_slice()),
+            ("include", self.include.as_slice()),
+            ("exclude", self.exclude.as_slice()),
         ];
-        for (name, value) in options {
-            value.iter().for_each(|value| set(name, value));
-        }
-        let lists = [
-            ("namespace", &self.namespace),
-            ("cluster", &self.cluster),
-            ("include", &self.include),
-            ("exclude", &self.exclude),
-        ];
-        for (name, values) in lists {
+        for (name, values) in parameters {
             values.iter().for_each(|value| set(name, value));
         }
         self.tail.iter().for_each(|tail| set("tail", &tail.to_string()));
@@ -225,7 +220,7 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
     if !printer.is_done {
         bail!("the connection was lost; later lines are missing, repeat the command with --since");
     }
-    Ok(if printer.is_partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(partial::exit_code(printer.is_partial, args.allow_partial))
 }
 
 async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
@@ -338,7 +333,7 @@ impl Printer {
 
 /// Shows matches in reverse video; overlapping matches are merged.
 fn highlight_matches(text: &str, all: &[Regex]) -> String {
-    let found = all.iter().flat_map(|one| one.find_iter(text)).map(|found| (found.start(), found.end()));
+    let found = all.iter().flat_map(|pattern| pattern.find_iter(text)).map(|found| (found.start(), found.end()));
     let mut found: Vec<(usize, usize)> = found.filter(|(from, to)| from < to).collect();
     found.sort_unstable();
     let (mut line, mut at) = (String::new(), 0);

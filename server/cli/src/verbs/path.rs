@@ -11,11 +11,10 @@ use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_apimachinery::yaml;
 use serde_json::Value;
 
-use super::EXIT_PARTIAL;
 use super::get::is_broken_pipe;
-use crate::connection::ConnectionArgs;
 use crate::object::SEARCH_API_PATH;
 use crate::output::terminal;
+use crate::partial::FleetReadArgs;
 use crate::{clients, pager, spinner};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,15 +49,12 @@ pub struct PathArgs {
     explain: bool,
     #[arg(short, long, value_enum, default_value = "tree")]
     output: Output,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
-    let client = args.connection.client().await?;
+    let client = args.read.connection.client().await?;
     let path = format!(
         "{SEARCH_API_PATH}/paths?p={}&q={}&limit={}&shortest={}&explain={}",
         percent_encode(&args.pattern),
@@ -76,7 +72,7 @@ pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
         Output::Yaml => yaml::to_yaml(&response),
     };
     let is_partial = print_result(&response, &printed)?;
-    Ok(if is_partial && !args.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+    Ok(args.read.exit_code(is_partial))
 }
 
 /// Prints a result to standard output, and its notices and incomplete clusters to standard error. Returns true if the

@@ -16,16 +16,12 @@ use super::explain::{
     Output, format_difference, format_reference, list, number, print, print_overrides, print_policies, print_section,
     print_waiting, text,
 };
-use super::search::EXIT_PARTIAL;
 use crate::clients::explain_failure;
 use crate::connection::ConnectionArgs;
+use crate::object::resolve_namespace;
 use crate::output::terminal;
+use crate::partial::EXIT_PARTIAL;
 use crate::sources::SourceArgs;
-
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Exit code of `--fail-on-change` if there are changes.
-const EXIT_CHANGED: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(
@@ -97,29 +93,27 @@ pub(crate) fn set_namespace(
     default: &str,
 ) -> anyhow::Result<()> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-    let known = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
-    let Some(known) = known else { bail!("no matches for kind {kind:?} in version {api_version:?}") };
-    let own = text(object, "/metadata/namespace");
-    match requested {
-        Some(requested) if known.namespaced && !own.is_empty() && own != requested => {
-            bail!("the namespace from the provided object {own:?} does not match the namespace {requested:?}")
-        }
-        _ if known.namespaced && own.is_empty() => {
-            object["metadata"]["namespace"] = requested.unwrap_or(default).into();
-            Ok(())
-        }
-        _ => Ok(()),
+    let resource_type =
+        served.resources.iter().find(|candidate| candidate.kind == kind && candidate.gvr.api_version() == api_version);
+    let Some(resource_type) = resource_type else { bail!("no matches for kind {kind:?} in version {api_version:?}") };
+    if resource_type.namespaced {
+        let namespace = resolve_namespace(object, requested)?.unwrap_or(default).to_owned();
+        object["metadata"]["namespace"] = namespace.into();
     }
+    Ok(())
 }
 
-fn is_changed(one: &Value) -> bool {
-    text(one, "/change") != "Unchanged"
+fn is_changed(item: &Value) -> bool {
+    text(item, "/change") != "Unchanged"
 }
 
 /// True for a template that cannot be planned, or for which no cluster fits.
 fn is_unplaceable(template: &Value) -> bool {
     template.get("message").is_some() || matches!(text(template, "/scheduling/decision"), "Clear" | "Fail")
 }
+
+/// Exit code of `--fail-on-change` if there are changes.
+const EXIT_CHANGED: u8 = 4;
 
 fn exit_code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
     let (objects, templates) = (list(status, "objects"), list(status, "templates"));
@@ -151,15 +145,15 @@ fn print_warnings(err: &mut impl Write, status: &Value) -> io::Result<()> {
 }
 
 fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
-    for one in list(status, "objects") {
-        let change = match text(one, "/change") {
+    for object in list(status, "objects") {
+        let change = match text(object, "/change") {
             "Added" => "would be created",
             "Changed" => "would be changed",
             "Removed" => "would be deleted",
             _ => "would not change",
         };
-        writeln!(out, "{} {change}", format_reference(one))?;
-        for change in list(one, "differences") {
+        writeln!(out, "{} {change}", format_reference(object))?;
+        for change in list(object, "differences") {
             writeln!(out, "  {}", format_difference(change))?;
         }
     }
@@ -205,9 +199,9 @@ fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
 /// Rows for the planned clusters, then for those that the scheduler evaluated and left out.
 fn rows(template: &Value) -> Vec<Vec<String>> {
     let planned = list(template, "clusters");
-    let row = |one: &Value| {
-        let (before, after) = (number(one, "replicasBefore"), number(one, "replicas"));
-        let change = text(one, "/change");
+    let row = |cluster: &Value| {
+        let (before, after) = (number(cluster, "replicasBefore"), number(cluster, "replicas"));
+        let change = text(cluster, "/change");
         let replicas = match (before, after) {
             (None, None) => "-".to_owned(),
             (Some(before), None) if change == "Removed" => format!("{before} -> 0"),
@@ -215,18 +209,18 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
             (None, Some(after)) if change == "Added" => format!("0 -> {after}"),
             (before, after) => after.or(before).unwrap_or_default(),
         };
-        vec![text(one, "/name").to_owned(), change.to_lowercase(), replicas, text(one, "/message").to_owned()]
+        vec![text(cluster, "/name").to_owned(), change.to_lowercase(), replicas, text(cluster, "/message").to_owned()]
     };
-    let is_planned = |name: &str| planned.iter().any(|one| text(one, "/name") == name);
+    let is_planned = |name: &str| planned.iter().any(|cluster| text(cluster, "/name") == name);
     let last = template.pointer("/scheduling/terms").and_then(Value::as_array).and_then(|terms| terms.last());
     let others = last.map_or(&[][..], |term| list(term, "clusters")).iter();
-    let left_out = others.filter(|one| !is_planned(text(one, "/name"))).map(|one| {
-        let why = match text(one, "/rejected/reason") {
-            "" if one["selected"] == true => "no replicas left",
+    let left_out = others.filter(|cluster| !is_planned(text(cluster, "/name"))).map(|cluster| {
+        let why = match text(cluster, "/rejected/reason") {
+            "" if cluster["selected"] == true => "no replicas left",
             "" => "excluded by spread constraints",
             reason => reason,
         };
-        vec![text(one, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]
+        vec![text(cluster, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]
     });
     planned.iter().map(row).chain(left_out).collect()
 }
@@ -234,7 +228,7 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
 /// Prints the manifest changes; clusters with equal changes share one diff.
 fn print_diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
-    for cluster in list(template, "clusters").iter().filter(|one| is_changed(one)) {
+    for cluster in list(template, "clusters").iter().filter(|cluster| is_changed(cluster)) {
         let diff = diff(cluster.get("manifestBefore"), cluster.get("manifest"));
         let name = text(cluster, "/name");
         match groups.iter_mut().find(|(known, _)| *known == diff) {
@@ -247,6 +241,8 @@ fn print_diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     }
     Ok(())
 }
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// A unified diff of two manifests, without the labels and annotations of managed objects.
 fn diff(before: Option<&Value>, after: Option<&Value>) -> String {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use crowsnest_apimachinery::quantity::{Format as QuantityFormat, Quantity};
 use crowsnest_apimachinery::request::percent_encode;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
@@ -15,23 +16,20 @@ use serde_json::{Value, json};
 use super::get::is_broken_pipe;
 use crate::clients::{self, explain_failure};
 use crate::columns::{self, Widths};
-use crate::connection::ConnectionArgs;
+use crate::object::SEARCH_API_PATH;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
 use crate::output::{Format, write_csv_line};
 use crate::pager;
+use crate::partial::FleetReadArgs;
 use crate::spinner;
 
 /// Exit code of `--fail-on-empty` without hits.
 const EXIT_EMPTY: u8 = 3;
-/// Exit code for partial results: clusters were left out, or hits may be missing.
-pub(crate) const EXIT_PARTIAL: u8 = 5;
-
-const API_PATH: &str = "/apis/search.crowsnest.io/v1alpha1";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
+    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search --limit 0 --sum cpu.req,mem.req 'kind:pod -phase:Succeeded,Failed group:node'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
 )]
 pub struct SearchArgs {
     /// Search query; words are joined by spaces
@@ -47,6 +45,9 @@ pub struct SearchArgs {
     /// Maximum number of hits
     #[arg(long, default_value_t = 100)]
     limit: usize,
+    /// Sum these fields per group of a query with group:, such as cpu.req,mem.req
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', conflicts_with_all = ["watch", "web", "explain", "objects"])]
+    sum: Vec<String>,
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -66,11 +67,8 @@ pub struct SearchArgs {
     /// Exit with 3 if nothing is found
     #[arg(long)]
     fail_on_empty: bool,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
@@ -92,14 +90,14 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The path of a resource of the search API.
-fn api_path(resource: &str, query: &str, more: &str) -> String {
-    format!("{API_PATH}/{resource}?q={}{more}", percent_encode(query))
+fn api_path(resource: &str, query: &str, parameters: &str) -> String {
+    format!("{SEARCH_API_PATH}/{resource}?q={}{parameters}", percent_encode(query))
 }
 
 async fn run_search(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
-    let client = args.connection.client().await?;
+    let client = args.read.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
-    let path = api_path(resource, query, &format!("&limit={}", args.limit));
+    let path = api_path(resource, query, &args.parameters());
     let response = spinner::with_spinner(|| "searching".to_owned(), clients::get_or_explain(&client, &path)).await?;
     pager::begin();
     let mut out = terminal::stdout();
@@ -126,7 +124,7 @@ async fn export_objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCo
             "--objects requires an output format for documents: json, jsonl, yaml, jsonpath=… or custom-columns=…"
         );
     }
-    let client = args.connection.client().await?;
+    let client = args.read.connection.client().await?;
     let path = api_path("export", query, &format!("&format=jsonl&limit={}", args.limit));
     let request = http::Request::get(path).body(Vec::new())?;
     let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
@@ -150,16 +148,19 @@ async fn export_objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCo
 }
 
 impl SearchArgs {
+    /// Parameters of a search in addition to its query.
+    fn parameters(&self) -> String {
+        let sums =
+            if self.sum.is_empty() { String::new() } else { format!("&sums={}", percent_encode(&self.sum.join(","))) };
+        format!("&limit={}{sums}", self.limit)
+    }
+
     fn exit_code(&self, empty: bool, partial: bool) -> ExitCode {
-        match (partial && !self.allow_partial, empty && self.fail_on_empty) {
-            (_, true) => ExitCode::from(EXIT_EMPTY),
-            (true, false) => ExitCode::from(EXIT_PARTIAL),
-            (false, false) => ExitCode::SUCCESS,
-        }
+        if empty && self.fail_on_empty { ExitCode::from(EXIT_EMPTY) } else { self.read.exit_code(partial) }
     }
 }
 
-/// How hits are printed.
+/// Output format of hits.
 struct PrintOptions<'f> {
     output: &'f Format,
     has_headers: bool,
@@ -226,25 +227,39 @@ fn csv_cell(hit: &Value, field: &str) -> String {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-        Some(other) => other.to_string(),
+        Some(value) => value.to_string(),
     }
 }
 
-/// Prints the number of hits per group of a `group:` query.
+/// Prints the number of hits per group of a `group:` query, and the sums of `--sum`.
 fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io::Result<()> {
     let Some(groups) = response.get("groups") else { return Ok(()) };
     let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
-    let header = has_headers.then(|| vec![field, "COUNT".to_owned()]);
-    let row = |group: &Value| {
+    let values = groups.get("values").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let sums = values.first().and_then(|group| group.get("sums")).and_then(Value::as_object);
+    let summed: Vec<&String> = sums.into_iter().flat_map(|sums| sums.keys()).collect();
+    let header = [field, "COUNT".to_owned()].into_iter().chain(summed.iter().map(|field| field.to_uppercase()));
+    let header: Option<Vec<String>> = has_headers.then(|| header.collect());
+    let row = |group: &Value| -> Vec<String> {
         let value = group.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
-        vec![value, group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string()]
+        let count = group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string();
+        let sum = |field: &&String| format_amount(field, group["sums"][field.as_str()].as_i64().unwrap_or_default());
+        [value, count].into_iter().chain(summed.iter().map(sum)).collect()
     };
-    let values = groups.get("values").and_then(Value::as_array).into_iter().flatten();
-    columns::write(out, &header.into_iter().chain(values.map(row)).collect::<Vec<_>>())?;
+    columns::write(out, &header.into_iter().chain(values.iter().map(row)).collect::<Vec<_>>())?;
     if let Some(more) = groups.get("more").and_then(Value::as_u64).filter(|more| *more > 0) {
         writeln!(out, "and {more} more")?;
     }
     if hits(response).is_empty() { Ok(()) } else { writeln!(out) }
+}
+
+/// An amount of a field: CPU and memory as quantities.
+fn format_amount(field: &str, amount: i64) -> String {
+    match field.split_once('.') {
+        Some(("cpu", _)) => Quantity::from_milli(amount, QuantityFormat::DecimalSI).to_string(),
+        Some(("mem", _)) => Quantity::new(amount, QuantityFormat::BinarySI).to_string(),
+        _ => amount.to_string(),
+    }
 }
 
 /// Prints the parsed query and its plan as a tree with hits and milliseconds.
@@ -338,8 +353,8 @@ pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str
             let total = wider.get("total").and_then(Value::as_u64).unwrap_or_default();
             writeln!(err, "{total} with fewer terms: crowsnest search '{text}'")?;
         }
-        for other in list("didYouMean") {
-            if let Some(text) = other.as_str() {
+        for suggestion in list("didYouMean") {
+            if let Some(text) = suggestion.as_str() {
                 writeln!(err, "did you mean: crowsnest search '{text}'")?;
             }
         }
@@ -350,6 +365,7 @@ pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::parse_args;
     use serde_json::json;
 
     fn response() -> Value {
@@ -399,6 +415,25 @@ mod tests {
         response["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
         response["hits"] = json!([]);
         assert_eq!(print_response(&response, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
+    }
+
+    #[test]
+    fn sums_are_printed_with_their_groups() {
+        let group = |node: &str, count: u64, cpu: i64, memory: i64, restarts: i64| {
+            let sums = json!({"cpu.req": cpu, "mem.req": memory, "restarts": restarts});
+            json!({"value": node, "count": count, "sums": sums})
+        };
+        let values = [group("n1", 5, 3250, 3 << 29, 7), group("n2", 1, 2000, 0, 0)];
+        let response = json!({"groups": {"field": "node", "values": values, "more": 0}, "hits": []});
+        let expected = "NODE   COUNT   CPU.REQ   MEM.REQ   RESTARTS\nn1     5       3250m     1536Mi    7\nn2     1       2         0         0\n";
+        assert_eq!(print_response(&response, "table", false), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("kind:pod group:node", "&limit=100")]
+    #[case("kind:pod group:node --limit 0 --sum cpu.req,mem.req", "&limit=0&sums=cpu%2Ereq%2Cmem%2Ereq")]
+    fn sums_are_requested(#[case] args: &str, #[case] expected: &str) {
+        assert_eq!(parse_args::<SearchArgs>(args).unwrap().parameters(), expected);
     }
 
     #[test]

@@ -89,7 +89,9 @@ impl TaintChange {
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let is_taint = |argument: &&String| argument.contains(['=', ':']) || argument.ends_with('-');
         let (taints, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(is_taint);
-        if let Some(late) = arguments.iter().skip_while(|argument| !is_taint(argument)).find(|one| !is_taint(one)) {
+        if let Some(late) =
+            arguments.iter().skip_while(|argument| !is_taint(argument)).find(|argument| !is_taint(argument))
+        {
             bail!("all resources must be specified before taint changes: {late}");
         }
         let Some((kind, names)) = names.split_first() else {
@@ -114,7 +116,7 @@ impl TaintChange {
                         !taint.effect.is_empty(),
                         "invalid taint spec: {text}: missing effect, expected KEY:NoSchedule"
                     );
-                    let is_same = |one: &Taint| (&one.key, &one.effect) == (&taint.key, &taint.effect);
+                    let is_same = |added: &Taint| (&added.key, &added.effect) == (&taint.key, &taint.effect);
                     ensure!(
                         !change.added.iter().any(is_same),
                         "duplicated taints with the same key and effect: {text}"
@@ -202,8 +204,9 @@ mod tests {
     }
 
     fn all(taints: &[Taint]) -> Vec<String> {
-        let one = |taint: &Taint| format!("{}={}:{}", taint.key, taint.value.as_deref().unwrap_or(""), taint.effect);
-        taints.iter().map(one).collect()
+        let format_taint =
+            |taint: &Taint| format!("{}={}:{}", taint.key, taint.value.as_deref().unwrap_or(""), taint.effect);
+        taints.iter().map(format_taint).collect()
     }
 
     #[rstest]
@@ -237,13 +240,13 @@ mod tests {
     #[case::missing("b-", &["a:NoSchedule"], false, Err("taint \"b\" not found"))]
     fn taints_are_changed(
         #[case] text: &str,
-        #[case] given: &[&str],
+        #[case] existing: &[&str],
         #[case] overwrite: bool,
         #[case] expected: Result<(&str, Vec<&str>), &str>,
     ) {
-        let given: Vec<Taint> = given.iter().map(|text| parse_taint(text).unwrap()).collect();
+        let existing: Vec<Taint> = existing.iter().map(|text| parse_taint(text).unwrap()).collect();
         let change = parse_line(&format!("clusters m1 {text}")).unwrap();
-        match (change.apply(&change.clusters[0], &given, overwrite), expected) {
+        match (change.apply(&change.clusters[0], &existing, overwrite), expected) {
             (Ok((taints, done)), Ok(expected)) => {
                 assert_eq!((done, all(&taints)), (expected.0, expected.1.iter().map(|s| (*s).to_owned()).collect()));
             }

@@ -17,13 +17,12 @@ use serde_json::Value;
 
 use super::get::is_broken_pipe;
 use super::get::requests::warnings;
-use super::search::EXIT_PARTIAL;
 use crate::clients::{self, explain_failure};
 use crate::columns;
-use crate::connection::ConnectionArgs;
 use crate::object::text;
 use crate::output::terminal;
 use crate::pager;
+use crate::partial::FleetReadArgs;
 use usage::{Capacity, Usage};
 
 const METRICS_API_PATH: &str = "/apis/metrics.k8s.io/v1beta1";
@@ -74,11 +73,8 @@ struct CommonArgs {
     sort_by: Option<SortBy>,
     #[arg(long)]
     no_headers: bool,
-    /// Exit with 0 even if the result is partial
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +117,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn print_pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
-    let config = args.common.connection.config().await?;
+    let config = args.common.read.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = kube::Client::try_from(config)?;
     let path = match args.all_namespaces {
@@ -142,11 +138,11 @@ async fn print_pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
         let rows = usage::pod_rows(&usages, args.all_namespaces, args.containers, args.sum, !args.common.no_headers);
         columns::write(&mut io::stdout().lock(), &rows)?;
     }
-    Ok(args.common.exit_code(partial))
+    Ok(args.common.read.exit_code(partial))
 }
 
 async fn print_nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
-    let config = args.common.connection.config().await?;
+    let config = args.common.read.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
     let (items, mut partial) = args.common.read_usage(&client, &format!("{METRICS_API_PATH}/nodes")).await?;
     let mut usages: Vec<Usage> = items.iter().map(Usage::from_node).collect();
@@ -171,7 +167,7 @@ async fn print_nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
             columns::write(&mut io::stdout().lock(), &usage::node_rows(&usages, &capacities, !args.common.no_headers))?;
         }
     }
-    Ok(args.common.exit_code(partial))
+    Ok(args.common.read.exit_code(partial))
 }
 
 /// Capacity, or allocatable resources, of the nodes of a member.
@@ -190,10 +186,10 @@ impl CommonArgs {
     /// Reads the current usage. The second value is true if clusters were left out.
     async fn read_usage(&self, client: &kube::Client, path: &str) -> anyhow::Result<(Vec<Value>, bool)> {
         // Several members may have a pod of this name, which only a list request returns.
-        let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
+        let name_selector = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let selectors = [
             ("labelSelector", self.selector.clone()),
-            ("fieldSelector", named.or_else(|| self.field_selector.clone())),
+            ("fieldSelector", name_selector.or_else(|| self.field_selector.clone())),
         ];
         let parameters =
             selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encode(value.as_ref()?))));
@@ -214,8 +210,9 @@ impl CommonArgs {
             writeln!(err, "warning: {warning}")?;
         }
         let mut items = response.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-        items
-            .retain(|item| self.clusters.is_empty() || self.clusters.iter().any(|named| named == usage::cluster(item)));
+        items.retain(|item| {
+            self.clusters.is_empty() || self.clusters.iter().any(|cluster| cluster == usage::cluster(item))
+        });
         if let Some(name) = self.name.as_ref().filter(|_| items.is_empty()) {
             anyhow::bail!(
                 "no cluster has metrics of {name}; `crowsnest search 'name:={name}'` finds the clusters that have it"
@@ -230,9 +227,5 @@ impl CommonArgs {
             Some(SortBy::Cpu) => usages.sort_by_key(|usage| std::cmp::Reverse(usage.cpu_millicores)),
             Some(SortBy::Memory) => usages.sort_by_key(|usage| std::cmp::Reverse(usage.memory_bytes)),
         }
-    }
-
-    fn exit_code(&self, partial: bool) -> ExitCode {
-        if partial && !self.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
     }
 }

@@ -104,8 +104,8 @@ impl RemovalArgs {
 pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
     let UnjoinArgs { removal, force } = args;
     if removal.dry_run {
-        let control_plane = removal.connection.client().await?;
-        return removal.print_preview("unjoined", preview_unjoin(&control_plane, &removal.name).await?);
+        let preview = preview_unjoin(&removal.connection.client().await?, &removal.name).await?;
+        return removal.print_preview("unjoined", preview);
     }
     let (control_plane, member) = removal.clients().await?;
     let options = UnjoinOptions {
@@ -121,8 +121,8 @@ pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
 pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
     let UnregisterArgs { removal, namespace, agent_name } = args;
     if removal.dry_run {
-        let control_plane = removal.connection.client().await?;
-        return removal.print_preview("unregistered", preview_unregister(&control_plane, &removal.name).await?);
+        let preview = preview_unregister(&removal.connection.client().await?, &removal.name).await?;
+        return removal.print_preview("unregistered", preview);
     }
     let (control_plane, member) = removal.clients().await?;
     let options = UnregisterOptions {

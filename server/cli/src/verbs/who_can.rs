@@ -122,22 +122,23 @@ struct ResourceType {
 /// serves it.
 async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<ResourceType> {
     let (resource, group) = word.split_once('.').unwrap_or((word, ""));
-    let named = |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
+    let type_of_word =
+        |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
     if VIRTUAL_RESOURCES.contains(&resource) {
-        return Ok(named(false));
+        return Ok(type_of_word(false));
     }
     let served = crowsnest_members::discovery::discover(client).await?;
     // Resources that can only be created are no kinds to display.
     let is_match = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
-    if let Some(found) = served.resources.iter().find(|one| is_match(&one.gvr)) {
-        return Ok(named(found.namespaced));
+    if let Some(found) = served.resources.iter().find(|resource_type| is_match(&resource_type.gvr)) {
+        return Ok(type_of_word(found.namespaced));
     }
     let found = match Kind::resolve(word, &served) {
         Some(kind) => Some(kind),
         None => find_kind(word, &Scope::All, config, client).await.ok(),
     };
     Ok(found.map_or_else(
-        || named(true),
+        || type_of_word(true),
         |kind| ResourceType {
             group: kind.gvr.group.to_string(),
             resource: kind.gvr.resource.to_string(),
@@ -166,10 +167,10 @@ fn cells(args: &WhoCanArgs, grant: &Value) -> Vec<String> {
         format_reference_or_none(grant, "role"),
     ];
     if args.review.output == Output::Wide {
-        let (verbs, on) = reviews::format_rule(&grant["rule"]);
+        let (verbs, targets) = reviews::format_rule(&grant["rule"]);
         let sources = grant["aggregatedFrom"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let sources = sources.collect::<Vec<_>>().join(",");
-        cells.extend([verbs, on, if sources.is_empty() { "-".to_owned() } else { sources }]);
+        cells.extend([verbs, targets, if sources.is_empty() { "-".to_owned() } else { sources }]);
     }
     if args.verify {
         cells.push(text(grant, "/verified").to_owned());
@@ -221,8 +222,8 @@ async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube:
 /// The reviews of the grants, each once and at most [`MAX_VERIFIED_GRANTS`].
 fn access_reviews(review: &Value) -> Vec<(ReviewKey, Value)> {
     let grants = GRANTS.into_iter().flat_map(|field| list(&review["status"], field));
-    let mut known = HashSet::new();
-    let new = grants.filter(|grant| known.insert(ReviewKey::from_grant(grant)));
+    let mut keys = HashSet::new();
+    let new = grants.filter(|grant| keys.insert(ReviewKey::from_grant(grant)));
     new.take(MAX_VERIFIED_GRANTS)
         .map(|grant| (ReviewKey::from_grant(grant), access_review(&review["spec"], grant)))
         .collect()
@@ -244,8 +245,8 @@ fn access_review(spec: &Value, grant: &Value) -> Value {
     let mut review_spec = match kind {
         "Group" => json!({"groups": [name, AUTHENTICATED]}),
         "ServiceAccount" => {
-            let [every, own] = service_account_groups(namespace);
-            json!({"user": service_account_user(namespace, name), "groups": [every, own, AUTHENTICATED]})
+            let [common_group, namespace_group] = service_account_groups(namespace);
+            json!({"user": service_account_user(namespace, name), "groups": [common_group, namespace_group, AUTHENTICATED]})
         }
         _ => json!({"user": name, "groups": [AUTHENTICATED]}),
     };

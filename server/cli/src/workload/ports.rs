@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How the port numbers and names of a workload map to ports of its pods.
+/// Meaning of the port numbers and names of a workload.
 #[derive(Debug, Clone)]
 pub(crate) enum PortMap {
     /// They are ports of the pod's containers.
@@ -36,8 +36,8 @@ impl PortMap {
                         || number.is_some_and(|number| i32::from(number) == port.port)
                 };
                 let port = ports.iter().find(is_requested).ok_or_else(|| {
-                    let known: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
-                    anyhow!("service {service} has no port {requested}; it has {}", known.join(", "))
+                    let available: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
+                    anyhow!("service {service} has no port {requested}; it has {}", available.join(", "))
                 })?;
                 match &port.target_port {
                     None => u16::try_from(port.port).map_err(|_| unknown_port_error(pod, requested)),

@@ -12,7 +12,10 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, KEY, Leaf, PASSWORD, PLACEHOLDER, SecretData, URL};
+use super::{
+    AUTHORITY, CERTIFICATE, Credentials, CredentialsError, KEY, PASSWORD, PLACEHOLDER, RequiredCertificate, SecretData,
+    URL,
+};
 use super::{RequiredSecret, Usage, text};
 
 /// Lifetime of a CA in days.
@@ -94,7 +97,7 @@ fn issue_authority(common_name: &str, now: Timestamp) -> Result<Credentials, Iss
 }
 
 fn issue_certificate(
-    leaf: &Leaf,
+    leaf: &RequiredCertificate,
     key: Option<&str>,
     issuer: &Credentials,
     now: Timestamp,
@@ -136,10 +139,10 @@ fn certificate_params(
     let date = |offset: i64| {
         let day = now.checked_add(SignedDuration::from_hours(offset * 24)).map_err(|_| IssueError::Date)?;
         let day = day.to_zoned(jiff::tz::TimeZone::UTC);
-        let (Ok(month), Ok(number)) = (u8::try_from(day.month()), u8::try_from(day.day())) else {
+        let (Ok(month), Ok(day_of_month)) = (u8::try_from(day.month()), u8::try_from(day.day())) else {
             return Err(IssueError::Date);
         };
-        Ok(rcgen::date_time_ymd(i32::from(day.year()), month, number))
+        Ok(rcgen::date_time_ymd(i32::from(day.year()), month, day_of_month))
     };
     // Tolerates clock skew.
     params.not_before = date(-1)?;

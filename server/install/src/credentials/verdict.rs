@@ -10,7 +10,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 
-use super::{AUTHORITY, Credentials, CredentialsError, Leaf, PASSWORD, PLACEHOLDER, Renewal, SecretData};
+use super::{
+    AUTHORITY, Credentials, CredentialsError, PASSWORD, PLACEHOLDER, Renewal, RequiredCertificate, SecretData,
+};
 use super::{RequiredSecret, URL, Usage, credentials, text};
 
 /// Decision for a Secret.
@@ -65,15 +67,24 @@ pub(super) fn evaluate(
 fn evaluate_authority(name: &str, stored: &SecretData) -> Result<Verdict, CredentialsError> {
     let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
     let found = credentials(name, stored)?;
-    let (is_authority, ends) =
+    let (is_authority, expiry_time) =
         parse_certificate(&found.certificate, |certificate| (certificate.is_ca(), expiry(certificate)))
             .ok_or_else(|| unusable("its certificate is invalid"))?;
-    if is_authority { Ok(Verdict::Keep(Some(ends))) } else { Err(unusable("its certificate is not a CA certificate")) }
+    if is_authority {
+        Ok(Verdict::Keep(Some(expiry_time)))
+    } else {
+        Err(unusable("its certificate is not a CA certificate"))
+    }
 }
 
-fn evaluate_certificate(leaf: &Leaf, stored: &SecretData, issuer: Option<&Credentials>, renewal: Renewal) -> Verdict {
+fn evaluate_certificate(
+    leaf: &RequiredCertificate,
+    stored: &SecretData,
+    issuer: Option<&Credentials>,
+    renewal: Renewal,
+) -> Verdict {
     let Ok(found) = credentials(&leaf.name, stored) else { return Verdict::Create(IssueReason::Incomplete) };
-    let Some((fits, ends)) =
+    let Some((is_match, expiry_time)) =
         parse_certificate(&found.certificate, |certificate| (matches_request(leaf, certificate), expiry(certificate)))
     else {
         return Verdict::Create(IssueReason::Incomplete);
@@ -82,10 +93,10 @@ fn evaluate_certificate(leaf: &Leaf, stored: &SecretData, issuer: Option<&Creden
     if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
         return Verdict::Create(IssueReason::OtherIssuer);
     }
-    match (fits, ends.duration_since(renewal.now) <= renewal.renew_before) {
+    match (is_match, expiry_time.duration_since(renewal.now) <= renewal.renew_before) {
         (false, _) => Verdict::Create(IssueReason::Differs),
-        (true, true) => Verdict::Create(IssueReason::Expires(ends)),
-        (true, false) => Verdict::Keep(Some(ends)),
+        (true, true) => Verdict::Create(IssueReason::Expires(expiry_time)),
+        (true, false) => Verdict::Keep(Some(expiry_time)),
     }
 }
 
@@ -108,7 +119,7 @@ fn expiry(certificate: &X509Certificate<'_>) -> Timestamp {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MIN)
 }
 
-fn matches_request(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
+fn matches_request(leaf: &RequiredCertificate, certificate: &X509Certificate<'_>) -> bool {
     let Ok(subject) = CertificateSubject::from_der(certificate.subject().as_raw()) else { return false };
     let organizations: BTreeSet<&str> = subject.organizations().into_iter().collect();
     subject.common_name() == Some(&leaf.common_name)

@@ -122,10 +122,10 @@ fn check_chain(
     expected: Option<(&str, &[CertificateDer<'static>])>,
     now: Timestamp,
 ) -> Result<Timestamp, CertificateProblem> {
-    let all = chain.iter().map(validity).collect::<Option<Vec<_>>>().ok_or(CertificateProblem::Unreadable)?;
+    let validities = chain.iter().map(validity).collect::<Option<Vec<_>>>().ok_or(CertificateProblem::Unreadable)?;
     let leaf = chain.first().ok_or(CertificateProblem::Unreadable)?;
     // A chain expires with the first of its certificates.
-    let (from, until) = all.into_iter().min_by_key(|(_, until)| *until).ok_or(CertificateProblem::Unreadable)?;
+    let (from, until) = validities.into_iter().min_by_key(|(_, until)| *until).ok_or(CertificateProblem::Unreadable)?;
     if until <= now {
         return Err(CertificateProblem::Expired(until));
     }
@@ -250,10 +250,10 @@ mod tests {
     ) {
         let now = today.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
         let until = if let TrustedCa::IssuerValidUntil(year) = trusted { year } else { 2030 };
-        let (its, issuer) = authority(until);
+        let (ca, issuer) = authority(until);
         let chain = vec![leaf((!matches!(trusted, TrustedCa::SelfSigned)).then_some(&issuer))];
         let authorities = match trusted {
-            TrustedCa::Issuer | TrustedCa::IssuerValidUntil(_) => vec![authority(2031).0, its],
+            TrustedCa::Issuer | TrustedCa::IssuerValidUntil(_) => vec![authority(2031).0, ca],
             TrustedCa::OtherCa => vec![authority(2031).0],
             TrustedCa::SelfSigned => chain.clone(),
             TrustedCa::None => Vec::new(),
@@ -286,13 +286,13 @@ mod tests {
     #[test]
     fn findings_are_reported_once() {
         let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
-        let (its, issuer) = authority(2030);
+        let (ca, issuer) = authority(2030);
         let chain = vec![leaf(Some(&issuer))];
         let findings_of = |chains: &[(&str, Result<Chain, String>)]| {
             let presented = PresentedCertificates {
                 address: "h:8443",
                 chains,
-                authorities: std::slice::from_ref(&its),
+                authorities: std::slice::from_ref(&ca),
                 is_issued_by_install: false,
             };
             check_serving(&presented, now)
@@ -301,10 +301,10 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let good = (Severity::Good, "valid until 2027-01-01T00:00:00Z".to_owned());
-        let both = [("10.0.0.7", Ok(chain.clone())), ("fleet.example.com", Ok(chain.clone()))];
-        assert_eq!(findings_of(&both), std::slice::from_ref(&good));
-        let one = [("10.0.0.7", Ok(chain.clone())), ("b", Ok(chain))];
-        assert_eq!(findings_of(&one), [good, (Severity::Broken, "it is not valid for b".to_owned())]);
+        let matching_chains = [("10.0.0.7", Ok(chain.clone())), ("fleet.example.com", Ok(chain.clone()))];
+        assert_eq!(findings_of(&matching_chains), std::slice::from_ref(&good));
+        let mixed_chains = [("10.0.0.7", Ok(chain.clone())), ("b", Ok(chain))];
+        assert_eq!(findings_of(&mixed_chains), [good, (Severity::Broken, "it is not valid for b".to_owned())]);
         let unreachable = [("a", Err("connection refused".to_owned())), ("b", Err("connection refused".to_owned()))];
         let expected = "cannot read the certificate at h:8443 from this machine: connection refused";
         assert_eq!(findings_of(&unreachable), [(Severity::Warning, expected.to_owned())]);

@@ -1,4 +1,4 @@
-//! Interprets the facts about an installation: problems and their solutions. Pure.
+//! Evaluates the observed state of an installation: problems and their solutions. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -139,12 +139,12 @@ pub(super) fn check_search_index(index: &Value) -> Vec<Finding> {
 pub(super) fn check_drift(name: &str, live: Option<&Value>, expected_object: &Value) -> Option<Finding> {
     let fix = "run `crowsnest install`";
     let Some(live) = live else { return Some(Finding::broken(name, "it does not exist", fix)) };
-    let differs = first_difference("", &comparable(live), &comparable(expected_object));
+    let differs = first_difference("", &strip_server_fields(live), &strip_server_fields(expected_object));
     differs.map(|path| Finding::warning(name, format!("it differs from the object of this version at {path}"), fix))
 }
 
 /// The object without fields that the API server writes.
-fn comparable(object: &Value) -> Value {
+fn strip_server_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -158,22 +158,22 @@ fn comparable(object: &Value) -> Value {
 }
 
 /// The first path at which two values differ.
-fn first_difference(path: &str, one: &Value, other: &Value) -> Option<String> {
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => {
-            let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+fn first_difference(path: &str, left: &Value, right: &Value) -> Option<String> {
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            let keys: std::collections::BTreeSet<&String> = left.keys().chain(right.keys()).collect();
             keys.into_iter().find_map(|key| {
                 let missing = Value::Null;
                 let at = format!("{path}.{key}");
-                first_difference(&at, one.get(key).unwrap_or(&missing), other.get(key).unwrap_or(&missing))
+                first_difference(&at, left.get(key).unwrap_or(&missing), right.get(key).unwrap_or(&missing))
             })
         }
-        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => one
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => left
             .iter()
-            .zip(other)
+            .zip(right)
             .enumerate()
-            .find_map(|(at, (one, other))| first_difference(&format!("{path}[{at}]"), one, other)),
-        (one, other) => (one != other).then(|| path.to_owned()),
+            .find_map(|(at, (left, right))| first_difference(&format!("{path}[{at}]"), left, right)),
+        (left, right) => (left != right).then(|| path.to_owned()),
     }
 }
 
@@ -218,7 +218,7 @@ pub(super) fn check_leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> F
         }
     }
     match holders.as_slice() {
-        [one] => Finding::good(subject, one.clone()),
+        [holder] => Finding::good(subject, holder.clone()),
         several => Finding::broken(
             subject,
             format!("the Leases are held by {}; no process holds all of them", several.join(" and ")),
@@ -314,9 +314,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::well(json!({"backend": "tantivy", "behind": 3, "trouble": null, "writer": null}), &[Severity::Good])]
-    #[case::away(json!({"backend": "opensearch", "behind": 3, "trouble": "no node answers"}), &[Severity::Broken])]
-    #[case::late_and_refusing(
+    #[case::up_to_date(json!({"backend": "tantivy", "behind": 3, "trouble": null, "writer": null}), &[Severity::Good])]
+    #[case::unreachable(json!({"backend": "opensearch", "behind": 3, "trouble": "no node answers"}), &[Severity::Broken])]
+    #[case::behind_with_refused_documents(
         json!({"backend": "opensearch", "behind": 100_001, "writer": {"refusedDocuments": [{"id": "1"}]}}),
         &[Severity::Warning, Severity::Warning]
     )]
@@ -338,12 +338,12 @@ mod tests {
     #[case(lease(Some("a"), 100), lease(None, 101), Severity::Broken, "Lease two has no holder")]
     #[case(None, None, Severity::Broken, "Lease one has no holder")]
     fn lease_holders_are_checked(
-        #[case] one: Option<Lease>,
-        #[case] two: Option<Lease>,
+        #[case] first: Option<Lease>,
+        #[case] second: Option<Lease>,
         #[case] severity: Severity,
         #[case] expected: &str,
     ) {
-        let found = check_leases(&[("one", one), ("two", two)], at(104));
+        let found = check_leases(&[("one", first), ("two", second)], at(104));
         assert!(found.severity == severity && found.observation.contains(expected), "{found:?}");
     }
 
@@ -359,7 +359,10 @@ mod tests {
         assert!(down.fix.contains("crowsnest join m1 --refresh"));
         assert!(check_member(&cluster(json!({}), "Pull")).fix.contains("crowsnest agent"));
         let service = |status: Value| json!({"metadata": {"name": "v1"}, "status": status});
-        let gone = check_registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
-        assert!(gone.observation.contains("not available: why") && gone.fix.ends_with("at h:1"), "{gone:?}");
+        let unavailable = check_registration(&service(json!({"conditions": [condition("Available", "False")]})), "h:1");
+        assert!(
+            unavailable.observation.contains("not available: why") && unavailable.fix.ends_with("at h:1"),
+            "{unavailable:?}"
+        );
     }
 }

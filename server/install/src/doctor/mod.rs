@@ -33,18 +33,18 @@ const MAX_CONCURRENT_REVIEWS: usize = 16;
 
 /// Runs all checks; the findings are not sorted.
 pub async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
-    let own = tls_chains::client_certificate(&config)
+    let client_finding = tls_chains::client_certificate(&config)
         .await?
         .map(|chain| certificates::check_client_certificate(&chain, Timestamp::now()));
-    match (run_checks(&kube::Client::try_from(config)?, roles).await, own) {
-        (Ok(mut findings), own) => {
-            findings.extend(own);
+    match (run_checks(&kube::Client::try_from(config)?, roles).await, client_finding) {
+        (Ok(mut findings), client_finding) => {
+            findings.extend(client_finding);
             Ok(findings)
         }
         // An invalid client certificate explains why the control plane refused the request.
-        (Err(error), Some(own)) if own.severity == Severity::Broken => {
+        (Err(error), Some(client_finding)) if client_finding.severity == Severity::Broken => {
             let finding = Finding::broken("control plane", format!("{error:#}"), "fix the client certificate first");
-            Ok(vec![own, finding])
+            Ok(vec![client_finding, finding])
         }
         (Err(error), _) => Err(error),
     }
@@ -162,14 +162,14 @@ async fn check_serving_certificate(
     let (address, webhook) = ((record.host.as_str(), record.port), record.webhook());
     let mut chains = Vec::new();
     for (endpoint, name) in [(webhook, webhook.0), (address, SERVICE_HOST)] {
-        let seen = tls_chains::fetch_chain(endpoint, name).await;
-        chains.push((name, seen.map_err(|error| format!("{error:#}"))));
+        let chain = tls_chains::fetch_chain(endpoint, name).await;
+        chains.push((name, chain.map_err(|error| format!("{error:#}"))));
     }
     // If `serve` is unreachable from here, check the installed certificate instead.
-    if let (Some(secret), true) = (serving_secret, chains.iter().all(|(_, seen)| seen.is_err())) {
-        let own = tls_chains::parse_chain(secret.leaf.certificate.as_bytes())
+    if let (Some(secret), true) = (serving_secret, chains.iter().all(|(_, chain)| chain.is_err())) {
+        let installed_chain = tls_chains::parse_chain(secret.leaf.certificate.as_bytes())
             .context("cannot parse the certificate in Secret crowsnest-serving")?;
-        chains.extend([(webhook.0, Ok(own.clone())), (SERVICE_HOST, Ok(own))]);
+        chains.extend([(webhook.0, Ok(installed_chain.clone())), (SERVICE_HOST, Ok(installed_chain))]);
     }
     let ca_bundle = ca_bundle.filter(|pem| !pem.is_empty()).map(|pem| tls_chains::parse_chain(pem.as_bytes()));
     let authorities = ca_bundle.transpose().context("cannot parse the webhooks' caBundle")?.unwrap_or_default();
@@ -203,7 +203,7 @@ async fn check_installed_objects(
         );
         let live = installation::read(client, manifest).await?;
         match crate::dry_run_apply(client, manifest).await {
-            Ok(wanted) => findings.extend(checks::check_drift(&name, live.as_ref(), &wanted)),
+            Ok(expected) => findings.extend(checks::check_drift(&name, live.as_ref(), &expected)),
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::new(error));
                 findings.push(Finding::broken(name, error, "run `crowsnest install` with sufficient permissions"));

@@ -174,7 +174,9 @@ impl Permission {
 pub(super) fn required_permissions(roles: &[Role]) -> Vec<Permission> {
     let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
     let mut all: Vec<Permission> = Vec::new();
-    for (_, verbs, group, resources, location) in REQUIREMENTS.iter().filter(|(of, ..)| of.iter().any(has)) {
+    for (_, verbs, group, resources, location) in
+        REQUIREMENTS.iter().filter(|(required_by, ..)| required_by.iter().any(has))
+    {
         let (namespace, name) = location.split_once('/').unwrap_or_default();
         for resource in resources.split_whitespace() {
             all.extend(verbs.split_whitespace().map(|verb| Permission {
@@ -212,11 +214,11 @@ pub(super) fn required_permissions(roles: &[Role]) -> Vec<Permission> {
 
 /// The findings about missing permissions.
 pub(super) fn report_missing(missing: &[Permission]) -> Vec<Finding> {
-    let of =
+    let select =
         |required_for| missing.iter().filter(|permission| permission.required_for == required_for).collect::<Vec<_>>();
     let (kinds, certificate, missing) =
-        (of(RequiredFor::OtherKinds), of(RequiredFor::ServingSecret), of(RequiredFor::AllFunctions));
-    let graph_sinks = of(RequiredFor::GraphSinks);
+        (select(RequiredFor::OtherKinds), select(RequiredFor::ServingSecret), select(RequiredFor::AllFunctions));
+    let graph_sinks = select(RequiredFor::GraphSinks);
     let mut findings = Vec::new();
     if !missing.is_empty() {
         findings.push(Finding::broken(
@@ -268,7 +270,7 @@ fn list_permissions(missing: &[&Permission]) -> String {
                 resource += &format!("/{}", permission.name);
             }
         }
-        match by_resource.iter_mut().find(|(known, _)| *known == resource) {
+        match by_resource.iter_mut().find(|(name, _)| *name == resource) {
             Some((_, verbs)) => verbs.push(permission.verb),
             None => by_resource.push((resource, vec![permission.verb])),
         }
@@ -308,8 +310,8 @@ mod tests {
     #[case(&[Role::Controllers], "serviceaccounts", true)]
     #[case(&[Role::Aggregated], "serviceaccounts", false)]
     fn roles_require_their_permissions(#[case] roles: &[Role], #[case] resource: &str, #[case] expected: bool) {
-        let needed = required_permissions(roles);
-        assert_eq!(needed.iter().any(|permission| permission.resource == resource), expected, "{needed:?}");
+        let required = required_permissions(roles);
+        assert_eq!(required.iter().any(|permission| permission.resource == resource), expected, "{required:?}");
     }
 
     #[test]
@@ -333,15 +335,17 @@ mod tests {
 
     #[test]
     fn subresources_and_names_are_separate() {
-        let needed = required_permissions(&[Role::All]);
-        let of =
-            |resource: &str| needed.iter().find(|permission| permission.resource == resource).unwrap().attributes();
-        let status = of("works/status");
+        let required = required_permissions(&[Role::All]);
+        let attributes_of =
+            |resource: &str| required.iter().find(|permission| permission.resource == resource).unwrap().attributes();
+        let status = attributes_of("works/status");
         assert_eq!((status.resource.as_deref(), status.subresource.as_deref()), (Some("works"), Some("status")));
-        let signer = of("signers");
+        let signer = attributes_of("signers");
         assert_eq!((signer.name.as_deref(), signer.namespace), (Some("kubernetes.io/kube-apiserver-client"), None));
-        let secrets: Vec<_> =
-            needed.iter().filter(|permission| permission.resource == "secrets" && permission.verb == "watch").collect();
+        let secrets: Vec<_> = required
+            .iter()
+            .filter(|permission| permission.resource == "secrets" && permission.verb == "watch")
+            .collect();
         let locations: Vec<_> = secrets.iter().map(|permission| (permission.namespace, permission.name)).collect();
         assert_eq!(locations, [("karmada-system", "crowsnest-serving"), ("karmada-cluster", "")]);
         assert_eq!(secrets[1].attributes().name, None);

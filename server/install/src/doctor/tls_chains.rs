@@ -29,20 +29,22 @@ pub(super) async fn fetch_chain(address: (&str, u16), name: &str) -> anyhow::Res
     let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
     let stream = stream.with_context(|| format!("no response within {} s", CONNECT_TIMEOUT.as_secs()))??;
     match stream.get_ref().1.peer_certificates() {
-        Some(shown) if !shown.is_empty() => Ok(shown.iter().map(|one| one.clone().into_owned()).collect()),
+        Some(presented) if !presented.is_empty() => {
+            Ok(presented.iter().map(|certificate| certificate.clone().into_owned()).collect())
+        }
         _ => bail!("the server presented no certificate"),
     }
 }
 
 /// The client certificate of a kubeconfig; `None` if it uses other credentials.
 pub(super) async fn client_certificate(config: &kube::Config) -> anyhow::Result<Option<Chain>> {
-    const WHAT: &str = "cannot read the client certificate of the kubeconfig";
+    const CONTEXT: &str = "cannot read the client certificate of the kubeconfig";
     let pem = match (&config.auth_info.client_certificate_data, &config.auth_info.client_certificate) {
-        (Some(encoded), _) => STANDARD.decode(encoded).context(WHAT)?,
-        (None, Some(file)) => tokio::fs::read(file).await.with_context(|| format!("{WHAT}: {file}"))?,
+        (Some(encoded), _) => STANDARD.decode(encoded).context(CONTEXT)?,
+        (None, Some(file)) => tokio::fs::read(file).await.with_context(|| format!("{CONTEXT}: {file}"))?,
         (None, None) => return Ok(None),
     };
-    parse_chain(&pem).context(WHAT).map(Some)
+    parse_chain(&pem).context(CONTEXT).map(Some)
 }
 
 /// Parses PEM certificates.
@@ -62,9 +64,9 @@ mod tests {
     async fn untrusted_chains_are_read() {
         let names = ["a.svc", "b.svc"];
         let authority = Authority::generate("untrusted").unwrap();
-        let [one, other] = names.map(|name| authority.issue_serving_certificate(&[name.to_owned()]).unwrap());
-        let serving = ServingCertificates::new(&one).unwrap();
-        serving.replace_by_name(std::slice::from_ref(&other)).unwrap();
+        let [first, second] = names.map(|name| authority.issue_serving_certificate(&[name.to_owned()]).unwrap());
+        let serving = ServingCertificates::new(&first).unwrap();
+        serving.replace_by_name(std::slice::from_ref(&second)).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
@@ -74,9 +76,9 @@ mod tests {
             axum::Router::new(),
             stop.clone(),
         ));
-        for (name, expected) in names.into_iter().zip([one, other]) {
-            let seen = fetch_chain(("127.0.0.1", port), name).await.unwrap();
-            assert_eq!(seen, parse_chain(expected.certificate.as_bytes()).unwrap(), "{name}");
+        for (name, expected) in names.into_iter().zip([first, second]) {
+            let chain = fetch_chain(("127.0.0.1", port), name).await.unwrap();
+            assert_eq!(chain, parse_chain(expected.certificate.as_bytes()).unwrap(), "{name}");
         }
         stop.cancel();
         server.await.unwrap();

@@ -19,7 +19,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::SYSTEM_NAMESPACE;
-use crate::installation::{self, is_admission};
+use crate::installation::{self, is_admission_manifest};
 use plan::{ApiCollection, Direction, Step, migrated_uid, name, plan};
 
 /// Name of the ConfigMap with Karmada's registrations.
@@ -112,10 +112,12 @@ pub async fn migrate_to_karmada(client: &kube::Client, dry_run: bool, out: &mut 
         return Ok(());
     }
     // No server would answer webhooks that Karmada did not register.
-    let is_karmadas = |manifest: &Value| {
+    let is_registered_by_karmada = |manifest: &Value| {
         objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
     };
-    for manifest in crate::admission_manifests("https://localhost", "").iter().filter(|manifest| !is_karmadas(manifest))
+    for manifest in crate::admission_manifests("https://localhost", "")
+        .iter()
+        .filter(|manifest| !is_registered_by_karmada(manifest))
     {
         installation::delete(client, manifest).await?;
     }
@@ -146,16 +148,16 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
         return Ok(());
     }
     let service = |name: &str| json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name}});
-    let mut wanted: Vec<Value> = foreign.iter().map(|(name, _)| service(name)).collect();
-    wanted.extend(crate::admission_manifests("https://localhost", "").into_iter().filter(is_admission));
-    wanted.extend(
+    let mut candidates: Vec<Value> = foreign.iter().map(|(name, _)| service(name)).collect();
+    candidates.extend(crate::admission_manifests("https://localhost", "").into_iter().filter(is_admission_manifest));
+    candidates.extend(
         crowsnest_api::crd::crds(None).into_iter().filter(|definition| definition["spec"]["group"] != storage::GROUP),
     );
     let mut objects = Vec::new();
-    for manifest in &wanted {
+    for manifest in &candidates {
         let Some(found) = installation::read(client, manifest).await? else { continue };
-        let Some(kept) = restorable_part(manifest, &found) else { continue };
-        objects.push(kept);
+        let Some(part) = restorable_part(manifest, &found) else { continue };
+        objects.push(part);
     }
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRATIONS_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE},
@@ -166,39 +168,40 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
 
 /// The part of an object that is restored. Only the conversion webhook of a CRD: the schemas are the same.
 fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
-    let mut kept = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
+    let mut part = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
         "metadata": {"name": found["metadata"]["name"]}});
     for field in ["labels", "annotations"] {
         if let Some(value) = found["metadata"].get(field) {
-            kept["metadata"][field] = value.clone();
+            part["metadata"][field] = value.clone();
         }
     }
     if manifest["kind"] == "CustomResourceDefinition" {
         let conversion = found.pointer("/spec/conversion").filter(|conversion| conversion["strategy"] == "Webhook")?;
-        kept["metadata"] = json!({"name": found["metadata"]["name"]});
-        kept["spec"] = json!({"conversion": conversion});
-        return Some(kept);
+        part["metadata"] = json!({"name": found["metadata"]["name"]});
+        part["spec"] = json!({"conversion": conversion});
+        return Some(part);
     }
     for field in ["spec", "webhooks"] {
         if let Some(value) = found.get(field) {
-            kept[field] = value.clone();
+            part[field] = value.clone();
         }
     }
-    Some(kept)
+    Some(part)
 }
 
 /// True for the kinds and names that Karmada registers and for the fields that are copied. An author of the ConfigMap
 /// must not be able to have an administrator create arbitrary objects.
 fn is_karmada_registration(object: &Value) -> bool {
-    let is_one_of = |known: &[Value]| {
-        let same = |one: &Value| ["apiVersion", "kind"].iter().all(|field| one[*field] == object[*field]);
-        known.iter().any(|one| same(one) && name(one) == name(object))
+    let is_one_of = |allowed: &[Value]| {
+        let has_same_kind =
+            |candidate: &Value| ["apiVersion", "kind"].iter().all(|field| candidate[*field] == object[*field]);
+        allowed.iter().any(|candidate| has_same_kind(candidate) && name(candidate) == name(object))
     };
-    let fields = |known: &[&str]| {
-        let named = ["apiVersion", "kind", "metadata"];
-        object
-            .as_object()
-            .is_some_and(|all| all.keys().all(|key| named.contains(&key.as_str()) || known.contains(&key.as_str())))
+    let has_only_fields = |allowed: &[&str]| {
+        let common_fields = ["apiVersion", "kind", "metadata"];
+        object.as_object().is_some_and(|all| {
+            all.keys().all(|key| common_fields.contains(&key.as_str()) || allowed.contains(&key.as_str()))
+        })
     };
     match object["kind"].as_str().unwrap_or_default() {
         "APIService" => {
@@ -206,17 +209,17 @@ fn is_karmada_registration(object: &Value) -> bool {
             group.is_some_and(|group| KINDS.iter().any(|(karmada, _)| karmada.group() == group))
                 && object["apiVersion"] == "apiregistration.k8s.io/v1"
                 && group.zip(version).is_some_and(|(group, version)| name(object) == format!("{version}.{group}"))
-                && fields(&["spec"])
+                && has_only_fields(&["spec"])
         }
         "CustomResourceDefinition" => {
             let has_only_conversion =
                 object["spec"].as_object().is_some_and(|spec| spec.keys().all(|key| key == "conversion"));
-            is_one_of(&crowsnest_api::crd::crds(None)) && has_only_conversion && fields(&["spec"])
+            is_one_of(&crowsnest_api::crd::crds(None)) && has_only_conversion && has_only_fields(&["spec"])
         }
         _ => {
-            is_admission(object)
+            is_admission_manifest(object)
                 && is_one_of(&crate::admission_manifests("https://localhost", ""))
-                && fields(&["webhooks"])
+                && has_only_fields(&["webhooks"])
         }
     }
 }
@@ -250,11 +253,12 @@ async fn wait_for_karmada(
 ) -> anyhow::Result<Vec<Value>> {
     let api_version = collection.api_version;
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
-    let is_own = |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|own| uid(own) == uid(object));
+    let is_served_by_crowsnest =
+        |object: &Value| migrated_uid(object).is_some() || stored.iter().any(|copy| uid(copy) == uid(object));
     let polling = async {
         loop {
             match list(client, collection).await {
-                Ok(Some(found)) if !found.iter().any(is_own) => return found,
+                Ok(Some(found)) if !found.iter().any(is_served_by_crowsnest) => return found,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
             }
@@ -318,8 +322,8 @@ async fn execute(
                 }
                 Step::Delete(_) => {
                     // The finalizers were handled when the cluster was unregistered under Crowsnest.
-                    let free = json!({"metadata": {"finalizers": null}});
-                    send_request(client, Method::PATCH, &path, "application/merge-patch+json", &free).await?;
+                    let patch = json!({"metadata": {"finalizers": null}});
+                    send_request(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await?;
                     send_request(client, Method::DELETE, &path, "application/json", &json!({})).await?;
                 }
             }
@@ -346,12 +350,12 @@ pub(crate) async fn send_request(
     client: &kube::Client,
     method: Method,
     path: &str,
-    kind: &str,
+    content_type: &str,
     body: &Value,
 ) -> anyhow::Result<Value> {
-    let what = format!("{method} {path}");
-    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
-    client.request(request.body(serde_json::to_vec(body)?)?).await.context(what)
+    let operation = format!("{method} {path}");
+    let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+    client.request(request.body(serde_json::to_vec(body)?)?).await.context(operation)
 }
 
 #[cfg(test)]
@@ -366,10 +370,10 @@ mod tests {
         };
         let by_webhook =
             definition(json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://karmada-webhook"}}}));
-        let kept = restorable_part(&by_webhook, &by_webhook).unwrap();
-        assert_eq!(kept["spec"], json!({"conversion": by_webhook["spec"]["conversion"]}));
-        let alone = definition(json!({"strategy": "None"}));
-        assert_eq!(restorable_part(&alone, &alone), None);
+        let part = restorable_part(&by_webhook, &by_webhook).unwrap();
+        assert_eq!(part["spec"], json!({"conversion": by_webhook["spec"]["conversion"]}));
+        let without_webhook = definition(json!({"strategy": "None"}));
+        assert_eq!(restorable_part(&without_webhook, &without_webhook), None);
     }
 
     fn api_service(name: &str, group: &str) -> Value {
@@ -383,7 +387,8 @@ mod tests {
         let admission = crate::admission_manifests("https://localhost", "");
         let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name(&crowsnest_api::crd::crds(None)[0])}, "spec": {"conversion": {"strategy": "Webhook"}}});
-        let webhooks = admission.iter().filter(|manifest| is_admission(manifest) && manifest.get("webhooks").is_some());
+        let webhooks =
+            admission.iter().filter(|manifest| is_admission_manifest(manifest) && manifest.get("webhooks").is_some());
         for object in webhooks.chain([&api, &conversion]) {
             assert!(is_karmada_registration(object), "{object}");
         }
@@ -391,18 +396,18 @@ mod tests {
 
     #[test]
     fn other_objects_are_not_restored() {
-        let bound = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": "mallory"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
         let other_name = api_service("v1.apps", "cluster.karmada.io");
         let other_group = api_service("v1alpha1.apps", "apps");
         let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "mallory"}, "webhooks": []});
         let crd = name(&crowsnest_api::crd::crds(None)[0]).to_owned();
-        let whole = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        let complete_definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": crd}, "spec": {"conversion": {}, "versions": []}});
         let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": {"name": "mallory"}, "spec": {}});
-        for object in [bound, other_name, other_group, webhook, whole, policy, json!({}), json!(7)] {
+        for object in [binding, other_name, other_group, webhook, complete_definition, policy, json!({}), json!(7)] {
             assert!(!is_karmada_registration(&object), "{object}");
         }
     }

@@ -87,9 +87,9 @@ pub(crate) fn name(object: &Value) -> &str {
 /// The part of an object of the target that a migration writes.
 fn written_part(found: &Value, collection: ApiCollection<'_>, direction: Direction) -> Value {
     let mut written = migrated_part(found, collection);
-    for note in MIGRATION_ANNOTATIONS {
-        if let (Direction::FromKarmada, Some(noted)) = (direction, found["metadata"]["annotations"].get(note)) {
-            written["metadata"]["annotations"][note] = noted.clone();
+    for annotation in MIGRATION_ANNOTATIONS {
+        if let (Direction::FromKarmada, Some(value)) = (direction, found["metadata"]["annotations"].get(annotation)) {
+            written["metadata"]["annotations"][annotation] = value.clone();
         }
     }
     written

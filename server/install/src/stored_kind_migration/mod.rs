@@ -73,9 +73,9 @@ pub async fn copy(client: &kube::Client, out: &mut impl Write) -> anyhow::Result
     for (kind, _) in &pending {
         wait_for_policy(client, kind.old).await?;
         copy_kind(client, kind, out).await?;
-        let marked = json!({"metadata": {"annotations": {MIGRATION_VERIFIED: "true"}}});
+        let patch = json!({"metadata": {"annotations": {MIGRATION_VERIFIED: "true"}}});
         let path = crate::api_path(&definition(&kind.definition()))?;
-        send_request(client, Method::PATCH, &path, MERGE_PATCH, &marked).await?;
+        send_request(client, Method::PATCH, &path, MERGE_PATCH, &patch).await?;
     }
     Ok(())
 }
@@ -89,8 +89,8 @@ async fn wait_for_policy(client: &kube::Client, collection: ApiCollection<'_>) -
     let probing = async {
         loop {
             let Some(objects) = list(client, collection).await? else { return Ok(()) };
-            let stays = |object: &&Value| !object["metadata"]["deletionTimestamp"].is_string();
-            let Some(probe) = objects.iter().find(stays).or(objects.first()) else { return Ok(()) };
+            let is_not_terminating = |object: &&Value| !object["metadata"]["deletionTimestamp"].is_string();
+            let Some(probe) = objects.iter().find(is_not_terminating).or(objects.first()) else { return Ok(()) };
             let path = format!("{}/{}?dryRun=All", collection.path(), name(probe));
             match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
                 Err(kube::Error::Api(refused)) if refused.message.contains(MIGRATION_POLICY) => return Ok(()),
@@ -140,7 +140,7 @@ async fn write(client: &kube::Client, collection: ApiCollection<'_>, copy: &Obje
         // Set last: a write makes its field manager the owner of the fields it changes.
         verified["metadata"]["managedFields"] = copy.managed_fields.clone();
     }
-    if copy.is_deleted {
+    if copy.is_terminating {
         // The finalizers keep the copy until the controllers have processed its deletion. A verified copy is not read again.
         send_request(client, Method::DELETE, &path, "application/json", &json!({})).await?;
     }
@@ -226,7 +226,7 @@ pub struct Leftovers {
 
 /// Reads the definitions and objects of the internal kinds that remain after all Clusters were removed; with `dry_run`, those that would
 /// remain.
-pub async fn leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<Leftovers> {
+pub async fn read_leftovers(client: &kube::Client, dry_run: bool) -> anyhow::Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     let copied: Vec<Value> =
         read_earlier_definitions(client).await?.into_iter().map(|(_, found)| found).filter(is_verified).collect();

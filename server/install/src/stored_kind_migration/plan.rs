@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::migrate::plan::{ApiCollection, MIGRATION_ANNOTATIONS, migrated_part, name};
 use crate::migrate::{STORAGE_API_VERSION, crowsnest_collection};
 
-/// A kind of the internal group under an earlier name.
+/// A kind of the internal group that an earlier version stored under another name.
 #[derive(Debug)]
 pub(crate) struct RenamedKind {
     pub(crate) old: ApiCollection<'static>,
@@ -48,7 +48,7 @@ pub(crate) struct ObjectCopy {
     /// Managed fields of the earlier object.
     pub(crate) managed_fields: Value,
     /// The earlier object is being deleted.
-    pub(crate) is_deleted: bool,
+    pub(crate) is_terminating: bool,
 }
 
 /// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
@@ -62,14 +62,14 @@ pub(crate) fn plan_copies(old: &[Value], new: &[Value], collection: ApiCollectio
         }
         let mut copy = migrated_part(object, collection);
         let annotations = &object["metadata"]["annotations"];
-        for note in MIGRATION_ANNOTATIONS {
-            if let Some(value) = annotations.get(note) {
-                copy["metadata"]["annotations"][note] = value.clone();
+        for key in MIGRATION_ANNOTATIONS {
+            if let Some(value) = annotations.get(key) {
+                copy["metadata"]["annotations"][key] = value.clone();
             }
         }
-        for (note, field) in [(MIGRATED_UID, "uid"), (MIGRATED_CREATED, "creationTimestamp")] {
-            if copy["metadata"]["annotations"].get(note).is_none() {
-                copy["metadata"]["annotations"][note] = object["metadata"][field].clone();
+        for (key, field) in [(MIGRATED_UID, "uid"), (MIGRATED_CREATED, "creationTimestamp")] {
+            if copy["metadata"]["annotations"].get(key).is_none() {
+                copy["metadata"]["annotations"][key] = object["metadata"][field].clone();
             }
         }
         copy["metadata"]["annotations"][MIGRATION_UNVERIFIED] = "true".into();
@@ -80,7 +80,7 @@ pub(crate) fn plan_copies(old: &[Value], new: &[Value], collection: ApiCollectio
             object: copy,
             exists: found.is_some(),
             managed_fields: object["metadata"]["managedFields"].clone(),
-            is_deleted: object["metadata"]["deletionTimestamp"].is_string(),
+            is_terminating: object["metadata"]["deletionTimestamp"].is_string(),
         });
     }
     copies
@@ -93,9 +93,10 @@ pub(crate) fn is_unverified(object: &Value) -> bool {
 
 /// Returns true if the object that was read back is equal to the copy.
 pub(crate) fn is_unchanged_copy(copy: &ObjectCopy, written: &Value, collection: ApiCollection<'_>) -> bool {
-    let notes = |object: &Value| MIGRATION_ANNOTATIONS.map(|note| object["metadata"]["annotations"][note].clone());
+    let migration_annotations =
+        |object: &Value| MIGRATION_ANNOTATIONS.map(|key| object["metadata"]["annotations"][key].clone());
     migrated_part(&copy.object, collection) == migrated_part(written, collection)
-        && notes(&copy.object) == notes(written)
+        && migration_annotations(&copy.object) == migration_annotations(written)
 }
 
 /// Policy, with its binding, that refuses all changes of stored objects under their earlier names except the removal of finalizers.
@@ -104,14 +105,15 @@ pub(crate) fn migration_policy() -> [Value; 2] {
         .iter()
         .flat_map(|kind| [kind.old.plural.to_owned(), format!("{}/status", kind.old.plural)])
         .collect();
-    let same = |field: &str| {
+    let unchanged_condition = |field: &str| {
         format!(
             "(has(object.{field}) == has(oldObject.{field}) && (!has(object.{field}) || object.{field} == oldObject.{field}))"
         )
     };
-    let released =
+    let removal_condition =
         "request.operation == 'UPDATE' && has(oldObject.metadata.finalizers) && !has(object.metadata.finalizers)";
-    let expression = format!("{released} && {} && {}", same("spec"), same("status"));
+    let (spec, status) = (unchanged_condition("spec"), unchanged_condition("status"));
+    let expression = format!("{removal_condition} && {spec} && {status}");
     [
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": MIGRATION_POLICY},
@@ -182,7 +184,7 @@ mod tests {
                 MIGRATED_UID: "uid-m1", MIGRATED_CREATED: "2026-01-01T00:00:00Z", MIGRATION_UNVERIFIED: "true"}},
             "spec": {"syncMode": "Push"}, "status": {"kubernetesVersion": "v1.36.0"},
         });
-        assert_eq!((copy.object, copy.exists, copy.is_deleted), (expected, false, false));
+        assert_eq!((copy.object, copy.exists, copy.is_terminating), (expected, false, false));
         assert_eq!(copy.managed_fields, json!([{"manager": "m"}]));
     }
 

@@ -14,7 +14,7 @@ pub(super) struct EscapedCell {
     pub text: String,
     pub is_suspicious: bool,
     /// Number of redacted values.
-    pub redacted: usize,
+    pub redaction_count: usize,
 }
 
 static INSTRUCTION_PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
@@ -46,7 +46,7 @@ pub(super) fn escape_cell(text: &str, max_bytes: usize) -> EscapedCell {
         }
         push_escaped(&mut escaped, character);
     }
-    EscapedCell { text: escaped, is_suspicious, redacted: 0 }
+    EscapedCell { text: escaped, is_suspicious, redaction_count: 0 }
 }
 
 fn push_escaped(text: &mut String, character: char) {
@@ -106,7 +106,10 @@ mod tests {
         false
     )]
     fn cells_are_escaped(#[case] text: &str, #[case] expected: &str, #[case] is_suspicious: bool) {
-        assert_eq!(escape_cell(text, 1_000), EscapedCell { text: expected.to_owned(), is_suspicious, redacted: 0 });
+        assert_eq!(
+            escape_cell(text, 1_000),
+            EscapedCell { text: expected.to_owned(), is_suspicious, redaction_count: 0 }
+        );
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Field {
 
 impl Section {
     /// Lines whose first cell is `mark`. The fields are those of the other cells.
-    pub const fn marked(mark: &'static str, name: &'static str, fields: &'static [Field]) -> Self {
+    pub const fn with_first_cell(mark: &'static str, name: &'static str, fields: &'static [Field]) -> Self {
         Self { name, mark: Some((0, mark)), first: 1, fields }
     }
 
@@ -77,7 +77,7 @@ impl Section {
     }
 
     /// Lines of no section before it.
-    pub const fn others(name: &'static str, fields: &'static [Field]) -> Self {
+    pub const fn for_remaining_lines(name: &'static str, fields: &'static [Field]) -> Self {
         Self { name, mark: None, first: 0, fields }
     }
 

@@ -20,10 +20,12 @@ fn invalid<T>(message: String) -> Result<T, ToolError> {
 impl<'a> Arguments<'a> {
     /// Fails if an argument is unknown or a required one is missing.
     pub fn new(values: &'a Map<String, Value>, schema: &'a Value) -> Result<Self, ToolError> {
-        let known = schema["properties"].as_object();
-        if let Some(name) = values.keys().find(|name| known.is_none_or(|known| !known.contains_key(*name))) {
-            let known: Vec<&str> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-            return invalid(format!("unknown argument {name:?}; arguments are {}", known.join(", ")));
+        let properties = schema["properties"].as_object();
+        if let Some(name) =
+            values.keys().find(|name| properties.is_none_or(|properties| !properties.contains_key(*name)))
+        {
+            let properties: Vec<&str> = properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            return invalid(format!("unknown argument {name:?}; arguments are {}", properties.join(", ")));
         }
         let parsed = Self { values, schema };
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -63,7 +65,7 @@ impl<'a> Arguments<'a> {
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, ToolError> {
         match self.value(name) {
             None => Ok(None),
-            Some(Value::String(text)) => valid_text(name, text).map(Some),
+            Some(Value::String(text)) => check_text(name, text).map(Some),
             Some(_) => invalid(format!("{name} must be a string")),
         }
     }
@@ -78,7 +80,7 @@ impl<'a> Arguments<'a> {
         let max = self.limit(name, "maxItems").unwrap_or(usize::MAX);
         let items = match self.value(name) {
             None => return Ok(Vec::new()),
-            Some(Value::String(text)) => return Ok(vec![valid_text(name, text)?]),
+            Some(Value::String(text)) => return Ok(vec![check_text(name, text)?]),
             Some(Value::Array(items)) => items,
             Some(_) => return invalid(format!("{name} must be a list of strings")),
         };
@@ -86,7 +88,7 @@ impl<'a> Arguments<'a> {
             return invalid(format!("{name} may have at most {max} items"));
         }
         let texts = items.iter().map(|item| match item {
-            Value::String(text) => valid_text(name, text),
+            Value::String(text) => check_text(name, text),
             _ => invalid(format!("{name} must be a list of strings")),
         });
         texts.collect()
@@ -138,7 +140,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-fn valid_text<'t>(name: &str, text: &'t str) -> Result<&'t str, ToolError> {
+fn check_text<'t>(name: &str, text: &'t str) -> Result<&'t str, ToolError> {
     match text.len() > MAX_TEXT_BYTES {
         true => invalid(format!("{name} may have at most {MAX_TEXT_BYTES} bytes")),
         false => Ok(text),

@@ -3,12 +3,11 @@
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::unstructured::{list, text};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::format::{field_texts, reference_text, value_text};
 use super::object::{self, Object};
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{PROPAGATION_API, SEARCH_API, get, uri};
 use crate::output::redact::redact_field;
 use crate::output::structured::Field::{Integer, Text};
@@ -19,38 +18,42 @@ const VIEWS: [&str; 3] = ["all", "placement", "journal"];
 
 /// Section of the clusters that did not answer completely, with the cells of [`note_rows`](super::format::note_rows).
 const SKIPPED: Section =
-    Section::marked("skipped", "skipped", &[Text("cluster"), Text("reason"), Text("age"), Text("missing")]);
+    Section::with_first_cell("skipped", "skipped", &[Text("cluster"), Text("reason"), Text("age"), Text("missing")]);
 
 const LAYOUT: Layout = Layout {
     facts: &[
-        Section::marked("object", "object", &[Text("cluster"), Text("type"), Text("name"), Text("state")]),
-        Section::marked("policy", "chosenPolicy", &[Text("policy")]),
-        Section::marked("binding", "binding", &[Text("binding"), Integer("replicas"), Text("message")]),
-        Section::marked("required by", "requiredBy", &[Text("binding")]),
+        Section::with_first_cell("object", "object", &[Text("cluster"), Text("type"), Text("name"), Text("state")]),
+        Section::with_first_cell("policy", "chosenPolicy", &[Text("policy")]),
+        Section::with_first_cell("binding", "binding", &[Text("binding"), Integer("replicas"), Text("message")]),
+        Section::with_first_cell("required by", "requiredBy", &[Text("binding")]),
     ],
     rows: &[
-        Section::marked("policy", "policy", &[Text("policy"), Text("outcome"), Text("message"), Integer("priority")]),
-        Section::marked("affinity", "affinity", &[Text("affinity")]),
-        Section::marked(
+        Section::with_first_cell(
+            "policy",
+            "policy",
+            &[Text("policy"), Text("outcome"), Text("message"), Integer("priority")],
+        ),
+        Section::with_first_cell("affinity", "affinity", &[Text("affinity")]),
+        Section::with_first_cell(
             "cluster",
             "cluster",
             &[Text("cluster"), Text("decision"), Integer("score"), Text("estimate"), Integer("replicas")],
         ),
-        Section::marked("no cluster fits", "noClusterFits", &[Text("message")]),
-        Section::marked(
+        Section::with_first_cell("no cluster fits", "noClusterFits", &[Text("message")]),
+        Section::with_first_cell(
             "target",
             "target",
             &[Text("cluster"), Text("placed"), Integer("replicas"), Text("state"), Text("health")],
         ),
-        Section::marked("override", "override", &[Text("cluster"), Text("policy"), Text("changes")]),
-        Section::marked("waiting", "waiting", &[Text("cause"), Text("cluster"), Text("message")]),
-        Section::marked(
+        Section::with_first_cell("override", "override", &[Text("cluster"), Text("policy"), Text("changes")]),
+        Section::with_first_cell("waiting", "waiting", &[Text("cause"), Text("cluster"), Text("message")]),
+        Section::with_first_cell(
             "journal",
             "journal",
             &[Text("at"), Text("action"), Text("subject"), Text("message"), Text("cause")],
         ),
     ],
-    notes: &[SKIPPED, Section::marked("notice", "notice", &[Text("message")])],
+    notes: &[SKIPPED, Section::with_first_cell("notice", "notice", &[Text("message")])],
 };
 
 pub(super) const TOOL: Tool = Tool {
@@ -74,12 +77,8 @@ Cluster only the journal exists.",
     },
     required: &["kind", "name"],
     layout: Some(&LAYOUT),
-    run,
+    run: |call| Box::pin(explain(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(explain(call))
-}
 
 async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
@@ -97,7 +96,7 @@ async fn explain(call: &Call<'_>) -> Result<Page, ToolError> {
         output.rows.extend(list(&journal, "entries").iter().map(journal_row));
         output.notes = super::format::note_rows(&journal);
     }
-    Ok(Page { output, next: Next::Offset })
+    Ok(Page { output, next: Continuation::Offset })
 }
 
 async fn get_explanation(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> {
@@ -146,28 +145,28 @@ fn replicas_text(value: &Value) -> String {
 }
 
 pub(super) fn policy_rows(explanation: &Value) -> impl Iterator<Item = Row> {
-    list(explanation, "policies").iter().map(|one| {
-        let has_won = matches!(text(one, "outcome"), "Chosen" | "Claimed");
+    list(explanation, "policies").iter().map(|policy| {
+        let has_won = matches!(text(policy, "outcome"), "Chosen" | "Claimed");
         let outcome = if has_won { "won" } else { "lost" };
         row([
             "policy",
-            &reference_text(one),
+            &reference_text(policy),
             outcome,
-            text(one, "message"),
-            &format!("priority {}", value_text(&one["priority"])),
+            text(policy, "message"),
+            &format!("priority {}", value_text(&policy["priority"])),
         ])
     })
 }
 
 /// Rows for the clusters of each evaluated affinity term, with the filter that rejected them.
 pub(super) fn scheduling_rows(scheduling: &Value) -> Vec<Row> {
-    let cluster = |one: &Value| {
-        let fits = match (text(one, "/rejected/reason"), one["selected"] == true) {
+    let cluster = |entry: &Value| {
+        let decision = match (text(entry, "/rejected/reason"), entry["selected"] == true) {
             ("", true) => "selected".to_owned(),
             ("", false) => "fits, not selected".to_owned(),
-            (reason, _) => format!("rejected by {}: {reason}", text(one, "/rejected/filter")),
+            (reason, _) => format!("rejected by {}: {reason}", text(entry, "/rejected/filter")),
         };
-        let estimate = match one.get("estimate") {
+        let estimate = match entry.get("estimate") {
             Some(estimate) => {
                 format!("estimate {} ({})", value_text(&estimate["replicas"]), text(estimate, "boundBy").to_lowercase())
             }
@@ -175,11 +174,11 @@ pub(super) fn scheduling_rows(scheduling: &Value) -> Vec<Row> {
         };
         row([
             "cluster",
-            text(one, "name"),
-            &fits,
-            &format!("score {}", value_text(&one["score"])),
+            text(entry, "name"),
+            &decision,
+            &format!("score {}", value_text(&entry["score"])),
             &estimate,
-            &replicas_text(one),
+            &replicas_text(entry),
         ])
     };
     let mut rows: Vec<Row> = Vec::new();
@@ -202,7 +201,8 @@ pub(super) fn override_rows(clusters: &[Value], name: &str, kind: &str) -> Vec<R
     let mut rows = Vec::new();
     for cluster in clusters {
         for rule in list(cluster, "overrides") {
-            let changes: Vec<String> = list(rule, "differences").iter().map(|one| change_text(one, kind)).collect();
+            let changes: Vec<String> =
+                list(rule, "differences").iter().map(|difference| change_text(difference, kind)).collect();
             rows.push(row(["override", text(cluster, name), &reference_text(rule), &changes.join("; ")]));
         }
     }
@@ -210,14 +210,15 @@ pub(super) fn override_rows(clusters: &[Value], name: &str, kind: &str) -> Vec<R
 }
 
 /// Text of a change of a template of this kind, such as `/spec/replicas: 1 -> 2`.
-fn change_text(one: &Value, kind: &str) -> String {
-    let path = text(one, "path");
-    let value = |side: &str| one.get(side).map_or_else(|| "(none)".to_owned(), |value| redact_field(kind, path, value));
+fn change_text(difference: &Value, kind: &str) -> String {
+    let path = text(difference, "path");
+    let value =
+        |side: &str| difference.get(side).map_or_else(|| "(none)".to_owned(), |value| redact_field(kind, path, value));
     format!("{path}: {} -> {}", value("before"), value("after"))
 }
 
 pub(super) fn waiting_rows(explanation: &Value) -> Vec<Row> {
-    let waiting_row = |one: &Value| [row(["waiting"]), field_texts(one, ["cause", "cluster", "message"])].concat();
+    let waiting_row = |entry: &Value| [row(["waiting"]), field_texts(entry, ["cause", "cluster", "message"])].concat();
     list(explanation, "waiting").iter().map(waiting_row).collect()
 }
 

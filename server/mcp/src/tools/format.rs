@@ -24,7 +24,7 @@ pub(super) fn field_texts<const N: usize>(value: &Value, fields: [&str; N]) -> R
 pub(super) fn reference_text(reference: &Value) -> String {
     let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
     let group = text(reference, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let is_well_known = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|known| group.ends_with(known));
+    let is_well_known = !group.contains('.') || [".k8s.io", ".karmada.io"].iter().any(|suffix| group.ends_with(suffix));
     let dot = if is_well_known { String::new() } else { format!(".{group}") };
     let slash = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
     format!("{kind}{dot} {slash}{name}").trim().to_owned()
@@ -32,35 +32,35 @@ pub(super) fn reference_text(reference: &Value) -> String {
 
 /// Rows for the skipped clusters and the notices of a search.
 pub(super) fn note_rows(response: &Value) -> Vec<Row> {
-    let skipped = list(response, "skipped").iter().map(|one| {
-        let age = one["ageSeconds"].as_f64().map(|age| format!("data is {age} s old")).unwrap_or_default();
-        let missing = if one["missing"] == true { "its objects are missing" } else { "" };
-        row(["skipped", text(one, "cluster"), text(one, "reason"), &age, missing])
+    let skipped = list(response, "skipped").iter().map(|entry| {
+        let age = entry["ageSeconds"].as_f64().map(|age| format!("data is {age} s old")).unwrap_or_default();
+        let missing = if entry["missing"] == true { "its objects are missing" } else { "" };
+        row(["skipped", text(entry, "cluster"), text(entry, "reason"), &age, missing])
     });
-    let notices = list(response, "notices").iter().map(|one| row(["notice", text(one, "message")]));
+    let notices = list(response, "notices").iter().map(|entry| row(["notice", text(entry, "message")]));
     skipped.chain(notices).collect()
 }
 
 /// A row for each facet with its largest counts, such as `facet`, `kind`, `Pod:12, Service:3`.
 pub(super) fn facet_rows(response: &Value, max_values: usize) -> Vec<Row> {
     let facets = response["facets"].as_object();
-    let counted = facets.into_iter().flatten().filter_map(|(field, values)| {
+    let rows = facets.into_iter().flatten().filter_map(|(field, values)| {
         let values = values.as_array().filter(|values| !values.is_empty())?;
         let counts: Vec<String> = values
             .iter()
             .take(max_values)
-            .map(|one| format!("{}:{}", value_text(&one["value"]), value_text(&one["count"])))
+            .map(|entry| format!("{}:{}", value_text(&entry["value"]), value_text(&entry["count"])))
             .collect();
-        let more = if values.len() > max_values { ", …" } else { "" };
-        Some(row(["facet", field, &format!("{}{more}", counts.join(", "))]))
+        let ellipsis = if values.len() > max_values { ", …" } else { "" };
+        Some(row(["facet", field, &format!("{}{ellipsis}", counts.join(", "))]))
     });
-    counted.collect()
+    rows.collect()
 }
 
 /// The total of a search, with `or more` if a limit was reached.
 pub(super) fn total_row(response: &Value) -> Row {
-    let more = if text(response, "totalRelation") == "gte" { " or more" } else { "" };
-    row(["total", &format!("{}{more}", value_text(&response["total"]))])
+    let suffix = if text(response, "totalRelation") == "gte" { " or more" } else { "" };
+    row(["total", &format!("{}{suffix}", value_text(&response["total"]))])
 }
 
 /// Appends a row for each leaf of a value, with its path in the query language, such as `.spec.containers[0].image`.

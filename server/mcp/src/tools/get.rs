@@ -1,12 +1,11 @@
 //! `get`: one object, from the cache.
 
 use crowsnest_apimachinery::unstructured::{list, text};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::format::{push_leaves, value_text};
 use super::object::{self, Object};
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{SEARCH_API, get, uri};
 use crate::output::redact::redact_manifest;
 use crate::output::{Row, ToolOutput, row};
@@ -40,44 +39,40 @@ pub(super) const TOOL: Tool = Tool {
 the whole object. `paths` selects parts, such as `.spec.template.spec.containers[0].resources`. Values of Secrets are never \
 shown, only their keys.",
     properties: || {
-        let mut properties = object::properties();
-        properties["view"] = json!({"type": "string", "enum": VIEWS});
-        properties["paths"] = json!({"type": "array", "items": {"type": "string"}, "maxItems": MAX_PATHS});
-        properties
+        object::properties_with(json!({
+            "view": {"type": "string", "enum": VIEWS},
+            "paths": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_PATHS},
+        }))
     },
     required: &["kind", "name"],
     layout: None,
-    run,
+    run: |call| Box::pin(read(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(read(call))
-}
 
 async fn read(call: &Call<'_>) -> Result<Page, ToolError> {
     let view = call.arguments.choice("view")?;
     let paths = call.arguments.texts("paths")?;
     let object = object::find(call).await?;
     let manifest = manifest(call, &object).await?;
-    let mut all = Vec::new();
-    push_leaves("", &manifest, &mut all);
+    let mut leaves = Vec::new();
+    push_leaves("", &manifest, &mut leaves);
     let mut output =
         ToolOutput { facts: vec![object.identity_row()], ..ToolOutput::table(["path", "value"], Vec::new()) };
     output.rows = match (paths.as_slice(), view) {
         ([], "summary") => {
             let (events, notes) = latest_events(call, &object).await?;
             output.notes = notes;
-            summary(&manifest, &all).into_iter().chain(events).collect()
+            summary(&manifest, &leaves).into_iter().chain(events).collect()
         }
-        ([], "status") => rows_below(&all, ".status"),
-        ([], _) => all,
+        ([], "status") => rows_below(&leaves, ".status"),
+        ([], _) => leaves,
         (paths, _) => {
-            let missing = paths.iter().filter(|path| rows_below(&all, path).is_empty());
+            let missing = paths.iter().filter(|path| rows_below(&leaves, path).is_empty());
             output.notes = missing.map(|path| row(["notice", &format!("the object has no {path}")])).collect();
-            paths.iter().flat_map(|path| rows_below(&all, path)).collect()
+            paths.iter().flat_map(|path| rows_below(&leaves, path)).collect()
         }
     };
-    Ok(Page { output, next: Next::Offset })
+    Ok(Page { output, next: Continuation::Offset })
 }
 
 /// The newest revision, without secrets.
@@ -91,17 +86,17 @@ async fn manifest(call: &Call<'_>, object: &Object) -> Result<Value, ToolError> 
 }
 
 /// Rows at and below a path. The first dot of the path is optional.
-fn rows_below(all: &[Row], path: &str) -> Vec<Row> {
+fn rows_below(leaves: &[Row], path: &str) -> Vec<Row> {
     let path = format!(".{}", path.trim_start_matches('.'));
     let is_below = |line: &&Row| {
         let rest = line.first().and_then(|row_path| row_path.strip_prefix(&path));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    all.iter().filter(is_below).cloned().collect()
+    leaves.iter().filter(is_below).cloned().collect()
 }
 
-/// Rows of the summary of a manifest; `all` are the rows of all its leaves.
-fn summary(manifest: &Value, all: &[Row]) -> Vec<Row> {
+/// Rows of the summary of a manifest; `leaves` are the rows of all its leaves.
+fn summary(manifest: &Value, leaves: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();
     for path in SUMMARY_PATHS {
         if let Some(value) = path.iter().try_fold(manifest, |value, key| value.get(key)) {
@@ -114,8 +109,8 @@ fn summary(manifest: &Value, all: &[Row]) -> Vec<Row> {
         // Containers, init containers and ephemeral containers.
         path.starts_with(".spec") && path.contains("ontainers[") && is_of_interest
     };
-    rows.extend(all.iter().filter(is_container_row).cloned());
-    rows.extend(rows_below(all, ".status"));
+    rows.extend(leaves.iter().filter(is_container_row).cloned());
+    rows.extend(rows_below(leaves, ".status"));
     rows.extend(["data", "binaryData"].into_iter().filter_map(|field| {
         let keys: Vec<&str> = manifest[field].as_object()?.keys().map(String::as_str).collect();
         Some(row([&format!(".{field} keys"), &keys.join(", ")]))
@@ -135,9 +130,9 @@ async fn latest_events(call: &Call<'_>, object: &Object) -> Result<(Vec<Row>, Ve
         let time =
             Some(column(".lastTimestamp")).filter(|time| !time.is_empty()).unwrap_or_else(|| column(".eventTime"));
         let count = Some(column(".count")).filter(|count| !count.is_empty()).map(|count| format!(" ({count} times)"));
-        let what =
+        let event_text =
             format!("{} {}: {}{}", column(".type"), column(".reason"), column(".message"), count.unwrap_or_default());
-        row([&format!("event {time}"), &what])
+        row([&format!("event {time}"), &event_text])
     };
     Ok((
         list(&response, "hits").iter().map(event).collect(),

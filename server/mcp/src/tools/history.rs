@@ -1,13 +1,12 @@
 //! `history`: what changed in an object.
 
 use crowsnest_apimachinery::unstructured::{list, text};
-use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::format::value_text;
 use super::object::{self, Object};
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::get;
 use crate::output::redact::redact_field;
 use crate::output::{Row, ToolOutput, row};
@@ -27,36 +26,31 @@ pub(super) const TOOL: Tool = Tool {
     description: "Retained revisions of an object, newest first, with each changed field before and after; also of deleted \
 objects. `compare_with` shows the differences from the object of the same name in another cluster instead.",
     properties: || {
-        let mut properties = object::properties();
-        properties["revisions"] =
-            json!({"type": "integer", "minimum": 1, "maximum": MAX_REVISIONS, "default": DEFAULT_REVISIONS});
-        properties["compare_with"] = json!({"type": "string", "description": "Another cluster."});
-        properties
+        object::properties_with(json!({
+            "revisions": {"type": "integer", "minimum": 1, "maximum": MAX_REVISIONS, "default": DEFAULT_REVISIONS},
+            "compare_with": {"type": "string", "description": "Another cluster."},
+        }))
     },
     required: &["kind", "name"],
     layout: None,
-    run,
+    run: |call| Box::pin(history(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(history(call))
-}
 
 async fn history(call: &Call<'_>) -> Result<Page, ToolError> {
     let max_revisions = call.arguments.number("revisions")?;
-    let other = call.arguments.text_or_empty("compare_with")?;
+    let other_cluster = call.arguments.text_or_empty("compare_with")?;
     let object = object::find(call).await?;
-    let output = match other.is_empty() {
+    let output = match other_cluster.is_empty() {
         true => list_revisions(call, &object, max_revisions).await?,
-        false => compare_clusters(call, &object, other).await?,
+        false => compare_clusters(call, &object, other_cluster).await?,
     };
-    Ok(Page { output, next: Next::Offset })
+    Ok(Page { output, next: Continuation::Offset })
 }
 
-async fn compare_clusters(call: &Call<'_>, object: &Object, other: &str) -> Result<ToolOutput, ToolError> {
-    let diff = get(call.api, object.uri("diff", &[("with", other)])).await?;
+async fn compare_clusters(call: &Call<'_>, object: &Object, other_cluster: &str) -> Result<ToolOutput, ToolError> {
+    let diff = get(call.api, object.uri("diff", &[("with", other_cluster)])).await?;
     let rows = visible_differences(object, &diff).map(|[path, before, after]| vec![path, before, after]).collect();
-    let table = ToolOutput::table(["path", object.text("cluster"), other], rows);
+    let table = ToolOutput::table(["path", object.text("cluster"), other_cluster], rows);
     Ok(ToolOutput { facts: vec![object.identity_row()], notes: truncation_note(&diff), ..table })
 }
 
@@ -103,14 +97,14 @@ async fn list_revisions(call: &Call<'_>, object: &Object, max_revisions: usize) 
 
 /// Path and values before and after of each difference, without secrets and without fields that change with each write.
 fn visible_differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = [String; 3]> + 'd {
-    let changed = list(diff, "differences").iter().filter(|one| {
-        let path = text(one, "path").trim_start_matches(['.', '/']).replace('/', ".");
+    let changed = list(diff, "differences").iter().filter(|difference| {
+        let path = text(difference, "path").trim_start_matches(['.', '/']).replace('/', ".");
         !VOLATILE_FIELDS.iter().any(|volatile| path.starts_with(volatile))
             && !path.contains("last-applied-configuration")
     });
-    changed.map(move |one| {
-        let path = text(one, "path");
-        let value = |side: &str| match one.get(side) {
+    changed.map(move |difference| {
+        let path = text(difference, "path");
+        let value = |side: &str| match difference.get(side) {
             None | Some(Value::Null) => String::new(),
             Some(value) => redact_field(object.text("kind"), path, value),
         };

@@ -4,11 +4,10 @@ mod private_keys;
 
 use std::collections::HashMap;
 
-use futures::future::BoxFuture;
 use serde_json::json;
 
 use super::object::quote;
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{ApiRequest, SEARCH_API, uri};
 use crate::output::redact::REDACTED;
 use crate::output::{Row, ToolOutput, row};
@@ -42,12 +41,8 @@ shown first; `next` continues with older ones.",
     },
     required: &[],
     layout: None,
-    run,
+    run: |call| Box::pin(logs(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(logs(call))
-}
 
 async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
@@ -79,7 +74,7 @@ async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
     if response.is_truncated {
         output.notes.push(row(["notice", "the newest lines are missing: reduce tail, or narrow the query"]));
     }
-    Ok(Page { output, next: Next::Offset })
+    Ok(Page { output, next: Continuation::Offset })
 }
 
 /// Output with the lines as rows, newest first, and messages of the API as notes.
@@ -119,7 +114,7 @@ fn redact_private_keys(rows: &mut [Row]) {
     }
     for numbers in containers.into_values() {
         let lines: Vec<&str> = numbers.iter().map(|nth| rows[*nth].last().map_or("", String::as_str)).collect();
-        let is_key_line = private_keys::find(&lines);
+        let is_key_line = private_keys::find_key_lines(&lines);
         for (nth, is_key) in numbers.into_iter().zip(is_key_line) {
             if let Some(text) = rows[nth].last_mut().filter(|_| is_key) {
                 REDACTED.clone_into(text);

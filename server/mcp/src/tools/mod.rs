@@ -63,11 +63,11 @@ pub(crate) struct Call<'c> {
 /// The output of a call, and how the next call continues it.
 pub(crate) struct Page {
     pub output: ToolOutput,
-    pub next: Next,
+    pub next: Continuation,
 }
 
 /// How to continue after the rows of a page.
-pub(crate) enum Next {
+pub(crate) enum Continuation {
     /// All rows are in the page; the next call computes them again and skips those that were shown.
     Offset,
     /// All rows of the page fit; the next call continues at this position, if any are left.
@@ -109,7 +109,7 @@ impl Call<'_> {
 
 /// The static name of the tool with this name; `None` if there is none.
 pub(crate) fn tool_name(name: &str) -> Option<&'static str> {
-    TOOLS.iter().map(|tool| tool.name).find(|known| *known == name)
+    TOOLS.iter().map(|tool| tool.name).find(|candidate| *candidate == name)
 }
 
 /// The result of `tools/list`, the same for all callers.
@@ -188,12 +188,14 @@ impl Tool {
         let offset = call.offset();
         let cursor = |position| Cursor::encode(self.name, &call.arguments, position);
         let rendered = match next {
-            Next::Offset => output.render(offset, budget, |shown| {
+            Continuation::Offset => output.render(offset, budget, |shown| {
                 let more = shown > 0 && offset + shown < output.rows.len();
                 more.then(|| cursor(Position::Offset(offset + shown)))
             }),
-            Next::Position(position) => output.render(0, budget, |_| position.map(cursor)),
-            Next::AfterRows(position_after) => output.render(0, budget, |shown| position_after(shown).map(cursor)),
+            Continuation::Position(position) => output.render(0, budget, |_| position.map(cursor)),
+            Continuation::AfterRows(position_after) => {
+                output.render(0, budget, |shown| position_after(shown).map(cursor))
+            }
         };
         Ok((rendered, output.is_error))
     }

@@ -27,6 +27,15 @@ pub(super) fn properties() -> Value {
     })
 }
 
+/// [`properties`] and further ones.
+pub(super) fn properties_with(extra: Value) -> Value {
+    let mut all = properties();
+    if let (Some(all), Value::Object(extra)) = (all.as_object_mut(), extra) {
+        all.extend(extra);
+    }
+    all
+}
+
 /// Quotes a text as a value of the query language, if necessary.
 pub(super) fn quote(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/' | '@'));
@@ -96,10 +105,10 @@ fn ambiguity_error(hits: &[&Value]) -> ToolError {
 
 impl Object {
     /// URI of an operation of the search API about the object.
-    pub fn uri(&self, operation: &str, more: &[(&str, &str)]) -> String {
+    pub fn uri(&self, operation: &str, parameters: &[(&str, &str)]) -> String {
         let identity =
             ["cluster", "apiVersion", "resource", "namespace", "name"].map(|field| (field, self.text(field)));
-        uri(&format!("{SEARCH_API}/{operation}"), &[&identity[..], more].concat())
+        uri(&format!("{SEARCH_API}/{operation}"), &[&identity[..], parameters].concat())
     }
 
     /// A text field of the hit; empty if it is missing.

@@ -1,12 +1,11 @@
 //! `plan`: what a change would do to the fleet.
 
 use crowsnest_apimachinery::unstructured::{list, text};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::explain::{override_rows, policy_rows, waiting_rows};
 use super::format::{field_texts, reference_text, value_text};
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{PROPAGATION_API, post};
 use crate::output::redact::redact_field;
 use crate::output::{Row, ToolOutput, row};
@@ -30,12 +29,8 @@ PropagationPolicies, OverridePolicies, Clusters (labels, taints), FederatedResou
     },
     required: &[],
     layout: None,
-    run,
+    run: |call| Box::pin(plan(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(plan(call))
-}
 
 async fn plan(call: &Call<'_>) -> Result<Page, ToolError> {
     let (apply, delete) = (call.arguments.objects("apply")?, call.arguments.objects("delete")?);
@@ -48,7 +43,7 @@ async fn plan(call: &Call<'_>) -> Result<Page, ToolError> {
     let body = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan",
         "spec": {"objects": apply, "deletions": delete, "manifests": false}});
     let response = post(call.api, format!("{PROPAGATION_API}/plans"), body).await?;
-    Ok(Page { output: plan_output(&response["status"]), next: Next::Offset })
+    Ok(Page { output: plan_output(&response["status"]), next: Continuation::Offset })
 }
 
 fn plan_output(status: &Value) -> ToolOutput {
@@ -56,9 +51,9 @@ fn plan_output(status: &Value) -> ToolOutput {
     for object in list(status, "objects") {
         let name = reference_text(object);
         rows.push(row(["object", &name, text(object, "change")]));
-        rows.extend(list(object, "differences").iter().map(|one| {
-            let path = text(one, "path");
-            let value = |side: &str| one.get(side).map(|value| redact_field(text(object, "kind"), path, value));
+        rows.extend(list(object, "differences").iter().map(|difference| {
+            let path = text(difference, "path");
+            let value = |side: &str| difference.get(side).map(|value| redact_field(text(object, "kind"), path, value));
             let [before, after] = ["before", "after"].map(|side| value(side).unwrap_or_default());
             row(["field", &name, path, &before, &after])
         }));
@@ -97,17 +92,17 @@ fn template_rows(template: &Value) -> Vec<Row> {
     rows.extend(override_rows(list(template, "clusters"), "name", text(&template["template"], "kind")));
     rows.extend(waiting_rows(template));
     for field in ["dependencies", "requiredBy"] {
-        rows.extend(list(template, field).iter().map(|one| row([field, &reference_text(one)])));
+        rows.extend(list(template, field).iter().map(|reference| row([field, &reference_text(reference)])));
     }
     rows.extend(
         list(template, "conflicts")
             .iter()
-            .map(|one| [row(["conflict"]), field_texts(one, ["cluster", "message"])].concat()),
+            .map(|conflict| [row(["conflict"]), field_texts(conflict, ["cluster", "message"])].concat()),
     );
     rows
 }
 
 /// True for rows about clusters that the scheduler did not select. The plan's list of clusters has the selected ones.
 fn is_rejection(row: &Row) -> bool {
-    row.get(2).is_none_or(|fits| fits != "selected")
+    row.get(2).is_none_or(|decision| decision != "selected")
 }

@@ -1,12 +1,11 @@
 //! `related`: what an object belongs to, uses and is used by, and paths between objects.
 
 use crowsnest_apimachinery::unstructured::{list, text, texts};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::format::{note_rows, reference_text, total_row};
 use super::object;
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{SEARCH_API, get, uri};
 use crate::output::{ToolOutput, row};
 
@@ -21,19 +20,15 @@ pub(super) const TOOL: Tool = Tool {
 the same cluster, with the status of each. Use it for \"what depends on this?\" and \"what does this need?\". With `path` \
 instead of an object: paths of all clusters that match a pattern.",
     properties: || {
-        let mut properties = object::properties();
-        properties["depth"] = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEPTH, "default": 2});
-        properties["path"] = json!({"type": "string", "description": "Objects and edges, such as `secret/shop/db <-USES- deploy -OWNS*..3-> pod` or `ingress -ROUTES_TO*-> pod`; edges are OWNS, USES, SELECTS, ROUTES_TO, RUNS_ON, PROPAGATED_TO."});
-        properties
+        object::properties_with(json!({
+            "depth": {"type": "integer", "minimum": 1, "maximum": MAX_DEPTH, "default": 2},
+            "path": {"type": "string", "description": "Objects and edges, such as `secret/shop/db <-USES- deploy -OWNS*..3-> pod` or `ingress -ROUTES_TO*-> pod`; edges are OWNS, USES, SELECTS, ROUTES_TO, RUNS_ON, PROPAGATED_TO."},
+        }))
     },
     required: &[],
     layout: None,
-    run,
+    run: |call| Box::pin(related(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(related(call))
-}
 
 async fn related(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
@@ -67,7 +62,7 @@ async fn related_objects(call: &Call<'_>) -> Result<Page, ToolError> {
     let more =
         (graph["more"] == true).then(|| row(["notice", "more objects are related; reduce depth or use `search`"]));
     let table = ToolOutput::table(["from", "status", "relation", "to", "status"], rows.collect());
-    Ok(Page { output: ToolOutput { facts, notes: more.into_iter().collect(), ..table }, next: Next::Offset })
+    Ok(Page { output: ToolOutput { facts, notes: more.into_iter().collect(), ..table }, next: Continuation::Offset })
 }
 
 /// Output with a row for each path that matches the pattern.
@@ -80,7 +75,7 @@ async fn paths(call: &Call<'_>, pattern: &str) -> Result<Page, ToolError> {
     let notices = texts(&found, "notices").map(|notice| row(["notice", notice]));
     let notes = note_rows(&json!({"skipped": found["skipped"]})).into_iter().chain(notices).collect();
     let table = ToolOutput::table(["cluster", "path"], rows.collect());
-    Ok(Page { output: ToolOutput { facts: vec![total_row(&found)], notes, ..table }, next: Next::Offset })
+    Ok(Page { output: ToolOutput { facts: vec![total_row(&found)], notes, ..table }, next: Continuation::Offset })
 }
 
 /// The object or edge with this number; null if there is none.

@@ -1,13 +1,12 @@
 //! `search`: objects and events of all clusters by a query, with counts.
 
 use crowsnest_apimachinery::unstructured::{list, text, texts};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cursor::{PagePosition, Position};
 use super::format::{facet_rows, field_texts, note_rows, total_row, value_text};
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{SEARCH_API, get, uri};
 use crate::message::RpcError;
 use crate::output::redact::{REDACTED, redact_field};
@@ -51,12 +50,8 @@ either, words are full text. The resource crowsnest://query-language has the who
     },
     required: &[],
     layout: None,
-    run,
+    run: |call| Box::pin(search(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(search(call))
-}
 
 async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     let arguments = &call.arguments;
@@ -69,20 +64,20 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     }
     if arguments.flag("count_only")? || !group.is_empty() {
         let response = request_hits(call, &query, 0, &columns).await?;
-        return Ok(Page { output: counts_output(&response), next: Next::Offset });
+        return Ok(Page { output: counts_output(&response), next: Continuation::Offset });
     }
     let response = request_hits(call, &query, limit, &columns).await?;
     let hits = list(&response, "hits");
-    let shown_before = shown_before(call.position.as_ref(), hits);
-    let hits = hits.get(shown_before..).unwrap_or_default();
+    let shown_hits = count_shown_hits(call.position.as_ref(), hits);
+    let hits = hits.get(shown_hits..).unwrap_or_default();
     let rest = PageRest {
         token: call.token().to_owned(),
-        shown_before,
+        shown_hits,
         hashes: hits.iter().map(hit_hash).collect(),
         next_token: text(&response, "cursor").to_owned(),
     };
     let output = hits_output(&response, hits, &columns);
-    Ok(Page { output, next: Next::AfterRows(Box::new(move |shown| rest.position_after(shown))) })
+    Ok(Page { output, next: Continuation::AfterRows(Box::new(move |shown| rest.position_after(shown))) })
 }
 
 /// Hits of a page of the API that no earlier call has shown.
@@ -90,7 +85,7 @@ struct PageRest {
     /// Continuation token of the page; empty for the first one.
     token: String,
     /// Number of hits of the page before these.
-    shown_before: usize,
+    shown_hits: usize,
     /// Hashes of these hits.
     hashes: Vec<u64>,
     /// Continuation token of the next page; empty for the last one.
@@ -105,14 +100,14 @@ impl PageRest {
         };
         // Without a row, continuing would not advance.
         let last = self.hashes.get(shown.checked_sub(1)?).copied()?;
-        Some(Position::Within(PagePosition { token: self.token, rows: self.shown_before + shown, last, next }))
+        Some(Position::Within(PagePosition { token: self.token, rows: self.shown_hits + shown, last, next }))
     }
 }
 
-/// Number of hits of the API's page that earlier calls have shown: up to the last shown hit, or before the one that followed
-/// it. If one of both has another sort value now, the other one has hardly moved. If both were removed, the hits after them
-/// have moved up.
-fn shown_before(position: Option<&Position>, hits: &[Value]) -> usize {
+/// Number of hits of the API's page that earlier calls have shown: the index after the last shown hit, or that of the
+/// hit that followed it. If a changed sort value moved one of the two, the index nearest to the expected one is used.
+/// If both hits were removed, the hits after them have moved up.
+fn count_shown_hits(position: Option<&Position>, hits: &[Value]) -> usize {
     let Some(Position::Within(page)) = position else { return 0 };
     let index_of = |hash: u64| hits.iter().position(|hit| hit_hash(hit) == hash);
     let counts = [index_of(page.last).map(|at| at + 1), index_of(page.next)];
@@ -180,7 +175,7 @@ fn counts_output(response: &Value) -> ToolOutput {
         ToolOutput { facts, notes: note_rows(response), is_error: is_refused_query(response), ..ToolOutput::default() };
     if let Some(groups) = response.get("groups").filter(|groups| groups.is_object()) {
         output.columns = row([text(groups, "field"), "count"]);
-        output.rows = list(groups, "values").iter().map(|one| field_texts(one, ["value", "count"])).collect();
+        output.rows = list(groups, "values").iter().map(|group| field_texts(group, ["value", "count"])).collect();
         if groups["more"].as_u64().unwrap_or_default() > 0 {
             output.notes.push(row(["notice", &format!("{} more groups", value_text(&groups["more"]))]));
         }
@@ -191,15 +186,15 @@ fn counts_output(response: &Value) -> ToolOutput {
 /// Output with a row for each of these hits of the response.
 fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutput {
     // Columns without a value are omitted.
-    let used: Vec<&str> =
+    let shown_fields: Vec<&str> =
         COLUMNS.into_iter().filter(|column| hits.iter().any(|hit| hit.get(column).is_some())).collect();
     let end_column = ["deleted", "until"].into_iter().find(|end| hits.iter().any(|hit| hit.get(end).is_some()));
     let rows: Vec<Row> = hits
         .iter()
         .map(|hit| {
-            let own = used.iter().copied().chain(end_column).map(|column| value_text(&hit[column]));
-            let more = columns.iter().map(|column| column_value(hit, column));
-            own.chain(more).chain([reason_cell(hit)]).collect()
+            let fields = shown_fields.iter().copied().chain(end_column).map(|column| value_text(&hit[column]));
+            let extra_cells = columns.iter().map(|column| column_value(hit, column));
+            fields.chain(extra_cells).chain([reason_cell(hit)]).collect()
         })
         .collect();
     let mut facts = vec![total_row(response)];
@@ -212,11 +207,11 @@ fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutp
         notes.extend(
             list(response, "wider")
                 .iter()
-                .map(|one| row(["wider query", text(one, "query"), &value_text(&one["total"])])),
+                .map(|suggestion| row(["wider query", text(suggestion, "query"), &value_text(&suggestion["total"])])),
         );
     }
-    let own = used.into_iter().chain(end_column).map(str::to_owned);
-    let heads = own.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
+    let fields = shown_fields.into_iter().chain(end_column).map(str::to_owned);
+    let heads = fields.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
     let columns = if rows.is_empty() { Row::new() } else { heads.collect() };
     ToolOutput { facts, columns, rows, notes, is_error: is_refused_query(response), ..ToolOutput::default() }
 }
@@ -272,9 +267,9 @@ fn reason_text(hit: &Value, matched: &Value) -> String {
 
 /// Cell with the parts of the object that matched, except those in other columns.
 fn reason_cell(hit: &Value) -> String {
-    let others = list(hit, "matched").iter().filter(|one| !COLUMNS.contains(&text(one, "field")));
-    let shown: Vec<String> = others.take(MAX_REASONS).map(|one| reason_text(hit, one)).collect();
-    shown.join("; ")
+    let parts = list(hit, "matched").iter().filter(|part| !COLUMNS.contains(&text(part, "field")));
+    let reasons: Vec<String> = parts.take(MAX_REASONS).map(|part| reason_text(hit, part)).collect();
+    reasons.join("; ")
 }
 
 /// True if there are no hits because a part of the query is invalid or was refused.

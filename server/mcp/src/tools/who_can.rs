@@ -1,13 +1,12 @@
 //! `who_can`: who is allowed an action, or what a subject is allowed, by the RBAC of each cluster.
 
 use crowsnest_apimachinery::unstructured::{list, text, texts};
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::cursor::Position;
 use super::format::{reference_text, value_text};
 use super::object::quote;
-use super::{Call, Next, Page, Tool, ToolError};
+use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{ACCESS_API, SEARCH_API, get, post, uri};
 use crate::output::structured::Field::{Integer, Omitted, Text};
 use crate::output::structured::{Layout, Section};
@@ -21,9 +20,9 @@ const INDIRECTLY: &str = "indirectly";
 
 const LAYOUT: Layout = Layout {
     facts: &[
-        Section::marked("clusters", "clusters", &[Integer("total"), Integer("complete")]),
-        Section::marked("groups", "groups", &[Text("groups")]),
-        Section::marked("indirect paths", "indirectPaths", &[Integer("total")]),
+        Section::with_first_cell("clusters", "clusters", &[Integer("total"), Integer("complete")]),
+        Section::with_first_cell("groups", "groups", &[Text("groups")]),
+        Section::with_first_cell("indirect paths", "indirectPaths", &[Integer("total")]),
     ],
     rows: &[
         Section::with_cell(
@@ -32,14 +31,14 @@ const LAYOUT: Layout = Layout {
             "indirectPath",
             &[Text("cluster"), Text("subject"), Text("subjectCluster"), Omitted, Omitted, Text("steps")],
         ),
-        Section::others(
+        Section::for_remaining_lines(
             "grant",
             &[Text("cluster"), Text("subject"), Text("namespace"), Text("binding"), Text("role"), Text("rule")],
         ),
     ],
     notes: &[
-        Section::marked("skipped", "skipped", &[Text("cluster"), Text("state"), Text("reason")]),
-        Section::others("notice", &[Omitted, Text("message")]),
+        Section::with_first_cell("skipped", "skipped", &[Text("cluster"), Text("state"), Text("reason")]),
+        Section::for_remaining_lines("notice", &[Omitted, Text("message")]),
     ],
 };
 
@@ -66,12 +65,8 @@ adds paths such as creating pods that read Secrets. Clusters whose state is not 
     },
     required: &[],
     layout: Some(&LAYOUT),
-    run,
+    run: |call| Box::pin(who_can(call)),
 };
-
-fn run<'c>(call: &'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>> {
-    Box::pin(who_can(call))
-}
 
 async fn who_can(call: &Call<'_>) -> Result<Page, ToolError> {
     let argument = |name| call.arguments.text_or_empty(name);
@@ -116,7 +111,7 @@ async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page
         let shown = |output: &ToolOutput| output.render(0, call.budget, |_| Some("c".repeat(300))).shown_rows;
         let token = Some(text(&status, "continue")).filter(|token| !token.is_empty());
         if includes_indirect && token.is_none() && shown(&output) == output.rows.len() {
-            return Ok(Page { output, next: Next::Position(None) });
+            return Ok(Page { output, next: Continuation::Position(None) });
         }
         let grants = output.rows.len() - list(&status, "indirect").len();
         output.rows.truncate(grants);
@@ -134,7 +129,7 @@ async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page
             Some(token) => Some(Position::Token(token.to_owned())),
             None => wants_indirect.then_some(Position::Offset(0)),
         };
-        return Ok(Page { output, next: Next::Position(next) });
+        return Ok(Page { output, next: Continuation::Position(next) });
     }
 }
 
@@ -147,7 +142,7 @@ async fn indirect_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Pa
     let paths = list(&status, "indirect").len();
     output.rows.drain(..output.rows.len() - paths);
     output.facts.push(row(["indirect paths", &paths.to_string()]));
-    Ok(Page { output, next: Next::Offset })
+    Ok(Page { output, next: Continuation::Offset })
 }
 
 /// Creates the review and returns its status.
@@ -243,8 +238,9 @@ fn review_output(status: &Value, notices: &[Row]) -> ToolOutput {
     rows.extend(list(status, "roles").iter().map(grant_row));
     rows.extend(list(status, "indirect").iter().map(path_row));
     let incomplete = clusters.iter().filter(|cluster| text(cluster, "state") != "Complete");
-    let skipped =
-        incomplete.map(|one| row(["skipped", text(one, "name"), text(one, "state"), text(one, "evaluationError")]));
+    let skipped = incomplete.map(|cluster| {
+        row(["skipped", text(cluster, "name"), text(cluster, "state"), text(cluster, "evaluationError")])
+    });
     let notes = notices
         .iter()
         .cloned()

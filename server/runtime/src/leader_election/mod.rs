@@ -38,9 +38,9 @@ pub struct Election {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ElectionOutcome {
     /// This process holds all Leases, until [`Timings::renew_deadline`] has passed since the attempt began.
-    Held { term: u64 },
+    Holder { term: u64 },
     /// Another process holds this Lease.
-    HeldByOther { lease: String, holder: String },
+    OtherHolder { lease: String, holder: String },
 }
 
 /// Participation of this process in an election.
@@ -73,13 +73,13 @@ impl Campaign {
     /// concurrently, each by one update of the object that the last response contained.
     pub async fn try_acquire_or_renew(&mut self) -> Result<ElectionOutcome, kube::Error> {
         let Self { leases, identity, timings, records } = self;
-        if records.iter().all(|record| record.is_held_by(identity)) {
+        if records.iter().all(|record| record.has_holder(identity)) {
             let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, identity, timings));
             // `join_all`, since `try_join_all` would cancel the other updates after the first error.
             let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::HeldByOther { .. }));
+            let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::OtherHolder { .. }));
             let outcome = lost.or_else(|| renewed.first()).cloned();
-            return Ok(outcome.unwrap_or(ElectionOutcome::Held { term: 0 }));
+            return Ok(outcome.unwrap_or(ElectionOutcome::Holder { term: 0 }));
         }
         // Read all Leases, also after one that another process holds: a Lease expires when it is unchanged for its duration since it was
         // first read, so reading them one by one would delay the takeover by one duration per Lease.
@@ -87,13 +87,13 @@ impl Campaign {
         let mut term = None;
         for record in records {
             match record.try_acquire_or_renew(leases, identity, timings).await? {
-                ElectionOutcome::Held { term: number } => {
+                ElectionOutcome::Holder { term: number } => {
                     term.get_or_insert(number);
                 }
-                lost @ ElectionOutcome::HeldByOther { .. } => return Ok(lost),
+                lost @ ElectionOutcome::OtherHolder { .. } => return Ok(lost),
             }
         }
-        Ok(ElectionOutcome::Held { term: term.unwrap_or_default() })
+        Ok(ElectionOutcome::Holder { term: term.unwrap_or_default() })
     }
 
     /// Releases the Leases that this process holds. A Lease that cannot be released expires.
@@ -118,7 +118,7 @@ impl LeaseRecord {
         spec.and_then(|spec| spec.holder_identity.as_deref())
     }
 
-    fn is_held_by(&self, identity: &str) -> bool {
+    fn has_holder(&self, identity: &str) -> bool {
         self.holder() == Some(identity)
     }
 
@@ -141,16 +141,16 @@ impl LeaseRecord {
             let spec = self.observed.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
             let next = match next_step(spec, identity, timings, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
-                Step::Wait(holder) => return Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder }),
+                Step::Wait(holder) => return Ok(ElectionOutcome::OtherHolder { lease: self.name.clone(), holder }),
             };
             match self.write(leases, next).await {
-                Ok(term) => return Ok(ElectionOutcome::Held { term }),
+                Ok(term) => return Ok(ElectionOutcome::Holder { term }),
                 Err(kube::Error::Api(status)) if status.code == 409 => self.refresh(leases).await?,
                 Err(error) => return Err(error),
             }
         }
         let holder = self.holder().filter(|holder| *holder != identity).unwrap_or("another process").to_owned();
-        Ok(ElectionOutcome::HeldByOther { lease: self.name.clone(), holder })
+        Ok(ElectionOutcome::OtherHolder { lease: self.name.clone(), holder })
     }
 
     /// Records a Lease that was read, and when its `spec` last changed.

@@ -92,10 +92,10 @@ fn campaign(mock: &Arc<Mutex<MockLeases>>) -> Campaign {
 async fn held_leases_are_renewed_by_one_update_each() {
     let mock = Arc::new(Mutex::new(MockLeases::default()));
     let mut campaign = campaign(&mock);
-    assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
+    assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Holder { term: 0 });
     for _ in 0..3 {
         mock.lock().requests.clear();
-        assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Held { term: 0 });
+        assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), ElectionOutcome::Holder { term: 0 });
         assert_eq!(mock.lock().requests, ["PUT"; 3]);
     }
 }
@@ -110,7 +110,7 @@ async fn lost_leases_are_noticed_at_the_next_renewal(#[case] name: &str) {
     let mut campaign = campaign(&mock);
     campaign.try_acquire_or_renew().await.unwrap();
     mock.lock().take_over(name);
-    let lost = ElectionOutcome::HeldByOther { lease: name.to_owned(), holder: "other".to_owned() };
+    let lost = ElectionOutcome::OtherHolder { lease: name.to_owned(), holder: "other".to_owned() };
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(mock.lock().leases[name]["spec"]["holderIdentity"], "other");

@@ -16,25 +16,25 @@ const NOTIFICATIONS: u32 = 8;
 /// Notifies agents whenever a replica joins, until `stop` is cancelled.
 pub(super) async fn notify_agents(
     tunnels: Tunnels,
-    mut live: watch::Receiver<BTreeSet<String>>,
+    mut live_replicas: watch::Receiver<BTreeSet<String>>,
     stop: CancellationToken,
 ) {
-    let mut known = live.borrow_and_update().clone();
+    let mut previous = live_replicas.borrow_and_update().clone();
     let mut remaining = 0;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = live.changed() => {
+            changed = live_replicas.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                let now = live.borrow_and_update().clone();
-                remaining = if now.is_subset(&known) { remaining } else { NOTIFICATIONS };
-                known = now;
+                let current = live_replicas.borrow_and_update().clone();
+                remaining = if current.is_subset(&previous) { remaining } else { NOTIFICATIONS };
+                previous = current;
             }
             () = tokio::time::sleep(NOTIFY_INTERVAL), if remaining > 0 => {
                 remaining -= 1;
-                tunnels.announce_replicas(known.len());
+                tunnels.announce_replicas(previous.len());
             }
         }
     }

@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use super::catalog::Workload;
 use super::objects::{PADDING_VARIABLE_BYTES, WorkloadPlan, derive_uid};
 use crate::error::{Error, Result};
+use crate::member::context::MemberContext;
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::pod_lifecycle::format_time;
 use crate::member::store::{Key, Store};
-use crate::member::world::World;
 
 /// A node on which pods of the load run.
 #[derive(Debug, Clone)]
@@ -41,9 +41,9 @@ pub struct PlacedWorkload {
     pub node_indexes: Vec<usize>,
 }
 
-/// BulkWriter writer for a member's storage.
+/// Writes the workloads of a load in bulk to a member's storage.
 pub struct BulkWriter {
-    world: Arc<World>,
+    context: Arc<MemberContext>,
     registry: Arc<Registry>,
     nodes: Vec<TargetNode>,
     /// Minimum size of a pod's JSON in bytes.
@@ -56,17 +56,17 @@ pub struct BulkWriter {
     events: ResourceRef,
 }
 
-/// Writes of some workloads, and the objects to add to the stores of the world afterwards.
+/// Writes of some workloads, and the objects to add to the stores of the member afterwards.
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
     /// Objects by index of their write.
     objects: Vec<(usize, WrittenObject)>,
     /// UIDs of the objects that controllers ignore during the write.
-    held_uids: Vec<Arc<str>>,
+    suspended_uids: Vec<Arc<str>>,
 }
 
-/// An object for the stores of the world. Its resourceVersion is known after the write.
+/// An object for the stores of the member. Its resourceVersion is known after the write.
 enum WrittenObject {
     Deployment(Box<Value>),
     ReplicaSet(Box<Value>),
@@ -75,7 +75,7 @@ enum WrittenObject {
 
 impl BulkWriter {
     pub fn new(
-        world: Arc<World>,
+        context: Arc<MemberContext>,
         registry: Arc<Registry>,
         nodes: Vec<TargetNode>,
         min_pod_bytes: usize,
@@ -84,7 +84,7 @@ impl BulkWriter {
         let find = |group: &str, version: &str, resource: &str| {
             registry
                 .resource(&Gvr::new(group, version, resource))
-                .map_err(|error| Error::Cluster { cluster: world.name.to_string(), reason: error.to_string() })
+                .map_err(|error| Error::Cluster { cluster: context.name.to_string(), reason: error.to_string() })
         };
         Ok(Self {
             namespaces: find("", "v1", "namespaces")?,
@@ -92,7 +92,7 @@ impl BulkWriter {
             replica_sets: find("apps", "v1", "replicasets")?,
             pods: find("", "v1", "pods")?,
             events: find("", "v1", "events")?,
-            world,
+            context,
             registry,
             nodes,
             min_pod_bytes,
@@ -102,7 +102,7 @@ impl BulkWriter {
 
     fn write_error(&self, object: &str, error: &crowsnest_registry::error::Error) -> Error {
         Error::Cluster {
-            cluster: self.world.name.to_string(),
+            cluster: self.context.name.to_string(),
             reason: format!("cannot write synthetic {object}: {error}"),
         }
     }
@@ -128,7 +128,7 @@ impl BulkWriter {
             let team = name.split('-').next().unwrap_or_default();
             let mut namespace = json!({
                 "apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": name, "uid": derive_uid(&[&self.world.name, "namespace", name]),
+                "metadata": {"name": name, "uid": derive_uid(&[&self.context.name, "namespace", name]),
                     "creationTimestamp": format_time(self.now), "labels": {"kubernetes.io/metadata.name": name, "team": team}},
                 "spec": {"finalizers": ["kubernetes"]},
                 "status": {"phase": "Active"},
@@ -150,14 +150,14 @@ impl BulkWriter {
     }
 
     fn add_to_batch(&self, placed: &PlacedWorkload, batch: &mut Batch) -> Result<()> {
-        let mut plan = WorkloadPlan::new(&self.world.name, &placed.workload, self.now);
+        let mut plan = WorkloadPlan::new(&self.context.name, &placed.workload, self.now);
         let mut objects = WorkloadObjects::new(self, &plan)?;
         let missing_bytes = self.min_pod_bytes.saturating_sub(objects.pod_template.len());
         if missing_bytes > 0 {
             plan.padding_variables = missing_bytes.div_ceil(PADDING_VARIABLE_BYTES);
             objects = WorkloadObjects::new(self, &plan)?;
         }
-        batch.held_uids.extend([plan.deployment_uid.as_str(), plan.replica_set_uid.as_str()].map(Arc::from));
+        batch.suspended_uids.extend([plan.deployment_uid.as_str(), plan.replica_set_uid.as_str()].map(Arc::from));
         batch.push(
             self.encode_write(&self.deployments, &objects.deployment)?,
             WrittenObject::Deployment(Box::new(objects.deployment)),
@@ -169,7 +169,7 @@ impl BulkWriter {
         let namespace = &objects.pod_state.key.namespace;
         for (number, node) in placed.node_indexes.iter().map(|index| &self.nodes[*index]).enumerate() {
             let (name, uid) = plan.pod_ids(number);
-            let ip = self.world.ips.allocate(&uid, &node.pod_cidr);
+            let ip = self.context.ips.allocate(&uid, &node.pod_cidr);
             let container_id = plan.container_id(&uid);
             let ip_text = ip.as_deref().unwrap_or_default();
             let text = fill_placeholders(&objects.pod_template, |placeholder| match placeholder {
@@ -201,13 +201,13 @@ impl BulkWriter {
         Ok(())
     }
 
-    /// Commits a batch and adds its objects to the stores of the world. Controllers ignore the objects until then.
+    /// Commits a batch and adds its objects to the stores of the member. Controllers ignore the objects until then.
     async fn commit(&self, batch: Batch) -> Result<()> {
-        let Batch { writes, objects, held_uids } = batch;
+        let Batch { writes, objects, suspended_uids } = batch;
         let names: Vec<String> = writes.iter().map(|write| write.key.to_string()).collect();
         let pods: Vec<Key> = objects.iter().filter_map(|(_, object)| object.pod_key()).collect();
-        held_uids.iter().for_each(|uid| self.world.hold(uid));
-        self.world.pods.expect_keys(pods.iter().cloned());
+        suspended_uids.iter().for_each(|uid| self.context.suspend(uid));
+        self.context.pods.expect_keys(pods.iter().cloned());
         let outcomes = self.registry.store.write_all(writes).await;
         let result = outcomes.map_err(|error| self.write_error("workloads", &error)).and_then(|outcomes| {
             for (index, object) in objects {
@@ -224,21 +224,21 @@ impl BulkWriter {
                 _ => Ok(()),
             }
         });
-        self.world.pods.stop_expecting(&pods);
-        held_uids.iter().for_each(|uid| self.world.release(uid));
+        self.context.pods.stop_expecting(&pods);
+        suspended_uids.iter().for_each(|uid| self.context.resume(uid));
         result
     }
 
     fn apply_to_stores(&self, object: WrittenObject, revision: Revision) -> Result<()> {
         match object {
             WrittenObject::Deployment(object) => {
-                apply_to_store::<Deployment>(&self.world.deployments, *object, revision)
+                apply_to_store::<Deployment>(&self.context.deployments, *object, revision)
             }
             WrittenObject::ReplicaSet(object) => {
-                apply_to_store::<ReplicaSet>(&self.world.replica_sets, *object, revision)
+                apply_to_store::<ReplicaSet>(&self.context.replica_sets, *object, revision)
             }
             WrittenObject::Pod(state) => {
-                self.world.pods.apply(PodState { version: revision, ..*state });
+                self.context.pods.apply(PodState { version: revision, ..*state });
                 Ok(())
             }
         }
@@ -290,7 +290,7 @@ impl WorkloadObjects {
         writer.replica_sets.strategy.default(&mut replica_set);
         let mut pod = plan.pod(&replica_set);
         writer.pods.strategy.default(&mut pod);
-        let pod_state = plan.set_status(&mut pod, &writer.world.interner)?;
+        let pod_state = plan.set_status(&mut pod, &writer.context.interner)?;
         let pod_template =
             json!({"metadata": pod["metadata"], "spec": pod["spec"], "status": pod["status"]}).to_string();
         Ok(Self { deployment, replica_set, pod_state, pod_template })

@@ -20,11 +20,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
+use crate::member::context::{FIELD_MANAGER, MemberContext};
 use crate::member::pod::{ContainerPhase, LastRun, PodState};
 use crate::member::pod_lifecycle::{self, DesiredStatus, host_ip};
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, StoreObject};
-use crate::member::world::{FIELD_MANAGER, World};
 
 /// Maximum number of concurrent changes.
 const MAX_CONCURRENT_CHANGES: usize = 32;
@@ -37,7 +37,7 @@ const MAX_SEARCHED_WORKLOADS: usize = 8;
 /// Label that churn changes; no selector uses it.
 const TRACK_LABEL: &str = "release-track";
 
-/// ChangeKind of a change.
+/// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
     Restart,
@@ -89,7 +89,7 @@ pub struct LoadWorkload {
 
 /// Churn of a load.
 pub struct Churn {
-    world: Arc<World>,
+    context: Arc<MemberContext>,
     workloads: Vec<LoadWorkload>,
     /// Indexes of the workloads that are scaled down by one pod, oldest first.
     scaled_down: Mutex<VecDeque<usize>>,
@@ -99,8 +99,8 @@ pub struct Churn {
 
 impl Churn {
     /// Creates the churn of a load; `changes` is incremented with each change.
-    pub fn new(world: Arc<World>, workloads: Vec<LoadWorkload>, changes: Arc<AtomicU64>) -> Self {
-        Self { world, workloads, scaled_down: Mutex::default(), changes }
+    pub fn new(context: Arc<MemberContext>, workloads: Vec<LoadWorkload>, changes: Arc<AtomicU64>) -> Self {
+        Self { context, workloads, scaled_down: Mutex::default(), changes }
     }
 
     /// Applies `changes_per_second` changes until `stop` is cancelled, and completes those in progress.
@@ -137,15 +137,15 @@ impl Churn {
             ChangeKind::Restart => self.restart(&pod).await,
             ChangeKind::Label => self.change_label(&pod, change.random).await,
             ChangeKind::Event => Ok(self.record_event(&pod, change.random)),
-            _ => self.world.delete_pod(&pod.key, &pod.uid, None).await.map(|()| true),
+            _ => self.context.delete_pod(&pod.key, &pod.uid, None).await.map(|()| true),
         }
     }
 
     /// Finds a random ready pod of a workload.
     fn find_ready_pod(&self, workload: &LoadWorkload, random: u32) -> Option<Arc<PodState>> {
-        let deployment = self.world.deployments.get(&workload.deployment)?;
-        let sets = self.world.replica_sets.owned_by(deployment.uid());
-        let mut pods: Vec<_> = sets.iter().flat_map(|set| self.world.pods.owned_by(set.uid())).collect();
+        let deployment = self.context.deployments.get(&workload.deployment)?;
+        let sets = self.context.replica_sets.owned_by(deployment.uid());
+        let mut pods: Vec<_> = sets.iter().flat_map(|set| self.context.pods.owned_by(set.uid())).collect();
         pods.retain(|pod| pod.is_active() && pod.is_ready() && pod.node.is_some());
         (!pods.is_empty()).then(|| pods.swap_remove(random as usize % pods.len()))
     }
@@ -160,11 +160,11 @@ impl Churn {
         view.last_run = Some(Box::new(last_run));
         view.restarts += 1;
         view.state = ContainerPhase::Running { since: now };
-        let node = pod.node.as_deref().and_then(|node| self.world.nodes.get(&Key::new("", node)));
+        let node = pod.node.as_deref().and_then(|node| self.context.nodes.get(&Key::new("", node)));
         let Some(node) = node else { return Ok(false) };
         let desired = DesiredStatus { phase: pod.phase, containers, init_containers: pod.init_containers.to_vec() };
         let patch = pod_lifecycle::status_patch(pod, &desired, host_ip(&node), pod.ip.as_deref(), now);
-        self.world.patch_pod_status(pod, patch).await.map(|_| true)
+        self.context.patch_pod_status(pod, patch).await.map(|_| true)
     }
 
     async fn change_label(&self, pod: &PodState, random: u32) -> Result<bool> {
@@ -172,9 +172,9 @@ impl Churn {
         let tracks = ["stable", "canary", "beta"].into_iter().filter(|track| Some(*track) != current);
         let Some(track) = tracks.cycle().nth(random as usize % 2) else { return Ok(false) };
         let patch = json!({"metadata": {"uid": &*pod.uid, "labels": {TRACK_LABEL: track}}});
-        let api = self.world.api::<Pod>(&pod.key.namespace);
+        let api = self.context.api::<Pod>(&pod.key.namespace);
         let patched = api.patch(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
-        self.world.apply_pod(patched.map_err(Error::api(format!("label pod {}", pod.key)))?);
+        self.context.apply_pod(patched.map_err(Error::api(format!("label pod {}", pod.key)))?);
         Ok(true)
     }
 
@@ -184,7 +184,7 @@ impl Churn {
         subject.field_path = pod.containers.first().map(|view| format!("spec.containers{{{}}}", view.name));
         let source = Source { component: "kubelet", host: pod.node.clone() };
         let message = format!("Readiness probe failed: HTTP probe failed with statuscode: {code}");
-        self.world.recorder.record(subject, source, true, "Unhealthy", message);
+        self.context.recorder.record(subject, source, true, "Unhealthy", message);
         true
     }
 
@@ -192,7 +192,10 @@ impl Churn {
     async fn scale(&self, change: RandomChange) -> Result<bool> {
         let Some((index, replicas)) = self.choose_resize(change) else { return Ok(false) };
         let patch = json!({"spec": {"replicas": replicas}});
-        self.world.patch(&self.world.deployments, &self.workloads[index].deployment, None, &patch).await.map(|_| true)
+        self.context
+            .patch(&self.context.deployments, &self.workloads[index].deployment, None, &patch)
+            .await
+            .map(|_| true)
     }
 
     /// Index and new number of replicas of a workload to scale.

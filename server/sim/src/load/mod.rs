@@ -29,11 +29,11 @@ use self::bulk::{BulkWriter, PlacedWorkload, TargetNode};
 use self::catalog::{PodHealth, Workload};
 use self::churn::{Churn, LoadWorkload};
 use crate::error::{Error, Result};
+use crate::member::context::MemberContext;
 use crate::member::node;
 use crate::member::pod_lifecycle::host_ip;
 use crate::member::shape::NodeShape;
 use crate::member::store::Key;
-use crate::member::world::World;
 
 /// Minimum number of pods of a batch of writes.
 const BATCH_PODS: usize = 256;
@@ -104,7 +104,7 @@ impl Load {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
             let invalid = |expected: &str| format!("{name}={value}: {value:?} is not a {expected}");
             if !names.insert(name) {
-                return Err(format!("{name} is given twice"));
+                return Err(format!("{name} is set more than once"));
             }
             match name {
                 "pods" => load.pods = value.parse().map_err(|_| invalid("number of pods"))?,
@@ -204,27 +204,27 @@ impl Drop for RunningLoad {
 }
 
 /// Creates the missing objects of a load and starts its churn.
-pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> Result<RunningLoad> {
+pub async fn start(context: &Arc<MemberContext>, registry: &Arc<Registry>, load: Load) -> Result<RunningLoad> {
     load.validate().map_err(Error::Invalid)?;
     let start = std::time::Instant::now();
     let workloads = catalog::generate_workloads(load.pods, load.seed);
-    let nodes = ensure_nodes(world, &load).await?;
+    let nodes = ensure_nodes(context, &load).await?;
     let node_count = nodes.len();
-    let writer = BulkWriter::new(world.clone(), registry.clone(), nodes, load.min_pod_bytes, Timestamp::now())?;
+    let writer = BulkWriter::new(context.clone(), registry.clone(), nodes, load.min_pod_bytes, Timestamp::now())?;
     let namespaces: BTreeSet<String> = workloads.iter().map(|workload| workload.namespace.clone()).collect();
     writer.create_namespaces(&namespaces).await?;
 
     let load_workloads: Vec<LoadWorkload> = workloads.iter().map(to_load_workload).collect();
     let healthy = workloads.iter().filter(|workload| workload.health == PodHealth::Healthy);
     let healthy = healthy.map(|workload| workload.replicas).sum();
-    let (missing, undersized) = find_missing(world, workloads, node_count);
+    let (missing, undersized) = find_missing(context, workloads, node_count);
     let written = missing.iter().map(|placed| placed.node_indexes.len()).sum();
     futures::stream::iter(split_into_batches(missing))
         .map(|batch| writer.write_workloads(batch))
         .buffer_unordered(MAX_CONCURRENT_BATCHES)
         .try_collect::<()>()
         .await?;
-    scale_up(world, undersized).await?;
+    scale_up(context, undersized).await?;
 
     let report = LoadReport {
         namespaces: namespaces.len(),
@@ -235,28 +235,28 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
         nodes: node_count,
         duration: start.elapsed(),
     };
-    tracing::info!(member = %world.name, ?report, "created a synthetic load");
-    let (changes, stop) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
+    tracing::info!(member = %context.name, ?report, "created a synthetic load");
+    let (changes, stop) = (Arc::new(AtomicU64::new(0)), context.stop.child_token());
     let churn = (load.churn_per_second > 0.0).then(|| {
-        let churn = Churn::new(world.clone(), load_workloads, changes.clone());
-        world.tasks.tracker().spawn(churn.run(load.churn_per_second, load.seed, stop.clone()))
+        let churn = Churn::new(context.clone(), load_workloads, changes.clone());
+        context.tasks.tracker().spawn(churn.run(load.churn_per_second, load.seed, stop.clone()))
     });
     Ok(RunningLoad { seed: load.seed, report, changes, stop, churn })
 }
 
 /// Returns the nodes of the load and creates missing ones.
-async fn ensure_nodes(world: &Arc<World>, load: &Load) -> Result<Vec<TargetNode>> {
+async fn ensure_nodes(context: &Arc<MemberContext>, load: &Load) -> Result<Vec<TargetNode>> {
     let shape = NodeShape::for_load(load.pods);
-    let prefix = format!("{}-load{}", world.name, load.seed);
+    let prefix = format!("{}-load{}", context.name, load.seed);
     // Keeps the address ranges of different loads apart.
     let first = 1000 + usize::try_from(load.seed % 50).unwrap_or_default() * 1000;
-    node::ensure_nodes(world, &prefix, &shape, first).await?;
+    node::ensure_nodes(context, &prefix, &shape, first).await?;
     let target_node = |number: usize| -> Result<TargetNode> {
         let name = format!("{prefix}-{number}");
-        let node = world.nodes.get(&Key::new("", &name));
+        let node = context.nodes.get(&Key::new("", &name));
         let node = node.ok_or_else(|| Error::Invalid(format!("node {name} of the load was deleted")))?;
         let pod_cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default();
-        Ok(TargetNode { name: world.interner.intern_text(&name), host_ip: host_ip(&node).to_owned(), pod_cidr })
+        Ok(TargetNode { name: context.interner.intern_text(&name), host_ip: host_ip(&node).to_owned(), pod_cidr })
     };
     (1..=shape.count).map(target_node).collect()
 }
@@ -269,13 +269,17 @@ fn to_load_workload(workload: &Workload) -> LoadWorkload {
 }
 
 /// The missing workloads with nodes for their pods, and the existing ones with too few replicas.
-fn find_missing(world: &World, workloads: Vec<Workload>, nodes: usize) -> (Vec<PlacedWorkload>, Vec<LoadWorkload>) {
+fn find_missing(
+    context: &MemberContext,
+    workloads: Vec<Workload>,
+    nodes: usize,
+) -> (Vec<PlacedWorkload>, Vec<LoadWorkload>) {
     let (mut missing, mut undersized, mut next_pod) = (Vec::new(), Vec::new(), 0);
     for workload in workloads {
         let node_indexes = (next_pod..next_pod + workload.replicas).map(|number| number % nodes.max(1)).collect();
         next_pod += workload.replicas;
         let desired = to_load_workload(&workload);
-        match world.deployments.get(&desired.deployment) {
+        match context.deployments.get(&desired.deployment) {
             None => missing.push(PlacedWorkload { workload, node_indexes }),
             Some(existing) if existing.spec.replicas.unwrap_or(1) < desired.replicas => undersized.push(desired),
             Some(_) => {}
@@ -300,11 +304,11 @@ fn split_into_batches(missing: Vec<PlacedWorkload>) -> Vec<Vec<PlacedWorkload>> 
 }
 
 /// Scales up workloads that churn has scaled down or that are now larger.
-async fn scale_up(world: &World, undersized: Vec<LoadWorkload>) -> Result<()> {
+async fn scale_up(context: &MemberContext, undersized: Vec<LoadWorkload>) -> Result<()> {
     futures::stream::iter(undersized)
         .map(|workload| async move {
             let patch = json!({"spec": {"replicas": workload.replicas}});
-            world.patch(&world.deployments, &workload.deployment, None, &patch).await.map(|_| ())
+            context.patch(&context.deployments, &workload.deployment, None, &patch).await.map(|_| ())
         })
         .buffer_unordered(MAX_CONCURRENT_SCALE_UPS)
         .try_collect::<()>()
@@ -332,7 +336,7 @@ mod tests {
     #[case("pods=1,churn=-1", "churn=-1/s is not between 0/s and 10000/s")]
     #[case("pods=1,churn=50/m", "churn=50/m: \"50/m\" is not a number of changes per second")]
     #[case("pods=1,churn=NaN", "churn=NaN/s is not between 0/s and 10000/s")]
-    #[case("pods=1,pods=2", "pods is given twice")]
+    #[case("pods=1,pods=2", "pods is set more than once")]
     #[case("pods=1,size=big", "size=big: \"big\" is not a number of bytes")]
     #[case("pods=1,size=1Gi", "size=1073741824 is more than 262144 bytes")]
     #[case("pods=1,speed=3", "unknown field \"speed\"")]

@@ -114,24 +114,24 @@ async fn require_masters(State(authenticator): State<Arc<Authenticator>>, reques
 }
 
 async fn state(TargetMember(member): TargetMember) -> Response {
-    let world = member.world();
-    let nodes: Vec<Value> = world
+    let context = member.context();
+    let nodes: Vec<Value> = context
         .nodes
         .all()
         .iter()
         .map(|node| json!({"name": &*node.key().name, "failed": super::node::is_failed(node)}))
         .collect();
     Json(json!({
-        "name": &*world.name,
+        "name": &*context.name,
         "reachable": member.is_reachable().await,
-        "pods": world.pods.len(),
-        "readyPods": world.pods.all().iter().filter(|pod| pod.is_active() && pod.is_ready()).count(),
+        "pods": context.pods.len(),
+        "readyPods": context.pods.all().iter().filter(|pod| pod.is_active() && pod.is_ready()).count(),
         "changes": member.churn_changes(),
         "nodes": nodes,
         "delayMilliseconds": member.faults().delay().as_millis() as u64,
         "readyz": member.faults().readyz().map(|status| status.as_u16()),
         "errorPercent": member.faults().error_percent(),
-        "droppedEvents": world.recorder.dropped_events(),
+        "droppedEvents": context.recorder.dropped_events(),
     }))
     .into_response()
 }

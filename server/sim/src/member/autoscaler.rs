@@ -1,6 +1,6 @@
 //! HorizontalPodAutoscaler controller for the simulated CPU and memory usage of pods, as utilization or average value.
 
-use crate::member::world::FIELD_MANAGER;
+use crate::member::context::FIELD_MANAGER;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 
+use super::context::MemberContext;
 use super::metrics::pod_usage;
 use super::pod::{Phase, PodState};
 use super::resources::{milli_value, whole_value};
 use super::store::{Key, StoreObject};
 use super::workload::pods::WorkloadOwner;
 use super::workload::{new_change_queue, spawn_controller};
-use super::world::World;
 
 /// kube-controller-manager's default `--horizontal-pod-autoscaler-sync-period`.
 const SYNC_INTERVAL: Duration = Duration::from_secs(15);
@@ -38,18 +38,18 @@ const DOWNSCALE_STABILIZATION: SignedDuration = SignedDuration::from_secs(300);
 /// Recent recommendations of each autoscaler.
 type Recommendations = Arc<Mutex<HashMap<Key, Vec<(Timestamp, i32)>>>>;
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.autoscalers);
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.autoscalers);
     let recommendations = Recommendations::default();
-    let of_deleted = recommendations.clone();
-    world.autoscalers.on_change(move |old, new| {
+    let recommendations_to_prune = recommendations.clone();
+    context.autoscalers.on_change(move |old, new| {
         if let (Some(deleted), None) = (old, new) {
-            of_deleted.lock().remove(&deleted.key());
+            recommendations_to_prune.lock().remove(&deleted.key());
         }
     });
-    spawn_controller(world, "horizontalpodautoscaler", keys, 2, move |world, key| {
+    spawn_controller(context, "horizontalpodautoscaler", keys, 2, move |context, key| {
         let recommendations = recommendations.clone();
-        async move { reconcile(&world, &key, &recommendations).await }
+        async move { reconcile(&context, &key, &recommendations).await }
     });
 }
 
@@ -84,22 +84,22 @@ fn api_resource(kind: &str, api_version: &str) -> ApiResource {
     }
 }
 
-async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) -> Result<Option<Duration>> {
-    let Some(scaler) = world.autoscalers.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key, recommendations: &Recommendations) -> Result<Option<Duration>> {
+    let Some(scaler) = context.autoscalers.get(key) else { return Ok(None) };
     let spec = &scaler.spec;
     let now = Timestamp::now();
-    let owner = WorkloadOwner::new(&scaler, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontal-pod-autoscaler");
+    let owner = WorkloadOwner::new(&scaler, "horizontal-pod-autoscaler");
     let mut status_update = StatusUpdate::new(&scaler, now);
     let target = &spec.scale_target_ref;
     let resource = api_resource(&target.kind, target.api_version.as_deref().unwrap_or("v1"));
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
     let scale = match api.get_scale(&target.name).await {
         Ok(scale) => scale,
         Err(error) => {
             let message = format!("the HPA controller was unable to get the target's current scale: {error}");
             status_update.set_condition("AbleToScale", "False", "FailedGetScale", &message);
-            owner.record_event(world, true, "FailedGetScale", error.to_string());
-            status_update.write(world, &scaler).await?;
+            owner.record_event(context, true, "FailedGetScale", error.to_string());
+            status_update.write(context, &scaler).await?;
             return Ok(Some(SYNC_INTERVAL));
         }
     };
@@ -115,15 +115,15 @@ async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) 
     if current == 0 {
         let message = "scaling is disabled since the replica count of the target is zero";
         status_update.set_condition("ScalingActive", "False", "ScalingDisabled", message);
-        status_update.write(world, &scaler).await?;
+        status_update.write(context, &scaler).await?;
         return Ok(Some(SYNC_INTERVAL));
     }
     let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
-    let pods = select_pods(world, &key.namespace, &selector);
-    match measure(world, spec, &pods, now) {
+    let pods = select_pods(context, &key.namespace, &selector);
+    match measure(context, spec, &pods, now) {
         Err(message) => {
             status_update.set_condition("ScalingActive", "False", "FailedGetResourceMetric", &message);
-            owner.record_event(world, true, "FailedGetResourceMetric", message);
+            owner.record_event(context, true, "FailedGetResourceMetric", message);
         }
         Ok(measurements) => {
             let message = "the HPA was able to successfully calculate a replica count from cpu resource utilization (percentage of request)";
@@ -146,7 +146,7 @@ async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) 
                 let message = format!(
                     "New size: {desired}; reason: cpu resource utilization (percentage of request) {reason} target"
                 );
-                owner.record_event(world, false, "SuccessfulRescale", message);
+                owner.record_event(context, false, "SuccessfulRescale", message);
                 status_update.set_condition(
                     "AbleToScale",
                     "True",
@@ -164,13 +164,13 @@ async fn reconcile(world: &World, key: &Key, recommendations: &Recommendations) 
             }
         }
     }
-    status_update.write(world, &scaler).await?;
+    status_update.write(context, &scaler).await?;
     Ok(Some(SYNC_INTERVAL))
 }
 
-fn select_pods(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>> {
+fn select_pods(context: &MemberContext, namespace: &str, selector: &str) -> Vec<Arc<PodState>> {
     let Ok(selector) = crowsnest_apimachinery::selector::Selector::parse(selector) else { return Vec::new() };
-    let mut pods = world.pods.in_namespace(namespace);
+    let mut pods = context.pods.in_namespace(namespace);
     pods.retain(|pod| pod.is_active() && selector.matches(&pod.labels));
     pods
 }
@@ -189,7 +189,7 @@ fn stabilize(recommendations: &Recommendations, key: &Key, recommendation: i32, 
 }
 
 fn measure(
-    world: &World,
+    context: &MemberContext,
     spec: &HorizontalPodAutoscalerSpec,
     pods: &[Arc<PodState>],
     now: Timestamp,
@@ -202,7 +202,7 @@ fn measure(
                 metric.type_
             ));
         };
-        if !world.features.metrics {
+        if !context.features.metrics {
             return Err(format!(
                 "failed to get {} utilization: unable to get metrics for resource {}: unable to fetch metrics from resource metrics API: \
                  the server could not find the requested resource (get pods.metrics.k8s.io)",
@@ -277,8 +277,8 @@ impl StatusUpdate {
 
     fn set_condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let conditions = self.status.conditions.get_or_insert_default();
-        let since = conditions.iter().find(|known| known.type_ == kind && known.status == status);
-        let since = since.and_then(|known| known.last_transition_time.clone()).or(Some(Time(self.now)));
+        let since = conditions.iter().find(|existing| existing.type_ == kind && existing.status == status);
+        let since = since.and_then(|existing| existing.last_transition_time.clone()).or(Some(Time(self.now)));
         let condition = HorizontalPodAutoscalerCondition {
             type_: kind.into(),
             status: status.into(),
@@ -287,8 +287,8 @@ impl StatusUpdate {
             last_transition_time: since,
             observed_generation: self.status.observed_generation,
         };
-        match conditions.iter_mut().find(|known| known.type_ == kind) {
-            Some(known) => *known = condition,
+        match conditions.iter_mut().find(|existing| existing.type_ == kind) {
+            Some(existing) => *existing = condition,
             None => conditions.push(condition),
         }
     }
@@ -319,8 +319,12 @@ impl StatusUpdate {
         }
     }
 
-    async fn write(self, world: &World, scaler: &super::informer::Object<HorizontalPodAutoscaler>) -> Result<()> {
-        world.set_status(&world.autoscalers, scaler, scaler.status.as_ref(), &self.status).await
+    async fn write(
+        self,
+        context: &MemberContext,
+        scaler: &super::informer::Object<HorizontalPodAutoscaler>,
+    ) -> Result<()> {
+        context.set_status(&context.autoscalers, scaler, scaler.status.as_ref(), &self.status).await
     }
 }
 

@@ -12,50 +12,50 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::error::Result;
 
+use super::context::MemberContext;
 use super::pod::PodState;
 use super::recorder::{Source, Subject};
 use super::store::{Index, Key, StoreObject};
 use super::workload::rollout::resolve_int_or_percent;
 use super::workload::{count, new_change_queue, spawn_controller};
-use super::world::World;
 
 /// Time after which an evicted pod that is not being deleted counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 const SOURCE: Source = Source { component: "controllermanager", host: None };
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.budgets);
-    let (queue, budgets) = (keys.clone(), Arc::downgrade(&world.budgets));
-    world.pods.on_change(move |old, new| {
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.budgets);
+    let (queue, budgets) = (keys.clone(), Arc::downgrade(&context.budgets));
+    context.pods.on_change(move |old, new| {
         let (Some(pod), Some(budgets)) = (new.or(old), budgets.upgrade()) else { return };
         for budget in budgets.by_index(&Index::Namespace(pod.key.namespace.clone())) {
             queue.add(budget.key());
         }
     });
-    spawn_controller(world, "disruption", keys, 2, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(context, "disruption", keys, 2, |context, key| async move { reconcile(&context, &key).await });
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(budget) = world.budgets.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(budget) = context.budgets.get(key) else { return Ok(None) };
     let Some(spec) = budget.spec.as_ref() else { return Ok(None) };
     let selector = spec.selector.as_ref().map(Selector::from_label_selector_or_nothing);
     let is_selected = |pod: &Arc<PodState>| selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
-    let pods: Vec<_> = world
+    let pods: Vec<_> = context
         .pods
         .in_namespace(&key.namespace)
         .into_iter()
         .filter(|pod| !pod.phase.is_terminal() && is_selected(pod))
         .collect();
-    let scale = expected_pod_count(world, &pods);
+    let scale = expected_pod_count(context, &pods);
     let now = Timestamp::now();
     let (status, next_check) = compute_status(&budget, spec, &pods, scale, now);
     for pod in find_overdue(&budget, &pods, now) {
         let subject = Subject::pod(&pod.key, &pod.uid);
         let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
-        world.recorder.record(subject, SOURCE, true, "NotDeleted", message);
+        context.recorder.record(subject, SOURCE, true, "NotDeleted", message);
     }
-    world.set_status(&world.budgets, &budget, budget.status.as_ref(), &status).await?;
+    context.set_status(&context.budgets, &budget, budget.status.as_ref(), &status).await?;
     Ok(next_check.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)))
 }
 
@@ -72,30 +72,30 @@ fn find_overdue<'a>(budget: &PodDisruptionBudget, pods: &'a [Arc<PodState>], now
 }
 
 /// Sum of the desired replicas of the controllers of these pods.
-fn expected_pod_count(world: &World, pods: &[Arc<PodState>]) -> i32 {
+fn expected_pod_count(context: &MemberContext, pods: &[Arc<PodState>]) -> i32 {
     let mut replicas_by_uid: HashMap<String, i32> = HashMap::new();
     for pod in pods {
         let Some(owner) = &pod.owner else { continue };
         let key = Key::new(&pod.key.namespace, &owner.name);
         let (uid, replicas) = match &*owner.kind {
             "ReplicaSet" => {
-                let Some(set) = world.replica_sets.get(&key) else { continue };
+                let Some(set) = context.replica_sets.get(&key) else { continue };
                 let deployment =
                     super::informer::controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment");
                 let deployment =
-                    deployment.and_then(|owner| world.deployments.get(&Key::new(&key.namespace, &owner.name)));
+                    deployment.and_then(|owner| context.deployments.get(&Key::new(&key.namespace, &owner.name)));
                 match deployment {
                     Some(deployment) => (deployment.uid().to_owned(), deployment.spec.replicas.unwrap_or(1)),
                     None => (set.uid().to_owned(), set.spec.replicas.unwrap_or(1)),
                 }
             }
             "ReplicationController" => {
-                let Some(controller) = world.replication_controllers.get(&key) else { continue };
+                let Some(controller) = context.replication_controllers.get(&key) else { continue };
                 let spec = controller.spec.as_ref();
                 (controller.uid().to_owned(), spec.and_then(|spec| spec.replicas).unwrap_or(1))
             }
             "StatefulSet" => {
-                let Some(set) = world.stateful_sets.get(&key) else { continue };
+                let Some(set) = context.stateful_sets.get(&key) else { continue };
                 (set.uid().to_owned(), set.spec.replicas.unwrap_or(1))
             }
             _ => continue,
@@ -141,8 +141,8 @@ fn compute_status(
     let mut conditions = old.conditions.unwrap_or_default();
     let generation = budget.metadata.generation;
     match conditions.iter_mut().find(|condition| condition.type_ == "DisruptionAllowed") {
-        Some(known) if known.status == condition_status => known.observed_generation = generation,
-        known => {
+        Some(existing) if existing.status == condition_status => existing.observed_generation = generation,
+        existing => {
             let condition = Condition {
                 type_: "DisruptionAllowed".into(),
                 status: condition_status.into(),
@@ -151,8 +151,8 @@ fn compute_status(
                 observed_generation: generation,
                 last_transition_time: Time(now),
             };
-            match known {
-                Some(known) => *known = condition,
+            match existing {
+                Some(existing) => *existing = condition,
                 None => conditions.push(condition),
             }
         }

@@ -19,11 +19,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Labels;
+use super::context::MemberContext;
 use super::metrics::{error_response, json_response, parse_selector};
 use super::pod::Phase;
 use super::pod_lifecycle::format_time;
 use super::store::{Key, StoreObject};
-use super::world::World;
 
 const GROUP: &str = "custom.metrics.k8s.io";
 /// Served versions, preferred one first.
@@ -56,13 +56,13 @@ const PODS: DescribedResource = namespaced_resource("pods", "/v1", "Pod");
 
 /// Calls `visit` with the resource, key, labels and annotations of each object of a resource, or of all resources.
 fn visit_objects(
-    world: &World,
+    context: &MemberContext,
     resource: Option<&str>,
     visit: &mut dyn FnMut(DescribedResource, &Key, &Labels, &Labels),
 ) {
     let is_requested = |described: DescribedResource| resource.is_none_or(|resource| resource == described.resource);
     if is_requested(PODS) {
-        for pod in world.pods.all().iter().filter(|pod| pod.phase == Phase::Running) {
+        for pod in context.pods.all().iter().filter(|pod| pod.phase == Phase::Running) {
             visit(PODS, &pod.key, &pod.labels, &pod.annotations);
         }
     }
@@ -70,7 +70,7 @@ fn visit_objects(
     macro_rules! objects {
         ($($store:ident, $described:expr;)*) => { $(
             if is_requested($described) {
-                for object in world.$store.all() {
+                for object in context.$store.all() {
                     let meta = &object.metadata;
                     let (labels, annotations) = (meta.labels.as_ref(), meta.annotations.as_ref());
                     visit($described, &object.key(), labels.unwrap_or(&none), annotations.unwrap_or(&none));
@@ -115,19 +115,19 @@ struct MetricRequest<'a> {
 
 /// Serves the API group from a member's stores.
 pub struct CustomMetrics {
-    world: Weak<World>,
+    context: Weak<MemberContext>,
 }
 
 impl CustomMetrics {
-    pub fn new(world: &Arc<World>) -> Self {
-        Self { world: Arc::downgrade(world) }
+    pub fn new(context: &Arc<MemberContext>) -> Self {
+        Self { context: Arc::downgrade(context) }
     }
 
     /// Names of the metrics of each resource; the boolean is true for namespaced resources.
     fn metrics_by_resource(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
         let mut metrics_by_resource = BTreeMap::<_, BTreeSet<String>>::new();
-        if let Some(world) = self.world.upgrade() {
-            visit_objects(&world, None, &mut |described, _, _, annotations| {
+        if let Some(context) = self.context.upgrade() {
+            visit_objects(&context, None, &mut |described, _, _, annotations| {
                 for metric in annotations.keys().filter_map(|name| name.strip_prefix(ANNOTATION_PREFIX)) {
                     let resource = (described.resource, described.namespaced);
                     metrics_by_resource.entry(resource).or_default().insert(metric.to_owned());
@@ -177,10 +177,10 @@ impl CustomMetrics {
         object_selector: Option<&Selector>,
         metric_selector: Option<&Selector>,
     ) -> Vec<Value> {
-        let Some(world) = self.world.upgrade() else { return Vec::new() };
+        let Some(context) = self.context.upgrade() else { return Vec::new() };
         let (annotation, now) = (format!("{ANNOTATION_PREFIX}{}", request.metric), Timestamp::now());
         let mut values = BTreeMap::new();
-        visit_objects(&world, Some(request.resource), &mut |described, key, labels, annotations| {
+        visit_objects(&context, Some(request.resource), &mut |described, key, labels, annotations| {
             let is_requested = *key.namespace == *request.namespace && [ALL_NAMES, &*key.name].contains(&request.name);
             let is_selected =
                 request.name != ALL_NAMES || object_selector.is_none_or(|selector| selector.matches(labels));

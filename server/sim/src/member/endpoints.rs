@@ -1,6 +1,6 @@
 //! Service controllers: EndpointSlices and Endpoints of the selected pods, and addresses of load balancers.
 
-use crate::member::world::{FIELD_MANAGER, create_params};
+use crate::member::context::{FIELD_MANAGER, create_params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
+use super::context::{MemberContext, SharedObject};
 use super::pod::PodState;
 use super::queue::Queue;
 use super::store::{Index, Key, StoreObject};
 use super::workload::pods::WorkloadOwner;
 use super::workload::{KeyQueue, new_change_queue, spawn_controller};
-use super::world::{SharedObject, World};
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
@@ -31,10 +31,10 @@ const MAX_ENDPOINTS_PER_SLICE: usize = 100;
 /// Delay after a change of a pod, so that several changes are written together.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 
-pub fn start(world: &Arc<World>) {
-    let keys: KeyQueue = new_change_queue(&world.services);
-    let (queue, services) = (keys.clone(), Arc::downgrade(&world.services));
-    world.pods.on_change(move |old, new| {
+pub fn start(context: &Arc<MemberContext>) {
+    let keys: KeyQueue = new_change_queue(&context.services);
+    let (queue, services) = (keys.clone(), Arc::downgrade(&context.services));
+    context.pods.on_change(move |old, new| {
         let Some(services) = services.upgrade() else { return };
         let (Some(pod), relevant_fields) =
             (new.or(old), |pod: &Arc<PodState>| (pod.ip.clone(), pod.is_ready(), pod.is_active(), pod.labels.clone()))
@@ -53,7 +53,7 @@ pub fn start(world: &Arc<World>) {
         }
     });
     let queue: Arc<Queue<Key>> = keys.clone();
-    world.slices.on_change(move |old, new| {
+    context.slices.on_change(move |old, new| {
         let service_name = |slice: &EndpointSlice| {
             slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME_LABEL).cloned())
         };
@@ -64,7 +64,7 @@ pub fn start(world: &Arc<World>) {
             queue.add_after(Key::new(&slice.key().namespace, &name), BATCH_DELAY);
         }
     });
-    spawn_controller(world, "endpoints", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(context, "endpoints", keys, 4, |context, key| async move { reconcile(&context, &key).await });
 }
 
 fn parse_selector(service: &Service) -> Option<Selector> {
@@ -123,13 +123,18 @@ fn endpoint(pod: &PodState, zone: Option<String>, publish_unready: bool) -> Opti
 type EndpointGroups = BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)>;
 
 /// Desired endpoints of a Service, grouped by common ports.
-fn desired_endpoints(world: &World, service: &Service, namespace: &str, selector: &Selector) -> EndpointGroups {
+fn desired_endpoints(
+    context: &MemberContext,
+    service: &Service,
+    namespace: &str,
+    selector: &Selector,
+) -> EndpointGroups {
     let spec = service.spec.clone().unwrap_or_default();
     let ports = spec.ports.unwrap_or_default();
     let publish_unready = spec.publish_not_ready_addresses.unwrap_or_default();
-    let nodes = world.nodes_by_name();
+    let nodes = context.nodes_by_name();
     let mut groups = EndpointGroups::new();
-    for pod in world.pods.in_namespace(namespace) {
+    for pod in context.pods.in_namespace(namespace) {
         if pod.phase.is_terminal() || !selector.matches(&pod.labels) {
             continue;
         }
@@ -144,25 +149,26 @@ fn desired_endpoints(world: &World, service: &Service, namespace: &str, selector
     groups
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(service) = world.services.get(key).filter(|service| service.metadata.deletion_timestamp.is_none()) else {
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(service) = context.services.get(key).filter(|service| service.metadata.deletion_timestamp.is_none())
+    else {
         return Ok(None);
     };
-    assign_address(world, &service).await?;
+    assign_address(context, &service).await?;
     let Some(selector) = parse_selector(&service) else { return Ok(None) };
     if service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
         return Ok(None);
     }
-    let groups = desired_endpoints(world, &service, &key.namespace, &selector);
-    write_endpoints(world, &service, &groups).await?;
-    write_slices(world, &service, groups).await?;
+    let groups = desired_endpoints(context, &service, &key.namespace, &selector);
+    write_endpoints(context, &service, &groups).await?;
+    write_slices(context, &service, groups).await?;
     Ok(None)
 }
 
-async fn write_slices(world: &World, service: &SharedObject<Service>, groups: EndpointGroups) -> Result<()> {
+async fn write_slices(context: &MemberContext, service: &SharedObject<Service>, groups: EndpointGroups) -> Result<()> {
     let key = service.key();
-    let owner = WorkloadOwner::new(service, "v1", "Service", "endpoint-slice-controller");
-    let mut existing: Vec<SharedObject<EndpointSlice>> = world.slices.owned_by(service.uid());
+    let owner = WorkloadOwner::new(service, "endpoint-slice-controller");
+    let mut existing: Vec<SharedObject<EndpointSlice>> = context.slices.owned_by(service.uid());
     existing.retain(|slice| {
         slice
             .metadata
@@ -185,7 +191,7 @@ async fn write_slices(world: &World, service: &SharedObject<Service>, groups: En
                 let current = (slice.endpoints.clone().unwrap_or_default(), slice.ports.clone().unwrap_or_default());
                 if current != (endpoints.clone(), ports.clone()) {
                     let patch = json!({"endpoints": endpoints, "ports": ports});
-                    world.patch(&world.slices, &slice.key(), None, &patch).await?;
+                    context.patch(&context.slices, &slice.key(), None, &patch).await?;
                 }
             }
             None => {
@@ -204,18 +210,22 @@ async fn write_slices(world: &World, service: &SharedObject<Service>, groups: En
                         ..ObjectMeta::default()
                     },
                 };
-                world.create(&world.slices, &slice).await?;
+                context.create(&context.slices, &slice).await?;
             }
         }
     }
     for slice in existing {
-        world.delete(&world.slices, &slice).await?;
+        context.delete(&context.slices, &slice).await?;
     }
     Ok(())
 }
 
 /// Writes the deprecated Endpoints, which some clients still read.
-async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups: &EndpointGroups) -> Result<()> {
+async fn write_endpoints(
+    context: &MemberContext,
+    service: &SharedObject<Service>,
+    groups: &EndpointGroups,
+) -> Result<()> {
     let subset = |(ports, endpoints): &(Vec<EndpointPort>, Vec<Endpoint>)| {
         let addresses = |ready: bool| -> Vec<Value> {
             let selected = endpoints.iter().filter(|endpoint| {
@@ -247,7 +257,7 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
         kind: "Endpoints".into(),
         plural: "endpoints".into(),
     };
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
     let patch = json!({"subsets": subsets});
     let patched = api.patch_metadata(&key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
     let error = match patched {
@@ -270,7 +280,7 @@ async fn write_endpoints(world: &World, service: &SharedObject<Service>, groups:
 }
 
 /// Assigns an address to a load balancer, like a cloud controller.
-async fn assign_address(world: &World, service: &SharedObject<Service>) -> Result<()> {
+async fn assign_address(context: &MemberContext, service: &SharedObject<Service>) -> Result<()> {
     let spec = service.spec.as_ref();
     let is_load_balancer = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
     let ingress = service
@@ -278,7 +288,7 @@ async fn assign_address(world: &World, service: &SharedObject<Service>) -> Resul
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref())
         .and_then(|balancer| balancer.ingress.as_ref());
-    if !world.features.load_balancer || !is_load_balancer || ingress.is_some_and(|ingress| !ingress.is_empty()) {
+    if !context.features.load_balancer || !is_load_balancer || ingress.is_some_and(|ingress| !ingress.is_empty()) {
         return Ok(());
     }
     // Derived from the cluster IP, and therefore unique in the cluster.
@@ -287,6 +297,6 @@ async fn assign_address(world: &World, service: &SharedObject<Service>) -> Resul
     let (Some(last), Some(third)) = (bytes.next(), bytes.next()) else { return Ok(()) };
     let patch =
         json!({"status": {"loadBalancer": {"ingress": [{"ip": format!("198.18.{third}.{last}"), "ipMode": "VIP"}]}}});
-    world.patch(&world.services, &service.key(), Some("status"), &patch).await?;
+    context.patch(&context.services, &service.key(), Some("status"), &patch).await?;
     Ok(())
 }

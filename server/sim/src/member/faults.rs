@@ -151,7 +151,7 @@ impl Faults {
         *self.silent.borrow()
     }
 
-    /// Holds back all traffic in both directions, including the closing of connections. The data is delivered when this
+    /// Stalls all traffic in both directions, including the closing of connections. The data is delivered when this
     /// ends.
     pub fn set_partitioned(&self, partitioned: bool) {
         self.network.set(if partitioned { NetworkState::Stalled } else { NetworkState::Up });
@@ -283,9 +283,9 @@ pub struct Listener {
     faults: Arc<Faults>,
     address: Mutex<SocketAddr>,
     running: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
-    /// Socket that holds the address while the member is paused, so that the port is not assigned to another socket. It does not
-    /// listen, so connections are refused.
-    reserved: Mutex<Option<TcpSocket>>,
+    /// Socket that reserves the address while the member is paused, so that the port is not assigned to another socket.
+    /// It does not listen, so connections are refused.
+    address_reservation: Mutex<Option<TcpSocket>>,
 }
 
 impl Listener {
@@ -304,7 +304,7 @@ impl Listener {
             faults,
             address: Mutex::new(address),
             running: AsyncMutex::new(None),
-            reserved: Mutex::default(),
+            address_reservation: Mutex::default(),
         };
         listener.resume().await?;
         Ok(listener)
@@ -327,8 +327,8 @@ impl Listener {
         self.faults.reset_for_open();
         let address = self.address();
         let io_error = |source| Error::Io { operation: format!("cannot listen on {address}"), source };
-        let reserved = self.reserved.lock().take();
-        let listener = match reserved {
+        let address_reservation = self.address_reservation.lock().take();
+        let listener = match address_reservation {
             Some(socket) => socket.listen(LISTEN_BACKLOG),
             None => TcpListener::bind(address).await,
         };
@@ -366,14 +366,14 @@ impl Listener {
             tracing::error!(%error, "the listener task of a member panicked");
         }
         match bind_without_listening(self.address()) {
-            Ok(socket) => *self.reserved.lock() = Some(socket),
+            Ok(socket) => *self.address_reservation.lock() = Some(socket),
             Err(error) => tracing::warn!(%error, "cannot reserve the address of a paused member"),
         }
     }
 
     /// Makes the address of a paused member available to other programs.
     pub fn release_address(&self) {
-        self.reserved.lock().take();
+        self.address_reservation.lock().take();
     }
 }
 

@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::store::{Index, Key, Store, StoreObject};
+use super::store::{Identity, Index, Key, Store, StoreObject};
 use crate::error::{Error, Result};
 
 /// A typed object for controllers: without managed fields, with its version as a number.
@@ -49,18 +49,20 @@ impl<K: Resource<DynamicType = ()>> From<K> for Object<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> StoreObject for Object<K> {
-    fn key(&self) -> Key {
-        self.key.clone()
+    fn identity(&self) -> Identity<'_> {
+        Identity { key: &self.key, uid: &self.uid, version: self.version }
     }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
+
     fn indexes(&self) -> Vec<Index> {
         let owner = controller_of(self.object.meta()).map(|owner| owner.uid.as_str().into());
         Index::by_owner_and_namespace(owner, Arc::clone(&self.key.namespace))
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> Store<Object<K>> {
+    /// The object, unless it is being deleted.
+    pub fn get_undeleted(&self, key: &Key) -> Option<Arc<Object<K>>> {
+        self.get(key).filter(|object| object.meta().deletion_timestamp.is_none())
     }
 }
 
@@ -162,7 +164,7 @@ impl<T: StoreObject, F> Informer<T, F> {
         let key = store_key(&change.key);
         match change.kind {
             ChangeKind::Deleted => match self.store.get(&key) {
-                Some(known) if known.version() < change.revision => self.store.remove(&key, known.uid()),
+                Some(existing) if existing.version() < change.revision => self.store.remove(&key, existing.uid()),
                 Some(_) => {}
                 // Not in the store yet: a late response to its creation must not add it.
                 None => match change.body.links() {

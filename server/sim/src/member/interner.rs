@@ -55,19 +55,19 @@ impl Interner {
 }
 
 /// Returns the shared instance of a value.
-fn intern<T: Eq + Hash>(known: &mut HashSet<Arc<T>>, value: T) -> Arc<T> {
-    if let Some(known) = known.get(&value) {
-        return known.clone();
+fn intern<T: Eq + Hash>(interned: &mut HashSet<Arc<T>>, value: T) -> Arc<T> {
+    if let Some(interned) = interned.get(&value) {
+        return interned.clone();
     }
     let shared = Arc::new(value);
-    known.insert(shared.clone());
+    interned.insert(shared.clone());
     shared
 }
 
 impl Tables {
     fn intern_text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.strings.get(text) {
-            return known.clone();
+        if let Some(interned) = self.strings.get(text) {
+            return interned.clone();
         }
         let shared: Arc<str> = text.into();
         self.strings.insert(shared.clone());
@@ -81,8 +81,8 @@ impl Tables {
         }
         spec.node_selector.hash(&mut hasher);
         let bucket = self.specs.entry(hasher.finish()).or_default();
-        if let Some(known) = bucket.iter().filter_map(Weak::upgrade).find(|known| **known == spec) {
-            return known;
+        if let Some(interned) = bucket.iter().filter_map(Weak::upgrade).find(|interned| **interned == spec) {
+            return interned;
         }
         bucket.retain(|weak| weak.strong_count() > 0);
         let shared = Arc::new(spec);

@@ -16,11 +16,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::context::MemberContext;
 use super::informer::Object;
 use super::pod::{Phase, PodState};
 use super::pod_lifecycle::{annotated_usage, format_time};
 use super::store::{Index, Key, StoreObject};
-use super::world::World;
 
 const GROUP: &str = "metrics.k8s.io";
 const VERSION: &str = "v1beta1";
@@ -73,16 +73,16 @@ fn usage_quantities(usage: Usage) -> Value {
 
 /// Serves the API group from a member's stores.
 pub struct Metrics {
-    world: Weak<World>,
+    context: Weak<MemberContext>,
 }
 
 impl Metrics {
-    pub fn new(world: &Arc<World>) -> Self {
-        Self { world: Arc::downgrade(world) }
+    pub fn new(context: &Arc<MemberContext>) -> Self {
+        Self { context: Arc::downgrade(context) }
     }
 
     fn handle(&self, method: &Method, path: &str, selector: Option<Selector>) -> Result<Value, ApiError> {
-        let Some(world) = self.world.upgrade() else {
+        let Some(context) = self.context.upgrade() else {
             return Err(ApiError::internal("the member is stopping"));
         };
         if method != Method::GET {
@@ -97,29 +97,29 @@ impl Metrics {
         match parts.as_slice() {
             [] | [""] => Ok(api_resource_list()),
             ["nodes"] => {
-                let mut nodes = world.nodes.all();
+                let mut nodes = context.nodes.all();
                 nodes.sort_by_key(|node| node.key());
                 nodes.retain(|node| is_selected(&node.metadata.labels.clone().unwrap_or_default()));
-                list("NodeMetricsList", nodes.iter().filter_map(|node| node_metrics(&world, node, now)).collect())
+                list("NodeMetricsList", nodes.iter().filter_map(|node| node_metrics(&context, node, now)).collect())
             }
             ["nodes", name] => {
                 let node =
-                    world.nodes.get(&Key::new("", name)).ok_or_else(|| ApiError::not_found("", "nodes", name))?;
-                node_metrics(&world, &node, now).ok_or_else(|| no_sample_error("nodemetrics", name))
+                    context.nodes.get(&Key::new("", name)).ok_or_else(|| ApiError::not_found("", "nodes", name))?;
+                node_metrics(&context, &node, now).ok_or_else(|| no_sample_error("nodemetrics", name))
             }
             ["pods"] => {
-                let mut pods = world.pods.all();
+                let mut pods = context.pods.all();
                 pods.sort_by(|a, b| a.key.cmp(&b.key));
                 pods.retain(|pod| is_selected(&pod.labels));
                 list("PodMetricsList", pods.iter().filter_map(|pod| pod_metrics(pod, now)).collect())
             }
             ["namespaces", namespace, "pods"] => {
-                let mut pods = world.pods.in_namespace(namespace);
+                let mut pods = context.pods.in_namespace(namespace);
                 pods.retain(|pod| is_selected(&pod.labels));
                 list("PodMetricsList", pods.iter().filter_map(|pod| pod_metrics(pod, now)).collect())
             }
             ["namespaces", namespace, "pods", name] => {
-                let pod = world.pods.get(&Key::new(namespace, name));
+                let pod = context.pods.get(&Key::new(namespace, name));
                 let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
                 pod_metrics(&pod, now).ok_or_else(|| no_sample_error("podmetrics", &format!("{namespace}/{name}")))
             }
@@ -154,14 +154,18 @@ fn pod_metrics(pod: &PodState, now: Timestamp) -> Option<Value> {
     }))
 }
 
-fn node_metrics(world: &World, node: &Object<k8s_openapi::api::core::v1::Node>, now: Timestamp) -> Option<Value> {
+fn node_metrics(
+    context: &MemberContext,
+    node: &Object<k8s_openapi::api::core::v1::Node>,
+    now: Timestamp,
+) -> Option<Value> {
     if super::node::is_failed(node) {
         return None;
     }
     let name = node.key().name;
     // Usage of the system itself.
     let mut total = Usage { cpu_milli: 50 + noise(node.uid(), "system", now).1 % 30, memory_bytes: 600 << 20 };
-    for pod in world.pods.by_index(&Index::Node(name.clone())).iter().filter(|pod| pod.phase == Phase::Running) {
+    for pod in context.pods.by_index(&Index::Node(name.clone())).iter().filter(|pod| pod.phase == Phase::Running) {
         for (_, usage) in pod_usage(pod, now) {
             total.cpu_milli += usage.cpu_milli;
             total.memory_bytes += usage.memory_bytes;

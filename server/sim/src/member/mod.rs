@@ -1,13 +1,14 @@
 //! Simulated member clusters: an API server with controllers, scheduler and kubelets that behave like a real
 //! cluster.
 //!
-//! [`Member::start`] starts a member. Its components share a [`world::World`]: one watch per kind updates compact
-//! stores, which all controllers read. Components use the API through a `kube::Client` without a socket. External
-//! clients use the listener, which can have [`faults`].
+//! [`Member::start`] starts a member. Its components share a [`context::MemberContext`]: one watch per kind updates
+//! compact stores, which all controllers read. Components use the API through a `kube::Client` without a socket.
+//! External clients use the listener, which can have [`faults`].
 
 pub mod admin;
 pub mod autoscaler;
 pub mod budget;
+pub mod context;
 pub mod custom_metrics;
 pub mod endpoints;
 pub mod faults;
@@ -27,7 +28,6 @@ pub mod store;
 pub mod taint_eviction;
 pub mod volumes;
 pub mod workload;
-pub mod world;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,10 +45,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::context::{Features, MemberContext};
 use self::faults::{Faults, Listener};
 use self::recorder::Recorder;
 use self::shape::{KUBERNETES_VERSION, NodeShape};
-use self::world::{Features, World};
 use crate::error::{Error, Result};
 use crate::load::{self, Load, RunningLoad};
 
@@ -136,7 +136,7 @@ async fn sleep_unless_stopped(duration: Duration, stopped: &CancellationToken) -
 /// A running member.
 pub struct Member {
     server: ApiServer,
-    world: Arc<World>,
+    context: Arc<MemberContext>,
     kubelet: Arc<Kubelet>,
     faults: Arc<Faults>,
     listener: Listener,
@@ -167,22 +167,22 @@ impl Member {
 
         let client = server.admin();
         let (recorder, writer) = Recorder::new(client.clone());
-        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder));
-        server.watch_tasks(world.tasks.clone());
-        world.tasks.spawn_until_stop("event recorder", writer.run(world.stop.clone()));
-        start_controllers(&world, &kubelet);
+        let context = Arc::new(MemberContext::new(&config.name, client, config.profile.features(), recorder));
+        server.watch_tasks(context.tasks.clone());
+        context.tasks.spawn_until_stop("event recorder", writer.run(context.stop.clone()));
+        start_controllers(&context, &kubelet);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
         let controllers =
             Controllers { service_accounts: true, service_certificates, quotas: true, storage_protection: true };
         controllers::start(&server, controllers);
-        if world.features.metrics {
-            server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
-            server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));
+        if context.features.metrics {
+            server.api().add_delegate(Arc::new(metrics::Metrics::new(&context)));
+            server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&context)));
         }
-        world.start_informers(server.registry()).await?;
-        node::reconcile(&world, &config.effective_node_shapes(), &config.kubernetes_version).await?;
-        volumes::write_storage_class(&world).await?;
+        context.start_informers(server.registry()).await?;
+        node::reconcile(&context, &config.effective_node_shapes(), &config.kubernetes_version).await?;
+        volumes::write_storage_class(&context).await?;
 
         let faults = Arc::new(Faults::default());
         let router = faults.wrap_router(server.router());
@@ -190,7 +190,7 @@ impl Member {
         server.advertise(listener.address()).await;
         Ok(Arc::new(Self {
             server,
-            world,
+            context,
             kubelet,
             faults,
             listener,
@@ -200,7 +200,7 @@ impl Member {
     }
 
     pub fn name(&self) -> &str {
-        &self.world.name
+        &self.context.name
     }
 
     /// API server of the member.
@@ -209,8 +209,8 @@ impl Member {
     }
 
     /// Shared state of the member's components.
-    pub fn world(&self) -> &Arc<World> {
-        &self.world
+    pub fn context(&self) -> &Arc<MemberContext> {
+        &self.context
     }
 
     pub fn faults(&self) -> &Arc<Faults> {
@@ -320,7 +320,7 @@ impl Member {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        let stop = self.world.stop.child_token();
+        let stop = self.context.stop.child_token();
         let control = control(Arc::downgrade(self), stop.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = control.await {
@@ -341,12 +341,12 @@ impl Member {
 
     /// Fails a node: it becomes NotReady and is tainted, and its pods are evicted.
     pub async fn fail_node(&self, name: &str) -> Result<()> {
-        node::set_failed(&self.world, name, true).await
+        node::set_failed(&self.context, name, true).await
     }
 
     /// Recovers a failed node.
     pub async fn recover_node(&self, name: &str) -> Result<()> {
-        node::set_failed(&self.world, name, false).await
+        node::set_failed(&self.context, name, false).await
     }
 
     /// Creates missing synthetic workloads and starts their churn, which ends with the member or is replaced by the
@@ -358,13 +358,14 @@ impl Member {
             reason: format!("synthetic load: {error}"),
         };
         // The churn of the previous load with this seed must not scale down new workloads.
-        let previous: Vec<RunningLoad> = self.loads.lock().extract_if(.., |other| other.seed == load.seed).collect();
+        let previous: Vec<RunningLoad> =
+            self.loads.lock().extract_if(.., |running| running.seed == load.seed).collect();
         for running in previous {
             running.stop().await.map_err(task_error)?;
         }
-        let (world, registry) = (self.world.clone(), self.server.registry().clone());
+        let (context, registry) = (self.context.clone(), self.server.registry().clone());
         // Runs as a task, so that it completes if the client disconnects, and members can be filled concurrently.
-        let task = self.world.tasks.tracker().spawn(async move { load::start(&world, &registry, load).await });
+        let task = self.context.tasks.tracker().spawn(async move { load::start(&context, &registry, load).await });
         let running = task.await.map_err(task_error)??;
         let report = running.report.clone();
         self.loads.lock().push(running);
@@ -380,9 +381,9 @@ impl Member {
     pub async fn stop(&self) -> Result<()> {
         self.pause().await;
         self.listener.release_address();
-        self.world.tasks.stop().await;
+        self.context.tasks.stop().await;
         self.kubelet.stop().await;
-        self.world.close();
+        self.context.close();
         self.server
             .stop()
             .await
@@ -391,14 +392,14 @@ impl Member {
 }
 
 /// Registers the handlers of all controllers and starts their tasks, before the informers run.
-fn start_controllers(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
-    pod_lifecycle::start(world, kubelet);
-    scheduler::start(world);
-    node::start(world);
-    taint_eviction::start(world);
-    workload::start(world);
-    endpoints::start(world);
-    volumes::start(world);
-    budget::start(world);
-    autoscaler::start(world);
+fn start_controllers(context: &Arc<MemberContext>, kubelet: &Arc<Kubelet>) {
+    pod_lifecycle::start(context, kubelet);
+    scheduler::start(context);
+    node::start(context);
+    taint_eviction::start(context);
+    workload::start(context);
+    endpoints::start(context);
+    volumes::start(context);
+    budget::start(context);
+    autoscaler::start(context);
 }

@@ -15,7 +15,7 @@ pub enum NetworkState {
     /// Data is delivered.
     #[default]
     Up,
-    /// Data is held back in both directions and delivered later; connections stay open.
+    /// Data is delayed in both directions and delivered later; connections stay open.
     Stalled,
     /// Connections fail on the next use.
     Broken,
@@ -23,23 +23,23 @@ pub enum NetworkState {
 
 /// Network of a listener, shared by all its connections.
 #[derive(Debug, Default)]
-pub struct Network(Mutex<Inner>);
+pub struct Network(Mutex<NetworkInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct NetworkInner {
     state: NetworkState,
     /// Wakers of the connections that wait while the network is stalled.
-    waiting: Vec<Waker>,
+    wakers: Vec<Waker>,
 }
 
 impl Network {
     pub fn set(&self, state: NetworkState) {
-        let waiting = {
+        let wakers = {
             let mut inner = self.0.lock();
             inner.state = state;
-            std::mem::take(&mut inner.waiting)
+            std::mem::take(&mut inner.wakers)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub fn get(&self) -> NetworkState {
@@ -58,8 +58,8 @@ impl Network {
             NetworkState::Broken => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             NetworkState::Stalled => {
                 let waker = context.waker();
-                if !inner.waiting.iter().any(|other| other.will_wake(waker)) {
-                    inner.waiting.push(waker.clone());
+                if !inner.wakers.iter().any(|stored_waker| stored_waker.will_wake(waker)) {
+                    inner.wakers.push(waker.clone());
                 }
                 Poll::Pending
             }
@@ -136,7 +136,7 @@ mod tests {
             let mut read = [0; 3];
             near.read_exact(&mut read).await.map(|_| (near, read))
         });
-        while network.0.lock().waiting.is_empty() {
+        while network.0.lock().wakers.is_empty() {
             tokio::task::yield_now().await;
         }
         assert!(!reading.is_finished());

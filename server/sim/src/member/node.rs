@@ -5,7 +5,7 @@
 //! according to their tolerations. As on an unreachable node of a real cluster, evicted pods stay Terminating until the
 //! node recovers.
 
-use crate::member::world::{FIELD_MANAGER, create_params};
+use crate::member::context::{FIELD_MANAGER, create_params};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE};
 
 use crate::error::{Error, Result};
 
+use super::context::MemberContext;
 use super::pod::PodState;
 use super::pod_lifecycle::format_time;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
 use super::shape::{self, KUBERNETES_VERSION, NodeProperties, NodeShape};
 use super::store::{Index, Key, StoreObject};
-use super::world::World;
 
 const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
 /// Minimum duration of a node's lease; the kubelet's default.
@@ -62,13 +62,13 @@ pub fn is_failed(node: &Node) -> bool {
 }
 
 /// Creates missing nodes of a shape, named `<prefix>-1…`. Their address ranges have the indexes from `first_index`.
-pub async fn ensure_nodes(world: &World, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
+pub async fn ensure_nodes(context: &MemberContext, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
     let nodes = (0..shape.count).map(|number| NewNode {
         name: format!("{prefix}-{}", number + 1),
         index: first_index + number,
         properties: shape.properties(number, KUBERNETES_VERSION),
     });
-    create_nodes(world, nodes.filter(|node| world.nodes.get(&Key::new("", &node.name)).is_none()).collect()).await
+    create_nodes(context, nodes.filter(|node| context.nodes.get(&Key::new("", &node.name)).is_none()).collect()).await
 }
 
 /// Name of the `number`-th node, counted from 0, of the `pool`-th shape of a member.
@@ -89,51 +89,51 @@ fn is_pool_node_name(member: &str, name: &str) -> bool {
 
 /// Reconciles a member's nodes with its shapes: creates missing nodes, updates nodes whose shape has changed, and
 /// deletes the others. A node whose shape is unchanged is not written, so that changes by users are kept.
-pub async fn reconcile(world: &World, shapes: &[NodeShape], version: &str) -> Result<()> {
+pub async fn reconcile(context: &MemberContext, shapes: &[NodeShape], version: &str) -> Result<()> {
     let desired = shapes.iter().enumerate().flat_map(|(pool, shape)| {
         (0..shape.count)
-            .map(move |number| (pool_node_name(&world.name, pool, number), shape.properties(number, version)))
+            .map(move |number| (pool_node_name(&context.name, pool, number), shape.properties(number, version)))
     });
     let desired: BTreeMap<String, NodeProperties> = desired.collect();
-    let nodes = world.nodes.all();
+    let nodes = context.nodes.all();
     let managed = nodes.iter().filter(|node| is_managed(node)).map(|node| node.key().name);
-    for name in managed.filter(|name| is_pool_node_name(&world.name, name) && !desired.contains_key(&**name)) {
-        delete_node(world, &name).await?;
+    for name in managed.filter(|name| is_pool_node_name(&context.name, name) && !desired.contains_key(&**name)) {
+        delete_node(context, &name).await?;
     }
     let used_cidrs: HashSet<String> =
         nodes.iter().filter_map(|node| node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone())).collect();
-    let mut free_indexes = (0..).filter(|index| !used_cidrs.contains(&shape::pod_cidr(&world.name, *index)));
+    let mut free_indexes = (0..).filter(|index| !used_cidrs.contains(&shape::pod_cidr(&context.name, *index)));
     let (mut new, mut existing) = (Vec::new(), Vec::new());
     for (name, properties) in desired {
-        match world.nodes.get(&Key::new("", &name)) {
+        match context.nodes.get(&Key::new("", &name)) {
             Some(node) if is_managed(&node) => existing.push((name, node, properties)),
             Some(_) => {}
             None => new.extend(free_indexes.next().map(|index| NewNode { name, index, properties })),
         }
     }
     futures::stream::iter(existing)
-        .map(|(name, node, properties)| async move { update_node(world, &name, &node, &properties).await })
+        .map(|(name, node, properties)| async move { update_node(context, &name, &node, &properties).await })
         .buffer_unordered(MAX_CONCURRENT_WRITES)
         .try_collect::<()>()
         .await?;
-    create_nodes(world, new).await
+    create_nodes(context, new).await
 }
 
 /// Writes the properties of a node if they differ from those in its annotation.
-async fn update_node(world: &World, name: &str, node: &Node, properties: &NodeProperties) -> Result<()> {
+async fn update_node(context: &MemberContext, name: &str, node: &Node, properties: &NodeProperties) -> Result<()> {
     let live = serde_json::to_value(node).map_err(|source| Error::Encode { object: "node", source })?;
     let before = NodeProperties::from_annotation(&live);
     if before == *properties {
         return Ok(());
     }
-    let api: Api<Node> = Api::all(world.client.clone());
+    let api: Api<Node> = Api::all(context.client.clone());
     let (main, status) = properties.merge_patches_from(&before, &live);
     // The annotation is written last, so that an interrupted update is repeated.
     api.patch_status(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&status))
         .await
         .map_err(Error::api(format!("write status of node {name}")))?;
     let updated = api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&main)).await;
-    world.nodes.apply(updated.map_err(Error::api(format!("update node {name}")))?.into());
+    context.nodes.apply(updated.map_err(Error::api(format!("update node {name}")))?.into());
     Ok(())
 }
 
@@ -145,17 +145,17 @@ struct NewNode {
     properties: NodeProperties,
 }
 
-async fn create_nodes(world: &World, nodes: Vec<NewNode>) -> Result<()> {
+async fn create_nodes(context: &MemberContext, nodes: Vec<NewNode>) -> Result<()> {
     futures::stream::iter(nodes)
-        .map(|node| create_node(world, node))
+        .map(|node| create_node(context, node))
         .buffer_unordered(MAX_CONCURRENT_WRITES)
         .try_collect()
         .await
 }
 
-async fn create_node(world: &World, NewNode { name, index, properties }: NewNode) -> Result<()> {
-    let api: Api<Node> = Api::all(world.client.clone());
-    let body = shape::node(&world.name, &name, index, &properties, Timestamp::now());
+async fn create_node(context: &MemberContext, NewNode { name, index, properties }: NewNode) -> Result<()> {
+    let api: Api<Node> = Api::all(context.client.clone());
+    let body = shape::node(&context.name, &name, index, &properties, Timestamp::now());
     let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { object: "node", source })?;
     let node = match api.create(&create_params(), &node).await.map_err(Error::api(format!("create node {name}"))) {
         Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
@@ -168,38 +168,38 @@ async fn create_node(world: &World, NewNode { name, index, properties }: NewNode
         Err(error) if error.is_conflict() => return Ok(()),
         Err(error) => return Err(error),
     };
-    world.nodes.apply(node.into());
+    context.nodes.apply(node.into());
     Ok(())
 }
 
 /// Fails or recovers a node.
-pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
-    let api: Api<Node> = Api::all(world.client.clone());
+pub async fn set_failed(context: &MemberContext, name: &str, failed: bool) -> Result<()> {
+    let api: Api<Node> = Api::all(context.client.clone());
     let value = if failed { json!("true") } else { Value::Null };
     let patch = json!({"metadata": {"annotations": {FAIL_ANNOTATION: value}}});
     let node = api
         .patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch))
         .await
         .map_err(Error::api(format!("annotate node {name}")))?;
-    world.nodes.apply(node.into());
+    context.nodes.apply(node.into());
     Ok(())
 }
 
 /// Starts heartbeats and failure handling.
-pub fn start(world: &Arc<World>) {
+pub fn start(context: &Arc<MemberContext>) {
     let nodes = Arc::new(Queue::<Arc<str>>::default());
     let queue = nodes.clone();
-    world.nodes.on_change(move |_, new| {
+    context.nodes.on_change(move |_, new| {
         if let Some(node) = new {
             queue.add(node.key().name);
         }
     });
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.spawn_when_synced("nodes", async move {
+    let (shared, stop) = (context.clone(), context.stop.clone());
+    context.spawn_when_synced("nodes", async move {
         queue::run("node", nodes, 4, stop, |name| reconcile_failure(&shared, name)).await
     });
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.spawn_when_synced("heartbeats of nodes", async move {
+    let (shared, stop) = (context.clone(), context.stop.clone());
+    context.spawn_when_synced("heartbeats of nodes", async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = run_heartbeats(&shared) => {}
@@ -208,28 +208,28 @@ pub fn start(world: &Arc<World>) {
 }
 
 /// Sets a node's conditions and taints according to its failure annotation.
-async fn reconcile_failure(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
-    let Some(node) = world.nodes.get(&Key::new("", &name)).filter(|node| is_managed(node)) else { return Ok(None) };
+async fn reconcile_failure(context: &MemberContext, name: Arc<str>) -> Result<Option<Duration>> {
+    let Some(node) = context.nodes.get(&Key::new("", &name)).filter(|node| is_managed(node)) else { return Ok(None) };
     let failed = is_failed(&node);
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let is_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let is_tainted = taints.iter().any(|taint| taint.key == UNREACHABLE_TAINT);
-    let api: Api<Node> = Api::all(world.client.clone());
+    let api: Api<Node> = Api::all(context.client.clone());
     let now = Timestamp::now();
     if is_ready == failed {
         let conditions = if failed { shape::unknown_conditions(now) } else { shape::ready_conditions(now) };
         let patch = json!({"status": {"conditions": conditions}});
         let node = api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
-        world.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
+        context.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
         let (reason, message) = if failed { ("NodeNotReady", "NodeNotReady") } else { ("NodeReady", "NodeReady") };
         let subject = Subject::new("v1", "Node", Key::new("", &name), &name);
-        world.recorder.record(subject, SOURCE, false, reason, format!("Node {name} status is now: {message}"));
+        context.recorder.record(subject, SOURCE, false, reason, format!("Node {name} status is now: {message}"));
     }
     if let Some(allocatable) = extended_resources_patch(&node) {
         let patch = json!({"status": {"allocatable": allocatable}});
         let node = api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
-        world.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
+        context.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
     }
     if is_tainted != failed {
         let mut taints: Vec<Taint> = taints.into_iter().filter(|taint| taint.key != UNREACHABLE_TAINT).collect();
@@ -241,13 +241,13 @@ async fn reconcile_failure(world: &World, name: Arc<str>) -> Result<Option<Durat
                 value: None,
             }));
         }
-        let patch = json!({"metadata": {"resourceVersion": node_version(world, &name)}, "spec": {"taints": taints}});
+        let patch = json!({"metadata": {"resourceVersion": node_version(context, &name)}, "spec": {"taints": taints}});
         let node = api.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
-        world.nodes.apply(node.map_err(Error::api(format!("taint node {name}")))?.into());
+        context.nodes.apply(node.map_err(Error::api(format!("taint node {name}")))?.into());
     }
     if failed {
-        for pod in world.pods.by_index(&Index::Node(name.clone())) {
-            set_not_ready(world, &pod, now).await?;
+        for pod in context.pods.by_index(&Index::Node(name.clone())) {
+            set_not_ready(context, &pod, now).await?;
         }
     }
     Ok(None)
@@ -273,12 +273,12 @@ fn extended_resources_patch(node: &Node) -> Option<BTreeMap<String, Option<Quant
     (!patch.is_empty()).then_some(patch)
 }
 
-fn node_version(world: &World, name: &str) -> Option<String> {
-    world.nodes.get(&Key::new("", name)).map(|node| node.version().to_string())
+fn node_version(context: &MemberContext, name: &str) -> Option<String> {
+    context.nodes.get(&Key::new("", name)).map(|node| node.version().to_string())
 }
 
 /// Sets the Ready condition of a pod on a failed node to false.
-async fn set_not_ready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
+async fn set_not_ready(context: &MemberContext, pod: &PodState, now: Timestamp) -> Result<()> {
     if !pod.is_ready() || pod.phase.is_terminal() {
         return Ok(());
     }
@@ -298,17 +298,17 @@ async fn set_not_ready(world: &World, pod: &PodState, now: Timestamp) -> Result<
         }
     }
     conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
-    match world.patch_pod_status(pod, json!({"status": {"conditions": conditions}})).await {
+    match context.patch_pod_status(pod, json!({"status": {"conditions": conditions}})).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Renews leases. The interval grows with the number of nodes, so that there is at most about one write per second.
-async fn run_heartbeats(world: &World) {
+async fn run_heartbeats(context: &MemberContext) {
     let mut status_due: HashMap<Arc<str>, tokio::time::Instant> = HashMap::new();
     loop {
-        let nodes: Vec<_> = world.nodes.all().into_iter().filter(|node| is_managed(node)).collect();
+        let nodes: Vec<_> = context.nodes.all().into_iter().filter(|node| is_managed(node)).collect();
         let interval = Duration::from_secs(10).max(Duration::from_secs(nodes.len() as u64));
         let pause = interval / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
         if nodes.is_empty() {
@@ -317,25 +317,25 @@ async fn run_heartbeats(world: &World) {
         for node in nodes {
             let name = node.key().name;
             if !is_failed(&node) {
-                if let Err(error) = renew_lease(world, &name, node.uid(), interval * 4).await {
+                if let Err(error) = renew_lease(context, &name, node.uid(), interval * 4).await {
                     tracing::debug!(%name, %error, "cannot renew the lease of a node");
                 }
                 let now = tokio::time::Instant::now();
                 if *status_due.entry(name.clone()).or_insert(now + STATUS_INTERVAL) <= now {
                     status_due.insert(name.clone(), now + STATUS_INTERVAL);
-                    if let Err(error) = write_heartbeat(world, &node).await {
+                    if let Err(error) = write_heartbeat(context, &node).await {
                         tracing::debug!(%name, %error, "cannot update the status of a node");
                     }
                 }
             }
             tokio::time::sleep(pause).await;
         }
-        delete_orphaned_pods(world).await;
+        delete_orphaned_pods(context).await;
     }
 }
 
-async fn renew_lease(world: &World, name: &str, uid: &str, duration: Duration) -> Result<()> {
-    let leases: Api<Lease> = world.api("kube-node-lease");
+async fn renew_lease(context: &MemberContext, name: &str, uid: &str, duration: Duration) -> Result<()> {
+    let leases: Api<Lease> = context.api("kube-node-lease");
     let renew_time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let patch = json!({"spec": {"renewTime": renew_time}});
     let error = match leases.patch_metadata(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await {
@@ -355,12 +355,12 @@ async fn renew_lease(world: &World, name: &str, uid: &str, duration: Duration) -
     Ok(())
 }
 
-async fn write_heartbeat(world: &World, node: &super::informer::Object<Node>) -> Result<()> {
+async fn write_heartbeat(context: &MemberContext, node: &super::informer::Object<Node>) -> Result<()> {
     let mut conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     for condition in &mut conditions {
         condition.last_heartbeat_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
     }
-    let api: Api<Node> = Api::all(world.client.clone());
+    let api: Api<Node> = Api::all(context.client.clone());
     let name = node.key().name;
     let patch = json!({"status": {"conditions": conditions}});
     api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch))
@@ -370,22 +370,22 @@ async fn write_heartbeat(world: &World, node: &super::informer::Object<Node>) ->
 }
 
 /// Deletes pods bound to missing nodes, like the pod garbage collector.
-async fn delete_orphaned_pods(world: &World) {
-    let orphaned = world
+async fn delete_orphaned_pods(context: &MemberContext) {
+    let orphaned = context
         .pods
         .all()
         .into_iter()
-        .filter(|pod| pod.node.as_ref().is_some_and(|node| world.nodes.get(&Key::new("", node)).is_none()));
+        .filter(|pod| pod.node.as_ref().is_some_and(|node| context.nodes.get(&Key::new("", node)).is_none()));
     for pod in orphaned {
-        if let Err(error) = world.delete_pod(&pod.key, &pod.uid, Some(0)).await {
+        if let Err(error) = context.delete_pod(&pod.key, &pod.uid, Some(0)).await {
             tracing::debug!(pod = %pod.key, %error, "cannot delete a pod of a missing node");
         }
     }
 }
 
 /// Deletes a node.
-pub async fn delete_node(world: &World, name: &str) -> Result<()> {
-    let api: Api<Node> = Api::all(world.client.clone());
+pub async fn delete_node(context: &MemberContext, name: &str) -> Result<()> {
+    let api: Api<Node> = Api::all(context.client.clone());
     api.delete(name, &DeleteParams::default()).await.map_err(Error::api(format!("delete node {name}")))?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Affinity, PodCondition, Toleration, TopologySpr
 
 use super::Labels;
 use super::resources::Resources;
-use super::store::{Index, Key, StoreObject};
+use super::store::{Identity, Index, Key, StoreObject};
 
 /// `Pod.status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -257,15 +257,10 @@ impl PodState {
 }
 
 impl StoreObject for PodState {
-    fn key(&self) -> Key {
-        self.key.clone()
+    fn identity(&self) -> Identity<'_> {
+        Identity { key: &self.key, uid: &self.uid, version: self.version }
     }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
+
     fn indexes(&self) -> Vec<Index> {
         let owner = self.owner.as_ref().map(|owner| Arc::clone(&owner.uid));
         let mut indexes = Index::by_owner_and_namespace(owner, Arc::clone(&self.key.namespace));

@@ -4,7 +4,7 @@
 //! Like the recorder of client-go, it never blocks: when the queue is full, events are dropped, and their number is
 //! counted.
 
-use crate::member::world::{FIELD_MANAGER, create_params};
+use crate::member::context::{FIELD_MANAGER, create_params};
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -91,8 +91,8 @@ impl Recorder {
     pub fn new(client: Client) -> (Self, EventWriter) {
         let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
         let recorder = Self { queue, dropped: Arc::default() };
-        let counted = Mutex::new(lru::LruCache::new(NonZeroUsize::new(MAX_SERIES).unwrap_or(NonZeroUsize::MIN)));
-        (recorder, EventWriter { client, receiver, shared: Shared { counted, existing: Mutex::default() } })
+        let event_counts = Mutex::new(lru::LruCache::new(NonZeroUsize::new(MAX_SERIES).unwrap_or(NonZeroUsize::MIN)));
+        (recorder, EventWriter { client, receiver, state: WriterState { event_counts, existing: Mutex::default() } })
     }
 
     /// Records an event, unless the queue is full.
@@ -116,9 +116,10 @@ impl Recorder {
     }
 }
 
-struct Shared {
+/// State of the writer of events.
+struct WriterState {
     /// Name and count of the event of each series.
-    counted: Mutex<lru::LruCache<Series, (String, i32)>>,
+    event_counts: Mutex<lru::LruCache<Series, (String, i32)>>,
     /// Namespace, name and creation time of the existing events, oldest first.
     existing: Mutex<VecDeque<(Arc<str>, String, Timestamp)>>,
 }
@@ -127,18 +128,17 @@ struct Shared {
 pub struct EventWriter {
     client: Client,
     receiver: mpsc::Receiver<QueuedEvent>,
-    shared: Shared,
+    state: WriterState,
 }
 
 impl EventWriter {
     /// Runs until cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { client, mut receiver, shared } = self;
-        list_existing(&client, &shared).await;
+        let Self { client, mut receiver, state } = self;
+        list_existing(&client, &state).await;
         let incoming = futures::stream::poll_fn(|context| receiver.poll_recv(context));
-        let writes =
-            incoming.for_each_concurrent(MAX_CONCURRENT_WRITES, |queued| write_event(&client, &shared, queued));
-        let deletion = delete_old_events(&client, &shared);
+        let writes = incoming.for_each_concurrent(MAX_CONCURRENT_WRITES, |queued| write_event(&client, &state, queued));
+        let deletion = delete_old_events(&client, &state);
         tokio::select! {
             () = stop.cancelled() => {}
             () = writes => {}
@@ -148,13 +148,13 @@ impl EventWriter {
 }
 
 /// Lists the events that exist at the start.
-async fn list_existing(client: &Client, shared: &Shared) {
+async fn list_existing(client: &Client, state: &WriterState) {
     let events: Api<Event> = Api::all(client.clone());
     match events.list_metadata(&ListParams::default()).await {
         Ok(list) => {
             let mut events: Vec<_> = list.items.into_iter().map(|event| event.metadata).collect();
             events.sort_by_key(|meta| meta.creation_timestamp.as_ref().map(|time| time.0));
-            shared.existing.lock().extend(events.into_iter().map(|meta| {
+            state.existing.lock().extend(events.into_iter().map(|meta| {
                 let created = meta.creation_timestamp.map(|time| time.0).unwrap_or_default();
                 (Arc::from(meta.namespace.unwrap_or_default()), meta.name.unwrap_or_default(), created)
             }));
@@ -163,17 +163,17 @@ async fn list_existing(client: &Client, shared: &Shared) {
     }
 }
 
-async fn write_event(client: &Client, shared: &Shared, queued: QueuedEvent) {
+async fn write_event(client: &Client, state: &WriterState, queued: QueuedEvent) {
     let namespace: Arc<str> = match &*queued.series.subject.key.namespace {
         "" => "default".into(),
         _ => queued.series.subject.key.namespace.clone(),
     };
     let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let counted = shared.counted.lock().get_mut(&queued.series).map(|(name, count)| {
+    let repetition = state.event_counts.lock().get_mut(&queued.series).map(|(name, count)| {
         *count += 1;
         (name.clone(), *count)
     });
-    if let Some((name, count)) = counted {
+    if let Some((name, count)) = repetition {
         let patch = json!({"count": count, "lastTimestamp": super::pod_lifecycle::format_time(queued.at)});
         match events.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await {
             Ok(_) => return,
@@ -191,8 +191,8 @@ async fn write_event(client: &Client, shared: &Shared, queued: QueuedEvent) {
     };
     match events.create(&create_params(), &event).await {
         Ok(_) => {
-            shared.existing.lock().push_back((namespace, name.clone(), queued.at));
-            shared.counted.lock().put(queued.series, (name, 1));
+            state.existing.lock().push_back((namespace, name.clone(), queued.at));
+            state.event_counts.lock().put(queued.series, (name, 1));
         }
         // Events are rejected in a namespace that is being deleted.
         Err(error) => tracing::debug!(%error, "cannot write an event"),
@@ -219,12 +219,12 @@ fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
 }
 
 /// Deletes events that are older than [`EVENT_TTL`], and the oldest ones beyond [`MAX_EVENTS`].
-async fn delete_old_events(client: &Client, shared: &Shared) {
+async fn delete_old_events(client: &Client, state: &WriterState) {
     loop {
         tokio::time::sleep(DELETION_INTERVAL).await;
         loop {
             let oldest = {
-                let mut existing = shared.existing.lock();
+                let mut existing = state.existing.lock();
                 let now = Timestamp::now();
                 let is_old = |at: &Timestamp| now.duration_since(*at).unsigned_abs() > EVENT_TTL;
                 let too_many = existing.len() > MAX_EVENTS;

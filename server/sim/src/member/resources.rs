@@ -99,8 +99,8 @@ impl Resources {
         self.memory_bytes = self.memory_bytes.max(minimum.memory_bytes);
         self.ephemeral_storage_bytes = self.ephemeral_storage_bytes.max(minimum.ephemeral_storage_bytes);
         for (name, amount) in &minimum.other {
-            let own = self.other.entry(name.clone()).or_default();
-            *own = (*own).max(*amount);
+            let current = self.other.entry(name.clone()).or_default();
+            *current = (*current).max(*amount);
         }
     }
 

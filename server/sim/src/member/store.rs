@@ -60,18 +60,35 @@ impl Index {
     }
 }
 
+/// Identity and version of an object.
+pub struct Identity<'a> {
+    pub key: &'a Key,
+    pub uid: &'a str,
+    /// The resourceVersion as a number.
+    pub version: u64,
+}
+
 /// An object in a [`Store`].
 pub trait StoreObject: Send + Sync + 'static {
-    fn key(&self) -> Key;
-    fn uid(&self) -> &str;
-    /// The resourceVersion as a number.
-    fn version(&self) -> u64;
+    fn identity(&self) -> Identity<'_>;
     fn indexes(&self) -> Vec<Index>;
+
+    fn key(&self) -> Key {
+        self.identity().key.clone()
+    }
+
+    fn uid(&self) -> &str {
+        self.identity().uid
+    }
+
+    fn version(&self) -> u64 {
+        self.identity().version
+    }
 }
 
 type Handler<T> = Box<dyn Fn(Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
 
-struct Inner<T> {
+struct StoreInner<T> {
     objects: HashMap<Key, Arc<T>>,
     index: HashMap<Index, HashSet<Key>>,
     /// UIDs of deleted objects (tombstones).
@@ -84,7 +101,7 @@ struct Inner<T> {
 
 /// All objects of a kind.
 pub struct Store<T> {
-    inner: RwLock<Inner<T>>,
+    inner: RwLock<StoreInner<T>>,
     handlers: RwLock<Vec<Handler<T>>>,
     /// Locked during a change and its handlers, so that handlers see changes in order.
     change_lock: Mutex<()>,
@@ -94,7 +111,7 @@ pub struct Store<T> {
 impl<T: StoreObject> Default for Store<T> {
     fn default() -> Self {
         Self {
-            inner: RwLock::new(Inner {
+            inner: RwLock::new(StoreInner {
                 objects: HashMap::new(),
                 index: HashMap::new(),
                 deleted: HashSet::new(),
@@ -162,10 +179,10 @@ impl<T: StoreObject> Store<T> {
             if inner.deleted.contains(object.uid()) {
                 return object;
             }
-            if let Some(known) = inner.objects.get(&key)
-                && known.version() >= object.version()
+            if let Some(stored) = inner.objects.get(&key)
+                && stored.version() >= object.version()
             {
-                return known.clone();
+                return stored.clone();
             }
             let old = inner.objects.insert(key.clone(), object.clone());
             let before = old.as_ref().map(|old| old.indexes()).unwrap_or_default();
@@ -182,7 +199,7 @@ impl<T: StoreObject> Store<T> {
 
     /// True if the store has this or a newer version of an object.
     pub fn has_version(&self, key: &Key, version: u64) -> bool {
-        self.inner.read().objects.get(key).is_some_and(|known| known.version() >= version)
+        self.inner.read().objects.get(key).is_some_and(|stored| stored.version() >= version)
     }
 
     /// Announces objects that the caller will create and apply, so that the informer does not decode them.
@@ -210,7 +227,7 @@ impl<T: StoreObject> Store<T> {
         let old = {
             let mut inner = self.inner.write();
             inner.add_tombstone(uid);
-            if inner.objects.get(key).is_none_or(|known| known.uid() != uid) {
+            if inner.objects.get(key).is_none_or(|stored| stored.uid() != uid) {
                 return;
             }
             let old = inner.objects.remove(key);
@@ -260,7 +277,7 @@ impl<T: StoreObject> Store<T> {
     }
 }
 
-impl<T> Inner<T> {
+impl<T> StoreInner<T> {
     fn unindex<'a>(&mut self, key: &Key, indexes: impl Iterator<Item = &'a Index>) {
         for index in indexes {
             if let Some(keys) = self.index.get_mut(index) {
@@ -290,33 +307,36 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct TestObject(&'static str, &'static str, u64);
+    struct TestObject {
+        key: Key,
+        uid: &'static str,
+        version: u64,
+    }
 
     impl StoreObject for TestObject {
-        fn key(&self) -> Key {
-            Key::new("ns", self.0)
+        fn identity(&self) -> Identity<'_> {
+            Identity { key: &self.key, uid: self.uid, version: self.version }
         }
-        fn uid(&self) -> &str {
-            self.1
-        }
-        fn version(&self) -> u64 {
-            self.2
-        }
+
         fn indexes(&self) -> Vec<Index> {
-            vec![Index::Owner(format!("owner-{}", self.2).into())]
+            vec![Index::Owner(format!("owner-{}", self.version).into())]
         }
+    }
+
+    fn object(name: &str, uid: &'static str, version: u64) -> TestObject {
+        TestObject { key: Key::new("ns", name), uid, version }
     }
 
     #[test]
     fn late_responses_do_not_restore_old_states() {
         let store = Store::default();
-        store.apply(TestObject("a", "u1", 5));
-        store.apply(TestObject("a", "u1", 4));
+        store.apply(object("a", "u1", 5));
+        store.apply(object("a", "u1", 4));
         assert_eq!(store.get(&Key::new("ns", "a")).unwrap().version(), 5);
         store.remove(&Key::new("ns", "a"), "u1");
-        store.apply(TestObject("a", "u1", 6));
+        store.apply(object("a", "u1", 6));
         assert!(store.get(&Key::new("ns", "a")).is_none());
-        store.apply(TestObject("a", "u2", 7));
+        store.apply(object("a", "u2", 7));
         store.remove(&Key::new("ns", "a"), "u1");
         assert_eq!(store.owned_by("owner-7").len(), 1);
         assert!(store.owned_by("owner-5").is_empty());
@@ -325,12 +345,12 @@ mod tests {
     #[test]
     fn a_list_removes_only_objects_that_existed_before_it() {
         let store = Store::default();
-        store.apply(TestObject("deleted", "u1", 1));
-        store.apply(TestObject("kept", "u2", 2));
+        store.apply(object("deleted", "u1", 1));
+        store.apply(object("kept", "u2", 2));
         let before = store.snapshot();
-        store.apply(TestObject("new", "u3", 9));
+        store.apply(object("new", "u3", 9));
         store.retain_listed(&before, &HashSet::from([Key::new("ns", "kept")]));
-        let mut names: Vec<_> = store.all().iter().map(|object| object.0).collect();
+        let mut names: Vec<_> = store.all().iter().map(|object| object.key.name.to_string()).collect();
         names.sort_unstable();
         assert_eq!(names, ["kept", "new"]);
     }

@@ -10,11 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use parking_lot::Mutex;
 
+use super::context::MemberContext;
 use super::pod::PodState;
 use super::queue::{self, Queue};
 use super::recorder::{Source, Subject};
 use super::store::{Index, Key, StoreObject};
-use super::world::World;
 use crate::error::Result;
 
 const SOURCE: Source = Source { component: "taint-eviction-controller", host: None };
@@ -30,9 +30,9 @@ impl TaintedPods {
     /// Time at which the controller first saw the pod on a tainted node; `now` at the first call.
     fn first_seen(&self, key: &Key, uid: &Arc<str>, now: Timestamp) -> Timestamp {
         let mut pods = self.0.lock();
-        let (known_uid, first_seen) = pods.entry(key.clone()).or_insert_with(|| (uid.clone(), now));
-        if known_uid != uid {
-            (*known_uid, *first_seen) = (uid.clone(), now);
+        let (recorded_uid, first_seen) = pods.entry(key.clone()).or_insert_with(|| (uid.clone(), now));
+        if recorded_uid != uid {
+            (*recorded_uid, *first_seen) = (uid.clone(), now);
         }
         *first_seen
     }
@@ -43,33 +43,33 @@ impl TaintedPods {
 }
 
 /// Starts the controller.
-pub fn start(world: &Arc<World>) {
+pub fn start(context: &Arc<MemberContext>) {
     let (queue, tainted) = (Arc::new(Queue::<Key>::default()), Arc::new(TaintedPods::default()));
-    let (changed, tainted_pods, pods) = (queue.clone(), tainted.clone(), Arc::downgrade(world));
-    world.nodes.on_change(move |old, new| {
-        let (Some(node), Some(world)) = (new, pods.upgrade()) else { return };
+    let (node_queue, tainted_pods, weak_context) = (queue.clone(), tainted.clone(), Arc::downgrade(context));
+    context.nodes.on_change(move |old, new| {
+        let (Some(node), Some(context)) = (new, weak_context.upgrade()) else { return };
         let taints = no_execute_taints(node);
         if old.map(|old| no_execute_taints(old)).unwrap_or_default() == taints {
             return;
         }
-        for pod in world.pods.by_index(&Index::Node(node.key().name)) {
+        for pod in context.pods.by_index(&Index::Node(node.key().name)) {
             match taints.is_empty() {
                 true => tainted_pods.forget(&pod.key),
-                false => changed.add(pod.key.clone()),
+                false => node_queue.add(pod.key.clone()),
             }
         }
     });
-    let (bound, nodes) = (queue.clone(), Arc::downgrade(world));
-    world.pods.on_change(move |old, new| {
-        let (Some(pod), Some(world)) = (new, nodes.upgrade()) else { return };
+    let (pod_queue, weak_context) = (queue.clone(), Arc::downgrade(context));
+    context.pods.on_change(move |old, new| {
+        let (Some(pod), Some(context)) = (new, weak_context.upgrade()) else { return };
         let Some(name) = pod.node.as_ref().filter(|_| old.is_none_or(|old| old.node.is_none())) else { return };
-        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute_taints(&node).is_empty()) {
-            bound.add(pod.key.clone());
+        if context.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute_taints(&node).is_empty()) {
+            pod_queue.add(pod.key.clone());
         }
     });
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.spawn_when_synced("taint eviction", async move {
-        queue::run("taint-eviction", queue, MAX_CONCURRENT_PODS, stop, |key| evict(&shared, &tainted, key)).await;
+    let (task_context, stop) = (context.clone(), context.stop.clone());
+    context.spawn_when_synced("taint eviction", async move {
+        queue::run("taint-eviction", queue, MAX_CONCURRENT_PODS, stop, |key| evict(&task_context, &tainted, key)).await;
     });
 }
 
@@ -79,15 +79,15 @@ fn no_execute_taints(node: &Node) -> Vec<Taint> {
 }
 
 /// A pod that is not being deleted, with the `NoExecute` taints of its node; `None` if there are none.
-fn pod_and_taints(world: &World, key: &Key) -> Option<(Arc<PodState>, Vec<Taint>)> {
-    let pod = world.pods.get(key).filter(|pod| pod.deletion.is_none())?;
-    let node = world.nodes.get(&Key::new("", pod.node.as_ref()?))?;
+fn pod_and_taints(context: &MemberContext, key: &Key) -> Option<(Arc<PodState>, Vec<Taint>)> {
+    let pod = context.pods.get(key).filter(|pod| pod.deletion.is_none())?;
+    let node = context.nodes.get(&Key::new("", pod.node.as_ref()?))?;
     Some((pod, no_execute_taints(&node))).filter(|(_, taints)| !taints.is_empty())
 }
 
 /// Evicts a pod from a tainted node if its tolerations have run out; otherwise returns the time until then.
-async fn evict(world: &World, tainted: &TaintedPods, key: Key) -> Result<Option<Duration>> {
-    let Some((pod, taints)) = pod_and_taints(world, &key) else {
+async fn evict(context: &MemberContext, tainted: &TaintedPods, key: Key) -> Result<Option<Duration>> {
+    let Some((pod, taints)) = pod_and_taints(context, &key) else {
         tainted.forget(&key);
         return Ok(None);
     };
@@ -102,8 +102,8 @@ async fn evict(world: &World, tainted: &TaintedPods, key: Key) -> Result<Option<
         }
     }
     let message = format!("Marking for deletion Pod {key}");
-    world.recorder.record(Subject::pod(&key, &pod.uid), SOURCE, false, "TaintManagerEviction", message);
-    world.delete_pod(&key, &pod.uid, None).await?;
+    context.recorder.record(Subject::pod(&key, &pod.uid), SOURCE, false, "TaintManagerEviction", message);
+    context.delete_pod(&key, &pod.uid, None).await?;
     tainted.forget(&key);
     Ok(None)
 }

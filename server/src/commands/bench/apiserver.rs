@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
@@ -99,13 +99,14 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(client(&target).await?);
         let namespace = serde_json::from_value(json!({"metadata": {"name": target.namespace}}))?;
         namespaces.create(&PostParams::default(), &namespace).await?;
-        let result = measure_all(&target, None, args, &mut printer).await;
+        let result = ApiserverBench { target: &target, server: None, args }.measure(&mut printer).await;
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return result;
     }
     let scratch = super::scratch_dir();
     let server = super::start_apiserver(&scratch).await?;
-    measure_all(&Target::local(&scratch), Some(&server), args, &mut printer).await?;
+    let target = Target::local(&scratch);
+    ApiserverBench { target: &target, server: Some(&server), args }.measure(&mut printer).await?;
     super::stop(server).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     if args.stored > 0 {
@@ -114,21 +115,99 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all measurements on one server.
-async fn measure_all(
-    target: &Target,
-    server: Option<&super::RunningProcess>,
-    args: &ApiserverArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let maps = config_maps(target).await?;
-    create_objects(&maps, args.objects, args.clients, SMALL_OBJECT_BYTES, Some(printer)).await?;
-    measure_gets(&maps, args, printer).await?;
-    measure_lists(target, server, args, printer).await?;
-    measure_watches(target, args, printer).await
+/// Measurements of one server.
+struct ApiserverBench<'a> {
+    target: &'a Target,
+    /// The server's process; `None` for a server that was started by others.
+    server: Option<&'a super::RunningProcess>,
+    args: &'a ApiserverArgs,
 }
 
-pub(super) async fn load_config(target: &Target) -> anyhow::Result<kube::Config> {
+impl ApiserverBench<'_> {
+    /// Runs all measurements.
+    async fn measure(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        let Self { target, args, .. } = *self;
+        let maps = config_maps(target).await?;
+        create_objects(&maps, args.objects, args.clients, SMALL_OBJECT_BYTES, Some(printer)).await?;
+        self.measure_gets(&maps, printer).await?;
+        self.measure_lists(printer).await?;
+        self.measure_watches(printer).await
+    }
+
+    async fn measure_gets(
+        &self,
+        maps: &Api<ConfigMap>,
+        printer: &mut MeasurementPrinter<impl Write>,
+    ) -> anyhow::Result<()> {
+        let mut durations = Vec::with_capacity(self.args.gets);
+        for nth in 0..self.args.gets {
+            let name = config_map_name(nth * 7 % self.args.objects);
+            let start = Instant::now();
+            maps.get(&name).await?;
+            durations.push(start.elapsed());
+        }
+        printer.print_percentiles("apiserver/get", durations)
+    }
+
+    /// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's
+    /// memory.
+    async fn measure_lists(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        let Self { target, server, args } = *self;
+        let client = client(target).await?;
+        let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
+        let resident = server.map(|server| super::resident_kib(&server.child)).transpose()?;
+        let before = resident.max(peak()?);
+        for (encoding, name) in [("identity", ""), ("gzip", "-gzip")] {
+            let mut durations = Vec::new();
+            for _ in 0..LIST_RUNS {
+                let start = Instant::now();
+                let request = Request::get(format!("/api/v1/namespaces/{}/configmaps", target.namespace));
+                let request = request.header(ACCEPT_ENCODING, encoding).body(kube::client::Body::empty())?;
+                let mut body = client.send(request).await?.into_body();
+                let mut bytes = 0;
+                while let Some(frame) = body.frame().await {
+                    bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
+                }
+                durations.push(start.elapsed());
+                ensure!(encoding == "gzip" || bytes > args.objects * SMALL_OBJECT_BYTES, "a list has {bytes} bytes");
+            }
+            durations.sort_unstable();
+            let median = durations.get(LIST_RUNS / 2).copied().unwrap_or_default();
+            printer.print(&format!("apiserver/list-{}{name}", args.objects), median.as_secs_f64() * 1e3, "ms")?;
+        }
+        let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
+        let growth = after.saturating_sub(before) as f64 / 1024.0;
+        printer.print(&format!("apiserver/list-{}/peak-rss-grown", args.objects), growth, "MB")
+    }
+
+    /// Measures watches with a connection each, watches that share connections up to kube-apiserver's stream limit, and
+    /// connections to a process without an API server.
+    async fn measure_watches(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        let Self { target, args, .. } = *self;
+        let endpoint = WatchEndpoint::load(target).await?;
+        let opens = (0..args.watchers).map(async |_| endpoint.open().await);
+        let streams =
+            futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
+        let watchers = streams.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), args.writes));
+        measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
+
+        let path = watch_path(target).await?;
+        let SharedWatches { streams, _clients } = open_shared_watches(target, &path, args.watchers).await?;
+        let watchers = streams.into_iter().map(|stream| event_latencies(stream, args.writes));
+        measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer)
+            .await?;
+        super::floor::measure(
+            args.watchers,
+            args.writes,
+            SMALL_OBJECT_BYTES + EVENT_OVERHEAD_BYTES,
+            WRITE_INTERVAL,
+            printer,
+        )
+        .await
+    }
+}
+
+async fn load_config(target: &Target) -> anyhow::Result<kube::Config> {
     let file = &target.kubeconfig;
     let mut config = kubeconfig::load_config(Some(file), None).await?;
     config.read_timeout = None;
@@ -221,86 +300,8 @@ async fn create_objects(
     printer.print_percentiles("apiserver/create", durations.into_inner())
 }
 
-async fn measure_gets(
-    maps: &Api<ConfigMap>,
-    args: &ApiserverArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let mut durations = Vec::with_capacity(args.gets);
-    for nth in 0..args.gets {
-        let name = config_map_name(nth * 7 % args.objects);
-        let start = Instant::now();
-        maps.get(&name).await?;
-        durations.push(start.elapsed());
-    }
-    printer.print_percentiles("apiserver/get", durations)
-}
-
-/// Lists all objects, uncompressed and with gzip as Go clients request, and measures the growth of the server's memory.
-async fn measure_lists(
-    target: &Target,
-    server: Option<&super::RunningProcess>,
-    args: &ApiserverArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let client = client(target).await?;
-    let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
-    let resident = server.map(|server| super::resident_kib(&server.child)).transpose()?;
-    let before = resident.max(peak()?);
-    for (encoding, name) in [("identity", ""), ("gzip", "-gzip")] {
-        let mut durations = Vec::new();
-        for _ in 0..LIST_RUNS {
-            let start = Instant::now();
-            let request = Request::get(format!("/api/v1/namespaces/{}/configmaps", target.namespace));
-            let request = request.header(ACCEPT_ENCODING, encoding).body(kube::client::Body::empty())?;
-            let mut body = client.send(request).await?.into_body();
-            let mut bytes = 0;
-            while let Some(frame) = body.frame().await {
-                bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
-            }
-            durations.push(start.elapsed());
-            ensure!(encoding == "gzip" || bytes > args.objects * SMALL_OBJECT_BYTES, "a list has {bytes} bytes");
-        }
-        durations.sort_unstable();
-        let median = durations.get(LIST_RUNS / 2).copied().unwrap_or_default();
-        printer.print(&format!("apiserver/list-{}{name}", args.objects), median.as_secs_f64() * 1e3, "ms")?;
-    }
-    let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
-    let growth = after.saturating_sub(before) as f64 / 1024.0;
-    printer.print(&format!("apiserver/list-{}/peak-rss-grown", args.objects), growth, "MB")
-}
-
 pub(super) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// Measures watches with a connection each, watches that share connections up to kube-apiserver's stream limit, and
-/// connections to a process without an API server.
-async fn measure_watches(
-    target: &Target,
-    args: &ApiserverArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let config = load_config(target).await?;
-    let path = watch_path(target).await?;
-    let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
-    let opens = (0..args.watchers).map(async |_| open_watch(&config, &tls, &path).await);
-    let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
-    let watchers = streams.into_iter().map(|stream| event_latencies(ReaderStream::new(stream), args.writes));
-    measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), printer).await?;
-
-    let path = watch_path(target).await?;
-    let SharedWatches { streams, _clients } = open_shared_watches(target, &path, args.watchers).await?;
-    let watchers = streams.into_iter().map(|stream| event_latencies(stream, args.writes));
-    measure_watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), printer).await?;
-    super::floor::measure(
-        args.watchers,
-        args.writes,
-        SMALL_OBJECT_BYTES + EVENT_OVERHEAD_BYTES,
-        WRITE_INTERVAL,
-        printer,
-    )
-    .await
 }
 
 /// Watches that share HTTP/2 connections.
@@ -336,34 +337,51 @@ pub(super) async fn watch_path(target: &Target) -> anyhow::Result<String> {
     ))
 }
 
-/// Opens a connection with a watch request, authenticated by the kubeconfig's certificate. A client library would use
-/// more CPU than the server on shared cores.
-async fn open_watch(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
-    let host = config.cluster_url.host().context("the server has no host")?;
-    let port = config.cluster_url.port_u16().context("the server has no port")?;
-    start_watch(TcpStream::connect((host, port)).await?, config, tls, path).await
+/// A watch of one server that benchmarks open on connections of their own. A client library would use more CPU than the
+/// server on shared cores.
+pub(super) struct WatchEndpoint {
+    host: String,
+    port: u16,
+    /// Authenticates with the kubeconfig's certificate.
+    tls: TlsConnector,
+    /// Path and query of the watch.
+    path: String,
 }
 
-/// Sends a watch request on a connection and reads the head of the response.
-pub(super) async fn start_watch(
-    socket: TcpStream,
-    config: &kube::Config,
-    tls: &TlsConnector,
-    path: &str,
-) -> anyhow::Result<TlsStream<TcpStream>> {
-    let host = config.cluster_url.host().context("the server has no host")?;
-    let port = config.cluster_url.port_u16().context("the server has no port")?;
-    socket.set_nodelay(true)?;
-    let mut stream = tls.connect(ServerName::try_from(host.to_owned())?, socket).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;
-    // Buffered data must be sent before the response is read.
-    stream.flush().await?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await?);
+impl WatchEndpoint {
+    /// The watch of the target's labelled objects, from now on.
+    pub(super) async fn load(target: &Target) -> anyhow::Result<Self> {
+        let config = load_config(target).await?;
+        let host = config.cluster_url.host().context("the server has no host")?.to_owned();
+        let port = config.cluster_url.port_u16().context("the server has no port")?;
+        let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
+        Ok(Self { host, port, tls, path: watch_path(target).await? })
     }
-    ensure!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
-    Ok(stream)
+
+    pub(super) fn address(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
+    /// Opens a connection with a watch request.
+    async fn open(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        self.start(TcpStream::connect(self.address()).await?).await
+    }
+
+    /// Sends a watch request on a connection and reads the head of the response.
+    pub(super) async fn start(&self, socket: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+        let Self { host, port, tls, path } = self;
+        socket.set_nodelay(true)?;
+        let mut stream = tls.connect(ServerName::try_from(host.clone())?, socket).await?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;
+        // Buffered data must be sent before the response is read.
+        stream.flush().await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await?);
+        }
+        ensure!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+        Ok(stream)
+    }
 }
 
 /// Measures the time from before each write until each watcher has received the whole event.
@@ -428,7 +446,9 @@ where
 }
 
 fn write_time(line: &[u8]) -> Option<Duration> {
-    let after = &line[memmem::find(line, WRITE_TIME_ANNOTATION.as_bytes())? + WRITE_TIME_ANNOTATION.len()..];
+    // Built once: it would otherwise take more time than each search.
+    static FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRITE_TIME_ANNOTATION));
+    let after = &line[FINDER.find(line)? + WRITE_TIME_ANNOTATION.len()..];
     let digits = after.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty())?;
     Some(Duration::from_nanos(std::str::from_utf8(digits).ok()?.parse().ok()?))
 }

@@ -42,7 +42,8 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let (index, interest) = environment.open(&args.cache).await?;
     let proxy = Proxy::new(index.clone());
-    measure_fill(&index, args, start, &mut printer).await?;
+    let bench = CacheBench { index: &index, members: &environment.members, args };
+    bench.measure_fill(start, &mut printer).await?;
     printer.print_megabytes("cache/rss-searchable", super::resident_bytes()?)?;
     printer.print_megabytes("cache/database", index.size().await?.bytes)?;
     printer.print_megabytes("cache/text-index", size_of(&environment.scratch.join("text"))?)?;
@@ -55,8 +56,8 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
         "B/object",
     )?;
     reads::measure_searches(&index, "cache/search", args.reads, &mut printer).await?;
-    measure_change_cost(&index, &environment.members, args, &mut printer).await?;
-    measure_churn(&index, &environment.members, args, &mut printer).await?;
+    bench.measure_change_cost(&mut printer).await?;
+    bench.measure_churn(&mut printer).await?;
     printer.print_megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
     stop(index, interest).await;
@@ -105,61 +106,55 @@ impl<W: Write> MeasurementPrinter<W> {
     }
 }
 
-/// Measures the time from opening an empty cache until all objects are searchable.
-async fn measure_fill(
-    index: &GlobalCache,
-    args: &CacheArgs,
-    start: Instant,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    wait_until_complete(index, args.pods.clusters).await?;
-    let stored = start.elapsed();
-    printer.print_milliseconds("cache/complete", stored)?;
-    printer.print("cache/ingest", args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
-    printer.print_megabytes("cache/rss-complete", super::resident_bytes()?)?;
-    let target = index.seq();
-    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    printer.print_milliseconds("cache/searchable", start.elapsed())
+/// A cache of the pods of members.
+struct CacheBench<'a> {
+    index: &'a GlobalCache,
+    members: &'a MembersProcess,
+    args: &'a CacheArgs,
 }
 
-/// Measures the CPU time of this process for each change, without reads.
-async fn measure_change_cost(
-    index: &GlobalCache,
-    members: &MembersProcess,
-    args: &CacheArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    super::wait_until_idle().await?;
-    let before = super::cpu_ticks()?;
-    set_churn(&members.address, args.churn).await?;
-    let (changes, _) = reads::latencies(index.clone(), Duration::from_secs(args.seconds)).await?;
-    // A tick is 10 ms.
-    let milliseconds = (super::cpu_ticks()? - before) as f64 * 10.0;
-    set_churn(&members.address, 0.0).await?;
-    ensure!(!changes.is_empty(), "no change arrived");
-    printer.print("cache/change-cpu", milliseconds / changes.len() as f64, "ms")
-}
-
-/// Measures latencies and searches while pods change.
-async fn measure_churn(
-    index: &GlobalCache,
-    members: &MembersProcess,
-    args: &CacheArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    super::wait_until_idle().await?;
-    set_churn(&members.address, args.churn).await?;
-    let start = Instant::now();
-    let latencies = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
-    while start.elapsed() < Duration::from_secs(args.seconds) {
-        reads::measure_searches(index, "cache/churn/search", args.reads, printer).await?;
+impl CacheBench<'_> {
+    /// Measures the time from opening an empty cache until all objects are searchable.
+    async fn measure_fill(&self, start: Instant, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        wait_until_complete(self.index, self.args.pods.clusters).await?;
+        let stored = start.elapsed();
+        printer.print_milliseconds("cache/complete", stored)?;
+        printer.print("cache/ingest", self.args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
+        printer.print_megabytes("cache/rss-complete", super::resident_bytes()?)?;
+        let target = self.index.seq();
+        self.index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+        printer.print_milliseconds("cache/searchable", start.elapsed())
     }
-    let (watch, text) = latencies.await??;
-    set_churn(&members.address, 0.0).await?;
-    printer.print("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
-    printer.print_percentiles("cache/churn/change-to-watch", watch)?;
-    ensure!(!text.is_empty(), "no change became searchable within the time of the measurement");
-    printer.print_percentiles("cache/churn/change-to-text", text)
+
+    /// Measures the CPU time of this process for each change, without reads.
+    async fn measure_change_cost(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        super::wait_until_idle().await?;
+        let before = super::cpu_ticks()?;
+        set_churn(&self.members.address, self.args.churn).await?;
+        let (changes, _) = reads::latencies(self.index.clone(), Duration::from_secs(self.args.seconds)).await?;
+        // A tick is 10 ms.
+        let milliseconds = (super::cpu_ticks()? - before) as f64 * 10.0;
+        set_churn(&self.members.address, 0.0).await?;
+        ensure!(!changes.is_empty(), "no change arrived");
+        printer.print("cache/change-cpu", milliseconds / changes.len() as f64, "ms")
+    }
+
+    /// Measures latencies and searches while pods change.
+    async fn measure_churn(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+        super::wait_until_idle().await?;
+        set_churn(&self.members.address, self.args.churn).await?;
+        let start = Instant::now();
+        let latencies = tokio::spawn(reads::latencies(self.index.clone(), Duration::from_secs(self.args.seconds)));
+        while start.elapsed() < Duration::from_secs(self.args.seconds) {
+            reads::measure_searches(self.index, "cache/churn/search", self.args.reads, printer).await?;
+        }
+        let (watch, text) = latencies.await??;
+        set_churn(&self.members.address, 0.0).await?;
+        printer.print("cache/churn/changes", watch.len() as f64 / self.args.seconds as f64, "changes/s")?;
+        printer.print_percentiles("cache/churn/change-to-watch", watch)?;
+        ensure!(!text.is_empty(), "no change became searchable within the time of the measurement");
+        printer.print_percentiles("cache/churn/change-to-text", text)
+    }
 }
 
 /// Total size of the files in a folder, in bytes.

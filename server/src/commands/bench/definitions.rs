@@ -19,7 +19,7 @@ use serde_json::Value;
 use self::generate::{PROJECTS, definition, group};
 use super::cache::MeasurementPrinter;
 use super::load::connect;
-use super::propagate::create;
+use super::workloads::create;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct DefinitionsArgs {

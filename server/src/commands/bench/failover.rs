@@ -28,7 +28,8 @@ use tokio::task::JoinSet;
 
 use super::cache::MeasurementPrinter;
 use super::processes::{BenchProcess, member_name};
-use super::propagate::{create, wait_for_clusters};
+use super::propagate::wait_for_clusters;
+use super::workloads::{self, NAMESPACE, create};
 
 #[derive(Debug, Args)]
 pub(super) struct FailoverArgs {
@@ -46,7 +47,6 @@ pub(super) struct FailoverArgs {
     rest: u64,
 }
 
-const NAMESPACE: &str = "bench";
 /// Maximum number of concurrent requests and joins.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// Time for the controllers to settle after the fleet is filled.
@@ -105,21 +105,17 @@ impl BenchFleet {
             kubeconfigs.into_iter().enumerate().map(|(index, file)| join_member(&client, member_name(index + 1), file));
         let members = stream::iter(joins).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         wait_for_clusters(&client, count).await?;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        create(&client, "/api/v1/namespaces", &namespace).await?;
+        workloads::create_namespace(&client).await?;
         Ok(Self { simulated, control_plane, controllers, client, members })
     }
 
     /// Creates a policy per member and its Deployments.
     async fn create_workloads(&self, args: &FailoverArgs) -> anyhow::Result<()> {
         let names: Vec<String> = (1..=args.members).map(member_name).collect();
-        let policies = names.iter().map(|home| {
-            let path = format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies");
-            (path, policy(home, &names))
-        });
+        let policies = names.iter().map(|home| (workloads::policies_path(), policy(home, &names)));
         let deployments = (0..args.bindings).map(|number| {
             let home = &names[number % names.len()];
-            (format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), deployment(number, home))
+            (workloads::deployments_path(), deployment(number, home))
         });
         let creates =
             policies.chain(deployments).map(|(path, object)| async move { create(&self.client, &path, &object).await });

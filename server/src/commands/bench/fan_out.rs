@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -12,19 +11,17 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
-use kube::client::ConfigExt;
 use memchr::memmem;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::apiserver::{
-    Target, WRITE_TIME_ANNOTATION, config_map, config_maps, event_latencies, load_config, open_shared_watches,
-    start_watch, unix_time, watch_path,
+    Target, WRITE_TIME_ANNOTATION, WatchEndpoint, config_map, config_maps, event_latencies, open_shared_watches,
+    unix_time, watch_path,
 };
 use super::cache::MeasurementPrinter;
 
@@ -135,12 +132,10 @@ async fn measure_slow_watches(
     count: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let config = load_config(target).await?;
-    let path = watch_path(target).await?;
-    let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
+    let endpoint = WatchEndpoint::load(target).await?;
     let mut watches = Vec::with_capacity(count);
     for _ in 0..count {
-        watches.push(open_slow_watch(&config, &tls, &path).await?);
+        watches.push(open_slow_watch(&endpoint).await?);
     }
     let before = super::resident_kib(&server.child)?;
     write_large_objects(&config_maps(target).await?).await?;
@@ -155,20 +150,14 @@ async fn measure_slow_watches(
 }
 
 /// Opens a watch on a connection with a small receive buffer.
-async fn open_slow_watch(
-    config: &kube::Config,
-    tls: &TlsConnector,
-    path: &str,
-) -> anyhow::Result<TlsStream<TcpStream>> {
-    let host = config.cluster_url.host().context("the server has no host")?;
-    let port = config.cluster_url.port_u16().context("the server has no port")?;
-    let address: SocketAddr = tokio::net::lookup_host((host, port))
+async fn open_slow_watch(endpoint: &WatchEndpoint) -> anyhow::Result<TlsStream<TcpStream>> {
+    let address: SocketAddr = tokio::net::lookup_host(endpoint.address())
         .await?
         .find(SocketAddr::is_ipv4)
         .context("the server has no IPv4 address")?;
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(SLOW_BUFFER_BYTES)?;
-    start_watch(socket.connect(address).await?, config, tls, path).await
+    endpoint.start(socket.connect(address).await?).await
 }
 
 /// Writes one object again and again, with text that hardly compresses.

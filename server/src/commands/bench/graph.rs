@@ -98,11 +98,11 @@ pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
     printer.print_megabytes("graph/churn/rss", peak.saturating_sub(memory_of_changes))?;
 
     if let (Some(absent), Some(forwarder)) = (args.absent.map(Duration::from_secs), &forwarder) {
-        let loads = sink.sink.progress().loads;
+        let loads = sink.sink.progress().counters.loads;
         let absence = measure_absence(&cache, &sink, forwarder, members, (args.churn, absent));
         let (caught_up, peak) = with_peak_memory(absence).await?;
         printer.print("graph/absent/caught-up", caught_up.as_secs_f64(), "s")?;
-        printer.print("graph/absent/loads", sink.sink.progress().loads.saturating_sub(loads) as f64, "")?;
+        printer.print("graph/absent/loads", sink.sink.progress().counters.loads.saturating_sub(loads) as f64, "")?;
         printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_of_changes))?;
     }
     let comparison = compare(&cache, &sink, &database).await?;
@@ -303,10 +303,13 @@ async fn measure_absence(
     members: &str,
     (churn, absent): (f64, Duration),
 ) -> anyhow::Result<Duration> {
-    let failures = sink.sink.progress().failures;
+    let failures = sink.sink.progress().counters.failures;
     forwarder.close();
     change_pods(members, churn, absent).await?;
-    ensure!(sink.sink.progress().failures > failures, "the sink did not notice that the database is unreachable");
+    ensure!(
+        sink.sink.progress().counters.failures > failures,
+        "the sink did not notice that the database is unreachable"
+    );
     forwarder.open();
     let start = Instant::now();
     sink.wait_until_caught_up(cache).await?;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{CacheOptions, GlobalCache};
 use crowsnest_search::opensearch::client::{Client, ClientOptions, Request};
 use http::Method;
@@ -86,8 +85,8 @@ async fn measure_searches(
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let reader = UserInfo::new("reader", ["system:authenticated"]);
     let engine_time = || Duration::from_micros(cache.metrics().text_query_microseconds.get());
+    let reader = reads::reader();
     let (mut all, mut engine_times, mut own_times) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let (start, before) = (Instant::now(), engine_time());

@@ -119,9 +119,9 @@ impl PathBench<'_> {
             let start = Instant::now();
             let found = self.cache.searcher().paths(&self.reader, pattern, only_shortest, LIMIT).await?;
             times.push(start.elapsed());
-            ensure!(found.total > 0 || found.incomplete, "no path matches {text}: {:?}", found.notices);
-            ensure!(!found.incomplete || !found.notices.is_empty(), "{text} names no limit");
-            bounded += u32::from(found.incomplete);
+            ensure!(found.total > 0 || found.graph.incomplete, "no path matches {text}: {:?}", found.graph.notices);
+            ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "{text} names no limit");
+            bounded += u32::from(found.graph.incomplete);
         }
         printer.print_percentiles(name, times)?;
         printer.print(&format!("{name}-bounded"), f64::from(bounded), "answers")
@@ -141,11 +141,11 @@ impl PathBench<'_> {
             times.push(start.elapsed());
             let found = found.with_context(|| format!("the ConfigMap of application {app} is not in the cache"))?;
             ensure!(
-                found.incomplete || !found.reached.is_empty(),
+                found.graph.incomplete || !found.reached.is_empty(),
                 "nothing depends on the ConfigMap of application {app}"
             );
-            ensure!(!found.incomplete || !found.notices.is_empty(), "the blast radius names no limit");
-            bounded += u32::from(found.incomplete);
+            ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "the blast radius names no limit");
+            bounded += u32::from(found.graph.incomplete);
         }
         printer.print_percentiles("paths/blast-radius", times)?;
         printer.print("paths/blast-radius-bounded", f64::from(bounded), "answers")
@@ -158,9 +158,9 @@ impl PathBench<'_> {
         let found = self.cache.searcher().paths(&self.reader, pattern, false, LIMIT).await?;
         let time = start.elapsed();
         ensure!(time < MAX_ANSWER, "the paths of all pods took {} s", time.as_secs());
-        ensure!(!found.incomplete || !found.notices.is_empty(), "the paths of all pods name no limit");
+        ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "the paths of all pods name no limit");
         printer.print_milliseconds("paths/all-pods", time)?;
-        printer.print("paths/all-pods-bounded", if found.incomplete { 1.0 } else { 0.0 }, "answers")
+        printer.print("paths/all-pods-bounded", if found.graph.incomplete { 1.0 } else { 0.0 }, "answers")
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
 use super::processes::{AdminConnection, BenchProcess, Count, IdleReport, member_name};
+use super::workloads::{self, NAMESPACE, create};
 
 #[derive(Debug, Args)]
 pub(super) struct PropagateArgs {
@@ -44,7 +45,6 @@ pub(super) struct PropagateArgs {
     cold: usize,
 }
 
-const NAMESPACE: &str = "bench";
 /// Maximum number of templates created concurrently.
 const MAX_CONCURRENT_CREATES: usize = 32;
 /// Interval between checks of Clusters, and between two changes.
@@ -55,13 +55,14 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let scratch = super::scratch_dir();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    measure_propagation(args, &scratch.join("propagate"), &mut printer).await?;
-    if args.cold > 0 {
-        measure_restarts(args, &scratch.join("cold"), &mut printer).await?;
-    }
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    super::with_scratch_dir(async |dir| {
+        measure_propagation(args, &dir.join("propagate"), &mut printer).await?;
+        if args.cold > 0 {
+            measure_restarts(args, &dir.join("cold"), &mut printer).await?;
+        }
+        anyhow::Ok(())
+    })
+    .await
 }
 
 /// All processes of the benchmark.
@@ -140,8 +141,7 @@ impl BenchFleet {
     /// Waits until all members are ready, and creates the namespace of the benchmark.
     async fn wait_until_ready(&self) -> anyhow::Result<()> {
         wait_for_clusters(&self.client, self.member_count()).await?;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        create(&self.client, "/api/v1/namespaces", &namespace).await
+        workloads::create_namespace(&self.client).await
     }
 
     fn member_count(&self) -> usize {
@@ -189,14 +189,6 @@ impl BenchFleet {
         }
         Ok(())
     }
-}
-
-pub(super) async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
-    let request = http::Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(serde_json::to_vec(object)?)?;
-    client.request::<Value>(request).await.with_context(|| format!("cannot create at {path}"))?;
-    Ok(())
 }
 
 /// Creates a Cluster and the Secret with its administrator's token.
@@ -252,14 +244,7 @@ fn template_name(number: usize) -> String {
 
 /// Creates a policy that propagates all ConfigMaps of the namespace to all members.
 pub(super) async fn create_policy(client: &Client) -> anyhow::Result<()> {
-    let policy = json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
-        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
-            "placement": {"clusterAffinity": {}}},
-    });
-    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
-        .await
+    workloads::create_policy(client, "v1", "ConfigMap", &json!({"clusterAffinity": {}})).await
 }
 
 /// A template observed in a member.

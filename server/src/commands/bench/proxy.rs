@@ -233,22 +233,24 @@ async fn transfer_logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize
     Ok(bytes)
 }
 
+/// Writes this many bytes to a command and ends its input.
+async fn write_bytes(mut stdin: Stdin, count: usize) -> anyhow::Result<()> {
+    let chunk = vec![b'x'; CHUNK_BYTES];
+    let mut remaining = count;
+    while remaining > 0 {
+        let length = remaining.min(CHUNK_BYTES);
+        stdin.write_all(&chunk[..length]).await?;
+        remaining -= length;
+    }
+    Ok(stdin.shutdown().await?)
+}
+
 /// Pipes bytes through a command.
 async fn transfer_by_exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     let mut process = exec_command(&pods, &["cat"]).await?;
-    let (mut stdin, mut stdout) = take_stdio(&mut process)?;
+    let (stdin, mut stdout) = take_stdio(&mut process)?;
     let total_bytes = megabytes * 1_000_000;
-    let writing = async move {
-        let chunk = vec![b'x'; CHUNK_BYTES];
-        let mut remaining = total_bytes;
-        while remaining > 0 {
-            let now = remaining.min(CHUNK_BYTES);
-            stdin.write_all(&chunk[..now]).await?;
-            remaining -= now;
-        }
-        stdin.shutdown().await?;
-        anyhow::Ok(())
-    };
+    let writing = write_bytes(stdin, total_bytes);
     let reading = async move {
         let (mut bytes, mut chunk) = (0, vec![0; CHUNK_BYTES]);
         while bytes < total_bytes {
@@ -268,15 +270,8 @@ async fn copy_to_pod(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> 
     let bytes = megabytes * 1_000_000;
     let script = format!("head -c {bytes} > /dev/null; echo read");
     let mut process = exec_command(&pods, &["sh", "-c", &script]).await?;
-    let (mut stdin, mut stdout) = take_stdio(&mut process)?;
-    let chunk = vec![b'x'; CHUNK_BYTES];
-    let mut remaining = bytes;
-    while remaining > 0 {
-        let now = remaining.min(CHUNK_BYTES);
-        stdin.write_all(&chunk[..now]).await?;
-        remaining -= now;
-    }
-    stdin.shutdown().await?;
+    let (stdin, mut stdout) = take_stdio(&mut process)?;
+    write_bytes(stdin, bytes).await?;
     let mut output = String::new();
     stdout.read_to_string(&mut output).await?;
     ensure!(output == "read\n", "unexpected output of the command: {output:?}");

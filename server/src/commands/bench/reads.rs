@@ -28,6 +28,11 @@ pub(super) const QUERIES: [&str; 8] = [
     "back-off failed",
 ];
 
+/// A user with permissions in every member.
+pub(super) fn reader() -> UserInfo {
+    UserInfo::new("reader", ["system:authenticated"])
+}
+
 pub(super) fn search_request(query: &str, caller: UserInfo) -> SearchRequest {
     SearchRequest { limit: Some(20), ..SearchRequest::new(query, caller) }
 }
@@ -82,7 +87,7 @@ pub(super) async fn measure_searches(
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let reader = UserInfo::new("reader", ["system:authenticated"]);
+    let reader = reader();
     let mut all = Vec::with_capacity(times);
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{CacheOptions, GlobalCache, PostgresOptions, StoreOptions};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_store::{Clusters, Interest, InterestReason, Interests, Namespaces};
@@ -86,42 +85,37 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
         let (dir, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
         async move { BenchProcess::replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
     });
-    let mut replicas = try_join_all(starts).await?;
-    request_all(&mut replicas, &format!("complete {}", args.clusters)).await?;
+    let mut replicas = Replicas { processes: try_join_all(starts).await?, seconds: args.seconds };
+    replicas.request(&format!("complete {}", args.clusters)).await?;
     printer.print_milliseconds("replicas/complete", start.elapsed())?;
     printer.print("replicas/ingest", args.pods as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
-    request_all(&mut replicas, "searchable").await?;
+    replicas.request("searchable").await?;
     printer.print_milliseconds("replicas/searchable", start.elapsed())?;
-    print_resource_usage(&mut replicas, "replicas", &mut printer).await?;
-    measure_searches(&mut replicas, args.seconds, "replicas", &mut printer).await?;
+    replicas.print_resource_usage("replicas", &mut printer).await?;
+    replicas.measure_searches("replicas", &mut printer).await?;
 
     set_churn(&members.address, args.churn).await?;
-    measure_changes(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
-    measure_searches(&mut replicas, args.seconds, "replicas/churn", &mut printer).await?;
-    print_resource_usage(&mut replicas, "replicas/churn", &mut printer).await?;
-    let killed = replicas.pop().context("no replica is left")?;
+    replicas.measure_changes("replicas/churn", &mut printer).await?;
+    replicas.measure_searches("replicas/churn", &mut printer).await?;
+    replicas.print_resource_usage("replicas/churn", &mut printer).await?;
+    let killed = replicas.processes.pop().context("no replica is left")?;
     let command = format!("changes {}", FAILOVER_DURATION.as_secs());
     let (_, reports) = tokio::try_join!(
         async {
             tokio::time::sleep(KILL_AFTER).await;
             killed.kill().await
         },
-        request_all(&mut replicas, &command),
+        replicas.request(&command),
     )?;
     set_churn(&members.address, 0.0).await?;
     let reports: Vec<ChangeLatencies> = parse_all(&reports)?;
     let longest = reports.iter().flat_map(|report| &report.watch).max().copied().unwrap_or_default();
     printer.print_milliseconds("replicas/killed/longest-silence", longest)?;
-    for replica in replicas {
+    for replica in replicas.processes {
         replica.stop().await?;
     }
     control_plane.stop().await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
-}
-
-/// Sends a request to all replicas concurrently.
-async fn request_all(replicas: &mut [BenchProcess], line: &str) -> anyhow::Result<Vec<String>> {
-    try_join_all(replicas.iter_mut().map(|replica| replica.request(line))).await
 }
 
 /// Parses the responses of all replicas.
@@ -129,50 +123,65 @@ fn parse_all<T: serde::de::DeserializeOwned>(lines: &[String]) -> anyhow::Result
     Ok(lines.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
 }
 
-/// Prints the maximum resource usage over all replicas.
-async fn print_resource_usage(
-    replicas: &mut [BenchProcess],
-    name: &str,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let reports: Vec<ResourceUsage> = parse_all(&request_all(replicas, "usage").await?)?;
-    let max = |field: fn(&ResourceUsage) -> u64| reports.iter().map(field).max().unwrap_or_default();
-    printer.print_megabytes(&format!("{name}/rss"), max(|usage| usage.resident))?;
-    printer.print_megabytes(&format!("{name}/text-index"), max(|usage| usage.text_index))?;
-    printer.print_megabytes(&format!("{name}/database"), max(|usage| usage.database))
+/// The replicas, and the duration of each measurement in seconds.
+struct Replicas {
+    processes: Vec<BenchProcess>,
+    seconds: u64,
 }
 
-/// Measures the searches of concurrent users on all replicas.
-async fn measure_searches(
-    replicas: &mut [BenchProcess],
-    seconds: u64,
-    name: &str,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let latencies: Vec<Vec<Duration>> = parse_all(&request_all(replicas, &format!("searches {seconds}")).await?)?;
-    let all: Vec<Duration> = latencies.into_iter().flatten().collect();
-    let name = format!("{name}/users-{}", USERS_PER_REPLICA * replicas.len());
-    printer.print(&name, all.len() as f64 / seconds as f64, "answers/s")?;
-    printer.print_percentiles(&name, all)
-}
+impl Replicas {
+    /// Sends a request to all replicas concurrently.
+    async fn request(&mut self, line: &str) -> anyhow::Result<Vec<String>> {
+        try_join_all(self.processes.iter_mut().map(|replica| replica.request(line))).await
+    }
 
-/// Measures the latencies of changes on all replicas.
-async fn measure_changes(
-    replicas: &mut [BenchProcess],
-    seconds: u64,
-    name: &str,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let reports: Vec<ChangeLatencies> = parse_all(&request_all(replicas, &format!("changes {seconds}")).await?)?;
-    let count = reports.len().max(1);
-    let all = reports.into_iter().fold(ChangeLatencies::default(), |mut all, report| {
-        all.watch.extend(report.watch);
-        all.text.extend(report.text);
-        all
-    });
-    printer.print(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
-    printer.print_percentiles(&format!("{name}/change-to-watch"), all.watch)?;
-    printer.print_percentiles(&format!("{name}/change-to-text"), all.text)
+    /// Prints the maximum resource usage over all replicas.
+    async fn print_resource_usage(
+        &mut self,
+        name: &str,
+        printer: &mut MeasurementPrinter<impl Write>,
+    ) -> anyhow::Result<()> {
+        let reports: Vec<ResourceUsage> = parse_all(&self.request("usage").await?)?;
+        let max = |field: fn(&ResourceUsage) -> u64| reports.iter().map(field).max().unwrap_or_default();
+        printer.print_megabytes(&format!("{name}/rss"), max(|usage| usage.resident))?;
+        printer.print_megabytes(&format!("{name}/text-index"), max(|usage| usage.text_index))?;
+        printer.print_megabytes(&format!("{name}/database"), max(|usage| usage.database))
+    }
+
+    /// Measures the searches of concurrent users on all replicas.
+    async fn measure_searches(
+        &mut self,
+        name: &str,
+        printer: &mut MeasurementPrinter<impl Write>,
+    ) -> anyhow::Result<()> {
+        let latencies: Vec<Vec<Duration>> = parse_all(&self.request(&format!("searches {}", self.seconds)).await?)?;
+        let all: Vec<Duration> = latencies.into_iter().flatten().collect();
+        let name = format!("{name}/users-{}", USERS_PER_REPLICA * self.processes.len());
+        printer.print(&name, all.len() as f64 / self.seconds as f64, "answers/s")?;
+        printer.print_percentiles(&name, all)
+    }
+
+    /// Measures the latencies of changes on all replicas.
+    async fn measure_changes(
+        &mut self,
+        name: &str,
+        printer: &mut MeasurementPrinter<impl Write>,
+    ) -> anyhow::Result<()> {
+        let reports: Vec<ChangeLatencies> = parse_all(&self.request(&format!("changes {}", self.seconds)).await?)?;
+        let count = reports.len().max(1);
+        let all = reports.into_iter().fold(ChangeLatencies::default(), |mut all, report| {
+            all.watch.extend(report.watch);
+            all.text.extend(report.text);
+            all
+        });
+        printer.print(
+            &format!("{name}/changes"),
+            (all.watch.len() / count) as f64 / self.seconds as f64,
+            "changes/s",
+        )?;
+        printer.print_percentiles(&format!("{name}/change-to-watch"), all.watch)?;
+        printer.print_percentiles(&format!("{name}/change-to-text"), all.text)
+    }
 }
 
 /// Runs a replica with its text index in `dir`.
@@ -234,7 +243,7 @@ async fn execute(cache: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<
 async fn search_concurrently(cache: &GlobalCache, time: Duration) -> anyhow::Result<Vec<Duration>> {
     let end = Instant::now() + time;
     let searches = (0..USERS_PER_REPLICA).map(|user| async move {
-        let reader = UserInfo::new("reader", ["system:authenticated"]);
+        let reader = reads::reader();
         let mut all = Vec::new();
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];

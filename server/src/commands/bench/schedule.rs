@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_api::work::ResourceBinding;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use serde_json::{Value, json};
 
 use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
 use super::processes::BenchProcess;
-use super::propagate::{create, wait_for_clusters};
+use super::propagate::wait_for_clusters;
+use super::workloads::{self, Deployments, NAMESPACE};
 
 #[derive(Debug, Args)]
 pub(super) struct ScheduleArgs {
@@ -32,7 +32,6 @@ pub(super) struct ScheduleArgs {
     members: usize,
 }
 
-const NAMESPACE: &str = "bench";
 /// Maximum number of concurrent requests of the benchmark.
 const MAX_CONCURRENT_REQUESTS: usize = 32;
 /// Time limit between two bindings that are scheduled.
@@ -40,10 +39,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(args: &ScheduleArgs) -> anyhow::Result<()> {
     ensure!(args.bindings > 0 && args.members > 0, "--bindings and --members must be at least 1");
-    let scratch = super::scratch_dir();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    let mut printer = MeasurementPrinter { out: std::io::stdout() };
+    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
 }
 
 async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
@@ -51,19 +48,17 @@ async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrint
     let client = controllers.connection()?.client().await?;
     let members = JoinedMembers::simulate(&client, args.members).await?;
     wait_for_clusters(&client, args.members).await?;
-    create(
-        &client,
-        "/api/v1/namespaces",
-        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
-    )
-    .await?;
-    create_deployments(&client, args.bindings).await?;
+    workloads::create_namespace(&client).await?;
+    let deployments =
+        Deployments { count: args.bindings, replicas: 1, max_concurrent_creates: MAX_CONCURRENT_REQUESTS };
+    deployments.create(&client).await?;
     controllers.wait_until_idle().await?;
 
     let cpu_before = controllers.cpu_time()?;
     let start = Instant::now();
     let scheduled = watch_scheduled_bindings(client.clone(), args.bindings);
-    let ((), times) = tokio::try_join!(create_policy(&client), scheduled)?;
+    // The policy places each Deployment in one cluster, by free resources.
+    let ((), times) = tokio::try_join!(workloads::create_dividing_policy(&client, "Aggregated"), scheduled)?;
     let elapsed = times.last().context("no binding was scheduled")?.duration_since(start);
     printer.print("schedule/rate", times.len() as f64 / elapsed.as_secs_f64(), "bindings/s")?;
     printer.print("schedule/all", elapsed.as_secs_f64(), "s")?;
@@ -75,43 +70,6 @@ async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrint
     printer.print_megabytes("schedule/peak-rss", settled.peak_bytes)?;
     controllers.stop().await?;
     members.stop().await
-}
-
-async fn create_deployments(client: &Client, count: usize) -> anyhow::Result<()> {
-    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
-    let requests = (0..count).map(|number| {
-        let path = &path;
-        async move { create(client, path, &deployment(number)).await }
-    });
-    stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
-}
-
-fn deployment(number: usize) -> Value {
-    let name = format!("web-{number}");
-    let app = json!({"app": name});
-    let container = json!({"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "1m"}}});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {"replicas": 1, "selector": {"matchLabels": app},
-            "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}},
-    })
-}
-
-/// Creates a policy that places each Deployment in one of all clusters, by their free resources.
-async fn create_policy(client: &Client) -> anyhow::Result<()> {
-    let policy = json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
-        "spec": {
-            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
-            "placement": {
-                "clusterAffinity": {},
-                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
-            },
-        },
-    });
-    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
-        .await
 }
 
 /// Waits until this many bindings have clusters; returns the times in order.

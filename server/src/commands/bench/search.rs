@@ -70,23 +70,22 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     printer.print("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-    measure_queries(&cache, &tenant, "search/tenant", args.searches, &mut printer).await?;
-    measure_distinct_queries(&cache, &tenant, "search/first", distinct_queries(args.searches, 0), &mut printer).await?;
-    measure_distinct_queries(&cache, &tenant, "search/mistaken", queries_without_hits(args.searches / 4), &mut printer)
-        .await?;
-    measure_suggestions(&cache, &tenant, "search/suggest", args.searches, &mut printer).await?;
-    measure_concurrent_users(&cache, args, "search", &mut printer).await?;
+    let mut searches = SearchMeasurement { cache: &cache, user: tenant, args, printer: &mut printer };
+    searches.measure_queries("search/tenant").await?;
+    searches.measure_distinct_queries("search/first", distinct_queries(args.searches, 0)).await?;
+    searches.measure_distinct_queries("search/mistaken", queries_without_hits(args.searches / 4)).await?;
+    searches.measure_suggestions("search/suggest").await?;
+    searches.measure_concurrent_users("search").await?;
     set_churn(&environment.members.address, args.churn).await?;
-    measure_queries(&cache, &tenant, "search/churn/tenant", args.searches, &mut printer).await?;
-    measure_distinct_queries(&cache, &tenant, "search/churn/first", distinct_queries(args.searches, 1), &mut printer)
-        .await?;
-    measure_suggestions(&cache, &tenant, "search/churn/suggest", args.searches, &mut printer).await?;
-    measure_concurrent_users(&cache, args, "search/churn", &mut printer).await?;
+    searches.measure_queries("search/churn/tenant").await?;
+    searches.measure_distinct_queries("search/churn/first", distinct_queries(args.searches, 1)).await?;
+    searches.measure_suggestions("search/churn/suggest").await?;
+    searches.measure_concurrent_users("search/churn").await?;
     set_churn(&environment.members.address, 0.0).await?;
     // All changes must be searchable before results are compared.
     let target = cache.seq();
     cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
-    measure_kubectl_and_jq(&cache, &environment.members, args, &mut printer).await?;
+    searches.measure_kubectl_and_jq(&environment.members).await?;
     stop(cache, interest).await;
     environment.stop().await
 }
@@ -102,46 +101,116 @@ fn measure_parser(printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Resul
     printer.print("search/parser", PARSED_QUERIES as f64 / start.elapsed().as_secs_f64(), "queries/s")
 }
 
-/// Measures sequential searches, each query of [`QUERIES`] equally often; prints percentiles of all searches and the
-/// median of each query.
-async fn measure_queries(
-    cache: &GlobalCache,
-    user: &UserInfo,
-    name: &str,
-    times: usize,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let mut all = Vec::with_capacity(times);
-    let mut by_query = vec![Vec::new(); QUERIES.len()];
-    for nth in 0..times {
-        let duration = time_search(cache, user, QUERIES[nth % QUERIES.len()]).await?;
-        all.push(duration);
-        by_query[nth % QUERIES.len()].push(duration);
-    }
-    printer.print_percentiles(name, all)?;
-    for (query, mut times) in QUERIES.iter().zip(by_query) {
-        times.sort_unstable();
-        printer.print_milliseconds(
-            &format!("{name}-p50[{query}]"),
-            times.get(times.len() / 2).copied().unwrap_or_default(),
-        )?;
-    }
-    Ok(())
+/// Measurements of searches by one user.
+struct SearchMeasurement<'a, W> {
+    cache: &'a GlobalCache,
+    user: UserInfo,
+    args: &'a SearchArgs,
+    printer: &'a mut MeasurementPrinter<W>,
 }
 
-/// Measures sequential, distinct searches.
-async fn measure_distinct_queries(
-    cache: &GlobalCache,
-    user: &UserInfo,
-    name: &str,
-    queries: impl Iterator<Item = String>,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let mut all = Vec::new();
-    for query in queries {
-        all.push(time_search(cache, user, &query).await?);
+impl<W: Write> SearchMeasurement<'_, W> {
+    /// Measures sequential searches, each query of [`QUERIES`] equally often; prints percentiles of all searches and the
+    /// median of each query.
+    async fn measure_queries(&mut self, name: &str) -> anyhow::Result<()> {
+        let mut all = Vec::with_capacity(self.args.searches);
+        let mut by_query = vec![Vec::new(); QUERIES.len()];
+        for nth in 0..self.args.searches {
+            let duration = time_search(self.cache, &self.user, QUERIES[nth % QUERIES.len()]).await?;
+            all.push(duration);
+            by_query[nth % QUERIES.len()].push(duration);
+        }
+        self.printer.print_percentiles(name, all)?;
+        for (query, mut times) in QUERIES.iter().zip(by_query) {
+            times.sort_unstable();
+            self.printer.print_milliseconds(
+                &format!("{name}-p50[{query}]"),
+                times.get(times.len() / 2).copied().unwrap_or_default(),
+            )?;
+        }
+        Ok(())
     }
-    printer.print_percentiles(name, all)
+
+    /// Measures sequential, distinct searches.
+    async fn measure_distinct_queries(
+        &mut self,
+        name: &str,
+        queries: impl Iterator<Item = String>,
+    ) -> anyhow::Result<()> {
+        let mut all = Vec::new();
+        for query in queries {
+            all.push(time_search(self.cache, &self.user, &query).await?);
+        }
+        self.printer.print_percentiles(name, all)
+    }
+
+    async fn measure_suggestions(&mut self, name: &str) -> anyhow::Result<()> {
+        let mut all = Vec::with_capacity(self.args.searches);
+        for nth in 0..self.args.searches {
+            let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
+            let request =
+                SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: self.user.clone(), limit: 20 };
+            let start = Instant::now();
+            let suggestions = self.cache.searcher().suggest(&request).await?;
+            all.push(start.elapsed());
+            ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
+        }
+        self.printer.print_percentiles(name, all)
+    }
+
+    /// Measures the searches of concurrent users, each of whom searches without pause.
+    async fn measure_concurrent_users(&mut self, prefix: &str) -> anyhow::Result<()> {
+        let end = Instant::now() + Duration::from_secs(self.args.seconds);
+        let mut users = tokio::task::JoinSet::new();
+        for user in 0..self.args.users {
+            let (cache, tenant) = (self.cache.clone(), self.user.clone());
+            users.spawn(async move {
+                let mut all = Vec::new();
+                while Instant::now() < end {
+                    let query = QUERIES[(user + all.len()) % QUERIES.len()];
+                    all.push(time_search(&cache, &tenant, query).await?);
+                }
+                Ok::<_, anyhow::Error>(all)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(done) = users.join_next().await {
+            all.extend(done??);
+        }
+        let name = format!("{prefix}/users-{}", self.args.users);
+        self.printer.print(&name, all.len() as f64 / self.args.seconds as f64, "answers/s")?;
+        self.printer.print_percentiles(&name, all)
+    }
+
+    /// Measures [`COMPARED_QUERY`] with kubectl and jq, cluster by cluster, and as one search; fails if the results differ.
+    async fn measure_kubectl_and_jq(&mut self, members: &MembersProcess) -> anyhow::Result<()> {
+        let Some(kubectl) = &self.args.kubectl else { return Ok(()) };
+        let (query, filter) = COMPARED_QUERY;
+        let start = Instant::now();
+        let mut found = 0;
+        for cluster in 0..self.args.pods.clusters {
+            let server = format!("http://{}/c/{cluster}", members.address);
+            let mut listing = Command::new(kubectl)
+                .args(["--server", &server, "get", "pods", "-A", "-o", "json"])
+                .env("KUBECONFIG", "/dev/null")
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .context("cannot start kubectl")?;
+            let list: Stdio = listing.stdout.take().context("kubectl has no output")?.try_into()?;
+            let filtered =
+                Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("cannot start jq")?;
+            ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
+            found += String::from_utf8_lossy(&filtered.stdout).lines().count();
+        }
+        self.printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
+        let start = Instant::now();
+        let response = self.cache.searcher().search_all(search_request(query, UserInfo::system())).await?;
+        self.printer.print_milliseconds("search/same-question", start.elapsed())?;
+        let total = response.summary.map_or(0, |summary| summary.total);
+        ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
+        Ok(())
+    }
 }
 
 /// Distinct queries with numbers that occur in some pods; another salt gives other numbers.
@@ -175,87 +244,4 @@ async fn time_search(cache: &GlobalCache, user: &UserInfo, query: &str) -> anyho
     let duration = start.elapsed();
     ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
     Ok(duration)
-}
-
-async fn measure_suggestions(
-    cache: &GlobalCache,
-    user: &UserInfo,
-    name: &str,
-    times: usize,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let mut all = Vec::with_capacity(times);
-    for nth in 0..times {
-        let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
-        let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
-        let start = Instant::now();
-        let suggestions = cache.searcher().suggest(&request).await?;
-        all.push(start.elapsed());
-        ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
-    }
-    printer.print_percentiles(name, all)
-}
-
-/// Measures the searches of concurrent users, each of whom searches without pause.
-async fn measure_concurrent_users(
-    cache: &GlobalCache,
-    args: &SearchArgs,
-    prefix: &str,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let end = Instant::now() + Duration::from_secs(args.seconds);
-    let mut users = tokio::task::JoinSet::new();
-    for user in 0..args.users {
-        let cache = cache.clone();
-        users.spawn(async move {
-            let tenant = UserInfo::new("tenant", ["system:authenticated"]);
-            let mut all = Vec::new();
-            while Instant::now() < end {
-                let query = QUERIES[(user + all.len()) % QUERIES.len()];
-                all.push(time_search(&cache, &tenant, query).await?);
-            }
-            Ok::<_, anyhow::Error>(all)
-        });
-    }
-    let mut all = Vec::new();
-    while let Some(done) = users.join_next().await {
-        all.extend(done??);
-    }
-    let name = format!("{prefix}/users-{}", args.users);
-    printer.print(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
-    printer.print_percentiles(&name, all)
-}
-
-/// Measures [`COMPARED_QUERY`] with kubectl and jq, cluster by cluster, and as one search; fails if the results differ.
-async fn measure_kubectl_and_jq(
-    cache: &GlobalCache,
-    members: &MembersProcess,
-    args: &SearchArgs,
-    printer: &mut MeasurementPrinter<impl Write>,
-) -> anyhow::Result<()> {
-    let Some(kubectl) = &args.kubectl else { return Ok(()) };
-    let (query, filter) = COMPARED_QUERY;
-    let start = Instant::now();
-    let mut found = 0;
-    for cluster in 0..args.pods.clusters {
-        let server = format!("http://{}/c/{cluster}", members.address);
-        let mut listing = Command::new(kubectl)
-            .args(["--server", &server, "get", "pods", "-A", "-o", "json"])
-            .env("KUBECONFIG", "/dev/null")
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start kubectl")?;
-        let list: Stdio = listing.stdout.take().context("kubectl has no output")?.try_into()?;
-        let filtered = Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("cannot start jq")?;
-        ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
-        found += String::from_utf8_lossy(&filtered.stdout).lines().count();
-    }
-    printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
-    let start = Instant::now();
-    let response = cache.searcher().search_all(search_request(query, UserInfo::system())).await?;
-    printer.print_milliseconds("search/same-question", start.elapsed())?;
-    let total = response.summary.map_or(0, |summary| summary.total);
-    ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
-    Ok(())
 }

@@ -41,9 +41,8 @@ pub(super) async fn run(args: &SlowMemberArgs) -> anyhow::Result<()> {
         args.members > 0 && args.config_maps > 0 && args.changes > 0,
         "--members, --config-maps and --changes must be at least 1"
     );
-    let scratch = super::scratch_dir();
-    measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    let mut printer = MeasurementPrinter { out: std::io::stdout() };
+    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
 }
 
 async fn measure(

@@ -11,17 +11,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
 use super::processes::{BenchProcess, CONTROLLERS};
-use super::propagate::{create, wait_for_clusters};
+use super::propagate::wait_for_clusters;
+use super::workloads::{self, Deployments, NAMESPACE};
+
+/// Maximum number of concurrent requests of the benchmark.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
+/// Interval between checks of the Deployments.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Timeout of every step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(900);
+/// HTTP status of an update that is rejected because the object changed (409 Conflict).
+const CONFLICT_STATUS: u16 = 409;
+/// Verbs that only read.
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 
 #[derive(Debug, Args)]
 pub(super) struct WritesArgs {
@@ -42,24 +52,10 @@ pub(super) struct WritesArgs {
     settle: u64,
 }
 
-const NAMESPACE: &str = "bench";
-/// Maximum number of concurrent requests of the benchmark.
-const MAX_CONCURRENT_REQUESTS: usize = 16;
-/// Interval between checks of the Deployments.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Timeout of every step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(900);
-/// HTTP status of an update that is rejected because the object changed (409 Conflict).
-const CONFLICT_STATUS: u16 = 409;
-/// Verbs that only read.
-const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
-
 pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
-    let scratch = super::scratch_dir();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    measure(args, &scratch, &mut MeasurementPrinter { out: std::io::stdout() }).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    let mut printer = MeasurementPrinter { out: std::io::stdout() };
+    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
 }
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
@@ -100,14 +96,18 @@ async fn propagate_deployments(
     members: usize,
 ) -> anyhow::Result<SettledPropagation> {
     wait_for_clusters(client, members).await?;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    create(client, "/api/v1/namespaces", &namespace).await?;
-    create_policy(client).await?;
+    workloads::create_namespace(client).await?;
+    workloads::create_dividing_policy(client, "Weighted").await?;
     // Deployments can be applied only after the namespace exists in all members.
     controllers.wait_until_idle().await?;
 
     let (start, from, cpu_before) = (Instant::now(), Timestamp::now(), controllers.cpu_time()?);
-    create_deployments(client, args).await?;
+    let deployments = Deployments {
+        count: args.deployments,
+        replicas: args.replicas,
+        max_concurrent_creates: MAX_CONCURRENT_REQUESTS,
+    };
+    deployments.create(client).await?;
     wait_for_deployments(client, args).await?;
     let completed_after = start.elapsed();
     controllers.wait_until_idle().await?;
@@ -115,43 +115,6 @@ async fn propagate_deployments(
     let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
     let peak_bytes = controllers.wait_until_idle().await?.peak_bytes;
     Ok(SettledPropagation { completed_after, cpu, peak_bytes, period: (from, until) })
-}
-
-/// Creates a policy that divides all Deployments of the namespace over all members.
-async fn create_policy(client: &Client) -> anyhow::Result<()> {
-    let policy = json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
-        "spec": {
-            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
-            "placement": {
-                "clusterAffinity": {},
-                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
-            },
-        },
-    });
-    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
-        .await
-}
-
-async fn create_deployments(client: &Client, args: &WritesArgs) -> anyhow::Result<()> {
-    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
-    let requests = (0..args.deployments).map(|number| {
-        let path = &path;
-        async move { create(client, path, &deployment(number, args.replicas)).await }
-    });
-    stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await
-}
-
-fn deployment(number: usize, replicas: usize) -> Value {
-    let name = format!("web-{number}");
-    let app = json!({"app": name});
-    let container = json!({"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "1m"}}});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": app},
-            "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}},
-    })
 }
 
 /// Waits until the templates' statuses show all replicas as ready.
@@ -263,6 +226,8 @@ fn print_counts(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn line(user: &str, verb: &str, group: &str, resource: &str, subresource: &str, code: u16, at: &str) -> String {

@@ -10,9 +10,9 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::Client;
 
-/// Token response. Nothing of it is displayed or logged.
+/// Response of the token endpoint. Nothing of it is displayed or logged.
 #[derive(Deserialize)]
-pub(super) struct Tokens {
+pub(super) struct TokenResponse {
     pub(super) id_token: Option<String>,
     pub(super) refresh_token: Option<String>,
 }
@@ -49,7 +49,12 @@ impl ExchangeError {
 }
 
 /// Exchanges the code of a sign-in for tokens.
-pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &str) -> Result<Tokens, ExchangeError> {
+pub(super) async fn redeem(
+    oidc: &Oidc,
+    client: &Client,
+    code: &str,
+    verifier: &str,
+) -> Result<TokenResponse, ExchangeError> {
     let form = [
         ("grant_type", "authorization_code"),
         ("code", code),
@@ -60,11 +65,11 @@ pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &
 }
 
 /// Renews tokens with a refresh token.
-pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<Tokens, ExchangeError> {
+pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<TokenResponse, ExchangeError> {
     request_tokens(oidc, client, &[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
 }
 
-async fn request_tokens(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Tokens, ExchangeError> {
+async fn request_tokens(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<TokenResponse, ExchangeError> {
     let documents = oidc.issuer().documents().await?;
     let endpoint = documents.metadata.token_endpoint.as_deref();
     let endpoint = endpoint.ok_or(ExchangeError::NoEndpoint("token_endpoint"))?;

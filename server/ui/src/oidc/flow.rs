@@ -141,21 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn only_own_unexpired_cookies_open() {
+    fn only_unexpired_cookies_of_the_same_key_open() {
         let new_seal = |letter: &str| Seal::new(&letter.repeat(40)).unwrap();
-        let (own_seal, other_seal) = (new_seal("a"), new_seal("b"));
+        let (first_seal, second_seal) = (new_seal("a"), new_seal("b"));
         let flow = flow(Timestamp::UNIX_EPOCH);
-        let cookie = seal(&own_seal, &flow, [9; 12]).unwrap();
+        let cookie = seal(&first_seal, &flow, [9; 12]).unwrap();
         let (in_time, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(601).unwrap());
-        assert_eq!(open(&own_seal, &cookie, in_time), Some(flow.clone()));
-        assert_eq!(open(&own_seal, &cookie, late), None);
-        assert_eq!(open(&other_seal, &cookie, in_time), None);
+        assert_eq!(open(&first_seal, &cookie, in_time), Some(flow.clone()));
+        assert_eq!(open(&first_seal, &cookie, late), None);
+        assert_eq!(open(&second_seal, &cookie, in_time), None);
         assert!(!cookie.contains(&flow.verifier));
         // A session's cookie is not accepted as a flow.
         let content = serde_json::to_vec(&flow).unwrap();
-        let session = own_seal.seal(Purpose::Session, &content, [8; 12]).unwrap();
+        let session = first_seal.seal(Purpose::Session, &content, [8; 12]).unwrap();
         for forged in [session.as_str(), "", "AAAA", "%"] {
-            assert_eq!(open(&own_seal, forged, in_time), None, "{forged}");
+            assert_eq!(open(&first_seal, forged, in_time), None, "{forged}");
         }
     }
 }

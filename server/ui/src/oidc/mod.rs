@@ -74,18 +74,18 @@ impl SignIn {
         self.client.redirect_url.scheme() == "https"
     }
 
-    fn cookie(&self, kind: Kind, value: &str) -> Cookie {
+    fn cookie(&self, kind: CookieKind, value: &str) -> Cookie {
         let (name, same_site, max_age) = match kind {
             // The issuer's site redirects the browser, and that request must carry the cookie.
-            Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(SIGN_IN_TIMEOUT.as_secs())),
-            Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
+            CookieKind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(SIGN_IN_TIMEOUT.as_secs())),
+            CookieKind::Session => ("crowsnest-oidc", SameSite::Strict, None),
         };
         Cookie { name, value: value.to_owned(), same_site, max_age, is_secure: self.is_secure() }
     }
 
     /// Session handle of a browser.
     pub(super) fn handle(&self, headers: &HeaderMap) -> Option<String> {
-        cookies::find_value(headers, &self.cookie(Kind::Session, "").full_name())
+        cookies::find_value(headers, &self.cookie(CookieKind::Session, "").full_name())
     }
 
     /// Name of the issuer and start address, for the sign-in page.
@@ -104,7 +104,7 @@ impl SignIn {
 
     /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
-        let deleted_cookie = self.cookie(Kind::Session, "").into_deletion();
+        let deleted_cookie = self.cookie(CookieKind::Session, "").into_deletion();
         let Some(handle) = self.handle(headers) else { return (deleted_cookie, None) };
         let Some(refresh_token) = self.sessions.close(&handle).await else { return (deleted_cookie, None) };
         if let Some(token) = refresh_token
@@ -134,12 +134,12 @@ impl SignIn {
             )
         })?;
         let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
-        Ok((url, self.cookie(Kind::Flow, &sealed)))
+        Ok((url, self.cookie(CookieKind::Flow, &sealed)))
     }
 
     /// The sign-in in progress of a browser.
-    fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
-        let cookie = cookies::find_value(headers, &self.cookie(Kind::Flow, "").full_name())?;
+    fn find_flow(&self, headers: &HeaderMap) -> Option<Flow> {
+        let cookie = cookies::find_value(headers, &self.cookie(CookieKind::Flow, "").full_name())?;
         flow::open(&self.seal, &cookie, Timestamp::now())
     }
 
@@ -151,8 +151,8 @@ impl SignIn {
             return Err(SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN));
         }
         let issuer = self.oidc.settings().issuer_url();
-        if let Some(other) = parameters.iss.as_deref().filter(|iss| *iss != issuer) {
-            let cause = format!("This response is from {other}, but the sign-in was started at {issuer}.");
+        if let Some(iss) = parameters.iss.as_deref().filter(|iss| *iss != issuer) {
+            let cause = format!("This response is from {iss}, but the sign-in was started at {issuer}.");
             return Err(SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN));
         }
         if let Some(error) = &parameters.error {
@@ -204,7 +204,7 @@ impl SignIn {
 
 /// Kinds of cookies.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum CookieKind {
     Flow,
     Session,
 }
@@ -250,8 +250,8 @@ pub(super) async fn callback(
     Query(parameters): Query<CallbackParameters>,
 ) -> Response<Body> {
     let Some(sign_in) = &ui.oidc else { return not_configured() };
-    let deleted_cookie = sign_in.cookie(Kind::Flow, "").into_deletion();
-    let Some(flow) = sign_in.pending(&headers) else {
+    let deleted_cookie = sign_in.cookie(CookieKind::Flow, "").into_deletion();
+    let Some(flow) = sign_in.find_flow(&headers) else {
         let cause = "This browser has not started a sign-in here, or it has expired.";
         return failure_page(
             &SignInFailure::new(StatusCode::BAD_REQUEST, cause, SIGN_IN_AGAIN),
@@ -274,7 +274,7 @@ pub(super) async fn callback(
                 sign_in.sessions.close(&handle).await;
             }
             let handle = sign_in.sessions.open(new_session, flow.nonce, rand::random());
-            let session_cookie = sign_in.cookie(Kind::Session, &handle);
+            let session_cookie = sign_in.cookie(CookieKind::Session, &handle);
             redirect(
                 &flow.return_path,
                 &[deleted_cookie, session_cookie, ui.tokens.end(&headers), ui.identities.end(&headers)],
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_session_holds_no_token() {
+    fn sign_out_urls_contain_no_token() {
         let url = sign_out_url("https://id.example.com/logout?a=b", "crows nest");
         assert_eq!(url.as_deref(), Some("https://id.example.com/logout?a=b&client_id=crows+nest"));
     }

@@ -1,4 +1,4 @@
-//! Sessions of users who signed in at an issuer. Tokens stay in this process; the browser holds a handle. The ID token
+//! Sessions of users who signed in at an issuer. Tokens stay in this process; the browser has a handle. The ID token
 //! is renewed with the refresh token when it expires. Written by the sign-in, read by every request of the UI.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
@@ -11,7 +11,7 @@ use moka::sync::Cache;
 use tokio::sync::Mutex;
 
 use super::SignIn;
-use super::exchange::{self, Tokens};
+use super::exchange::{self, TokenResponse};
 use super::flow::Secret;
 
 use crate::handle::{self, Fingerprint, fingerprint};
@@ -154,7 +154,7 @@ impl SignIn {
         let Some(refresh_token) = &tokens.refresh_token else {
             return Err(TokenError::Ended(format!("your session lasted until {:.0}", tokens.expires)));
         };
-        let Tokens { id_token, refresh_token: new_refresh_token } =
+        let TokenResponse { id_token, refresh_token: new_refresh_token } =
             exchange::renew(&self.oidc, &self.client, refresh_token).await.map_err(|error| match error.is_final() {
                 true => TokenError::Ended(format!("your session is no longer renewed: {}", format_error_chain(&error))),
                 false => TokenError::Unavailable(format_error_chain(&error)),
@@ -224,8 +224,8 @@ mod tests {
             (json!({"sub": "u-2"}), Some("user")),
             (json!({}), Some("user")),
         ];
-        for (given, expected) in cases {
-            assert_eq!(session.differing_claim(&claims(given.clone())), expected, "{given}");
+        for (renewed_claims, expected) in cases {
+            assert_eq!(session.differing_claim(&claims(renewed_claims.clone())), expected, "{renewed_claims}");
         }
     }
 
@@ -237,13 +237,13 @@ mod tests {
             claims: claims(json!({"sub": "u-1", "exp": 5})),
             refresh_token: Some(refresh.to_owned()),
         };
-        let (one, other) = (
+        let (first, second) = (
             sessions.open(new_session("r-1"), "n".into(), [1; 32]),
             sessions.open(new_session("r-2"), "n".into(), [2; 32]),
         );
         assert_eq!(sessions.close("unknown").await, None);
-        assert_eq!(sessions.close(&one).await, Some(Some("r-1".to_owned())));
-        assert_eq!(sessions.close(&one).await, None);
-        assert_eq!(sessions.close(&other).await, Some(Some("r-2".to_owned())));
+        assert_eq!(sessions.close(&first).await, Some(Some("r-1".to_owned())));
+        assert_eq!(sessions.close(&first).await, None);
+        assert_eq!(sessions.close(&second).await, Some(Some("r-2".to_owned())));
     }
 }

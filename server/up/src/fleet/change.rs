@@ -9,7 +9,7 @@ use super::MemberShape;
 /// Shape of a member at the last start and now.
 #[derive(Debug, Clone)]
 pub(crate) struct ShapeChange {
-    /// False for the default shape.
+    /// True if `--members` states settings for this member.
     pub(crate) is_requested: bool,
     /// `None`: the data directory records none.
     pub(crate) before: Option<MemberShape>,
@@ -17,9 +17,9 @@ pub(crate) struct ShapeChange {
 }
 
 impl ShapeChange {
-    /// True if the Cluster must be written. The default shape does not change a Cluster whose place is set already.
+    /// True if the Cluster must be written. The default shape does not change a Cluster that has a location.
     pub(crate) fn requires_write(&self, existing: Option<&Cluster>) -> bool {
-        let has_place = |cluster: &Cluster| {
+        let has_location = |cluster: &Cluster| {
             let spec = &cluster.spec;
             !spec.provider.is_empty() || !spec.region.is_empty() || !spec.zones.is_empty()
         };
@@ -30,7 +30,7 @@ impl ShapeChange {
                 };
                 existing.is_none() || written_fields(before) != written_fields(&self.after)
             }
-            None => self.is_requested || !existing.is_some_and(has_place),
+            None => self.is_requested || !existing.is_some_and(has_location),
         }
     }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn clusters_are_written_when_the_shape_changes() {
         let default = MemberShape::default_for_index(0);
-        let other = MemberShape { region: String::new(), ..default.clone() };
+        let without_region = MemberShape { region: String::new(), ..default.clone() };
         let change = |is_requested, before: Option<&MemberShape>, after: &MemberShape| ShapeChange {
             is_requested,
             before: before.cloned(),
@@ -75,12 +75,12 @@ mod tests {
             (change(true, None, &default), Some(&placed), true),
             (change(true, Some(&default), &default), Some(&placed), false),
             (change(true, Some(&default), &default), None, true),
-            (change(true, Some(&default), &other), Some(&placed), true),
+            (change(true, Some(&default), &without_region), Some(&placed), true),
         ];
         for (number, (change, existing, expected)) in cases.into_iter().enumerate() {
             assert_eq!(change.requires_write(existing), expected, "case {number}");
         }
-        let patch = change(true, Some(&default), &other).removal_patch();
+        let patch = change(true, Some(&default), &without_region).removal_patch();
         assert_eq!(patch, Some(json!({"metadata": {"labels": {}}, "spec": {"region": null}})));
         assert_eq!(change(true, Some(&default), &default).removal_patch(), None);
     }

@@ -1,7 +1,6 @@
 //! Simulated members as `--members` requests them: a number, names, settings in the text, or a file.
 //!
-//! [`inline`] and [`file`] read the two forms into [`MemberSettings`], [`shape`] checks them and adds what they leave
-//! out.
+//! [`inline`] and [`file`] read the two forms into [`MemberSettings`], [`shape`] validates them and adds defaults.
 
 mod change;
 mod file;
@@ -49,7 +48,7 @@ pub enum MembersArg {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberRequest {
     pub name: ClusterName,
-    /// `None`: the shape that it has, or the default shape.
+    /// `None` keeps the recorded shape, or uses the default shape.
     pub shape: Option<MemberShape>,
 }
 
@@ -86,7 +85,7 @@ impl MembersArg {
     }
 }
 
-/// Checks members and adds what they leave out. The flag of a member says whether it has settings; `paths` name the
+/// Validates members and adds defaults. The flag of a member is true if it has settings; `paths` name the
 /// members in errors.
 fn resolve_requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) -> Result<Vec<MemberRequest>, String> {
     if members.len() > MAX_MEMBERS {
@@ -110,7 +109,7 @@ fn resolve_requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) ->
                     Err(shape_errors) => errors.extend(shape_errors),
                 }
             }
-            // Names of the text are their own paths.
+            // In the inline form, the path of a member is its name.
             Err(reason) if path == settings.name => return Err(reason),
             Err(reason) => errors.push(FieldError::invalid(format!("{path}.name"), &settings.name, reason)),
         }

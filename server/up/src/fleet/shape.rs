@@ -232,10 +232,10 @@ impl Validator {
                 other => other.to_string(),
             };
             // Pods and extended resources are counted in whole units.
-            let is_whole = name == "pods" || is_extended;
+            let is_integer = name == "pods" || is_extended;
             let problem = match Quantity::parse(&text) {
                 Ok(quantity) if quantity.sign() < 0 => "must not be negative",
-                Ok(quantity) if is_whole && quantity.milli_value() % 1_000 != 0 => "must be an integer",
+                Ok(quantity) if is_integer && quantity.milli_value() % 1_000 != 0 => "must be an integer",
                 Ok(_) => {
                     quantities.insert(name, text);
                     continue;

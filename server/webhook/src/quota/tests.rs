@@ -117,7 +117,7 @@ impl SlowStore {
             allow_no_execute_taint_policy: false,
             allow_local_endpoints: false,
         };
-        Replica { webhooks, quotas: QuotaState::default() }
+        Replica { webhooks, state: QuotaState::default() }
     }
 }
 
@@ -149,12 +149,12 @@ fn body(number: usize, state: BindingState) -> Value {
 
 struct Replica {
     webhooks: Webhooks,
-    quotas: QuotaState,
+    state: QuotaState,
 }
 
 impl Replica {
     async fn decide(&self, request: &crowsnest_admission::Request, caller: Caller) -> Review {
-        let review = QuotaReview { webhooks: &self.webhooks, quotas: &self.quotas, path: PATH, request, caller };
+        let review = QuotaReview { webhooks: &self.webhooks, state: &self.state, path: PATH, request, caller };
         review.decide().await.unwrap().unwrap()
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::body::SavedSearchBody;
 use super::{to_public, validate_spec};
-use crate::admission::{AdmissionRequest, Write};
+use crate::admission::{AdmissionRequest, OperationDetails};
 use crate::request::context::RequestContext;
 use crate::server::Aggregated;
 
@@ -38,8 +38,8 @@ impl<'r> SearchAdmission<'r> {
     ) -> Result<AdmissionRequest<'r>, ApiError> {
         let found = self.context.attributes.route.resource_route().ok_or_else(ApiError::unknown_resource)?;
         let (options, dry_run) = options;
-        let write = Write { operation, name, subresource: "", options, dry_run };
-        Ok(self.server.admission.request(self.context, found, write))
+        let details = OperationDetails { operation, name, subresource: "", options, dry_run };
+        Ok(self.server.admission.request(self.context, found, details))
     }
 
     /// Admits a create, or an update of `before`. Returns the search with the changes of mutating admission.

@@ -138,9 +138,11 @@ impl Patch {
     pub(super) fn names_version(&self) -> bool {
         match self {
             Self::Merge(changes) => changes.pointer(RESOURCE_VERSION_POINTER).is_some(),
-            Self::Json(operations) => {
-                operations.as_array().into_iter().flatten().any(|one| one["path"] == RESOURCE_VERSION_POINTER)
-            }
+            Self::Json(operations) => operations
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|operation| operation["path"] == RESOURCE_VERSION_POINTER),
         }
     }
 }
@@ -149,7 +151,7 @@ impl Patch {
 pub(super) fn list_options(query: &Query) -> Result<ListOptions, ApiError> {
     let options = ListOptions::parse(query)?;
     match options.fields.requirements().iter().find(|requirement| requirement.field != "metadata.name") {
-        Some(other) => Err(ApiError::bad_request(format!("field label not supported: {}", other.field))),
+        Some(unsupported) => Err(ApiError::bad_request(format!("field label not supported: {}", unsupported.field))),
         None => Ok(options),
     }
 }

@@ -125,19 +125,19 @@ fn paths() -> [(String, Value); 2] {
         }
         operation
     };
-    let (one, list) = (("200", ref_to("SavedSearch")), ("200", ref_to("SavedSearchList")));
+    let (item, list) = (("200", ref_to("SavedSearch")), ("200", ref_to("SavedSearchList")));
     let all = json!({
         "get": operation("list", "Lists the saved searches that the caller can see: own and shared ones.", false, list),
         "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", ref_to("SavedSearch"))),
     });
-    let one = json!({
+    let item = json!({
         "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
-        "get": operation("get", "Reads a saved search.", false, one.clone()),
-        "put": operation("update", "Replaces a saved search; allowed for its owner only.", true, one.clone()),
-        "patch": operation("patch", "Patches a saved search; allowed for its owner only.", true, one),
+        "get": operation("get", "Reads a saved search.", false, item.clone()),
+        "put": operation("update", "Replaces a saved search; allowed for its owner only.", true, item.clone()),
+        "patch": operation("patch", "Patches a saved search; allowed for its owner only.", true, item),
         "delete": operation("delete", "Deletes a saved search; allowed for its owner only.", false, ("200", status())),
     });
-    [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
+    [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), item)]
 }
 
 /// Queries that the caller may use as `scope:`, by name and title.
@@ -147,7 +147,7 @@ pub(super) async fn scopes(
 ) -> Result<BTreeMap<String, String>, ApiError> {
     let saved = SavedSearchHandler { api: Api::all(control_plane.clone()), caller, admitted: None };
     let all = saved.list_visible().await?.into_iter();
-    Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
+    Ok(saved_search::scopes(all.map(|search| (search.metadata.name.unwrap_or_default(), search.spec)), caller))
 }
 
 struct SavedSearchHandler<'r> {
@@ -309,8 +309,8 @@ impl SavedSearchHandler<'_> {
         let saved = self.get_writable(name).await?;
         // Another user may create a search of this name concurrently.
         let preconditions = params.preconditions.get_or_insert_default();
-        let known = annotation_value(&saved, MIGRATED_UID);
-        let other_uid = preconditions.uid.take().filter(|uid| known != Some(uid.as_str()));
+        let migrated_uid = annotation_value(&saved, MIGRATED_UID);
+        let other_uid = preconditions.uid.take().filter(|uid| migrated_uid != Some(uid.as_str()));
         preconditions.uid = other_uid.or_else(|| saved.metadata.uid.clone());
         if let Some(admitted) = self.admitted {
             admitted.delete(&saved, &params).await?;

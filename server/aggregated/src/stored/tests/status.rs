@@ -19,9 +19,9 @@ struct Kind {
     other_spec: Value,
 }
 
-fn kind(of: &str) -> Kind {
+fn kind(plural: &str) -> Kind {
     let secret = |name: &str| json!({"namespace": "karmada-cluster", "name": name});
-    match of {
+    match plural {
         "clusters" => Kind {
             group: CLUSTERS,
             kind: "Cluster",
@@ -48,12 +48,12 @@ fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Va
         MERGE | STRATEGIC => json!({"metadata": {"labels": {"b": "2"}}, "spec": spec, "status": status}),
         _ => {
             let metadata = json!({"name": "m1", "labels": {"b": "2"}});
-            let mut whole = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
+            let mut object = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
                 "metadata": metadata, "spec": spec, "status": status});
             if content_type == JSON {
-                whole["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                object["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
             }
-            whole
+            object
         }
     }
 }
@@ -61,11 +61,11 @@ fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Va
 #[rstest]
 #[tokio::test]
 async fn each_write_changes_its_own_part(
-    #[values("clusters", "resourceregistries")] of: &str,
+    #[values("clusters", "resourceregistries")] plural: &str,
     #[values(JSON, MERGE, JSON_PATCH, STRATEGIC, APPLY)] content_type: &str,
 ) {
     let server = control_plane().await;
-    let kind = kind(of);
+    let kind = kind(plural);
     let (delegated, eve) = (DelegatedAuth::new(server.admin()), UserInfo::new("eve", ["dev"]));
     let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
         let uri =

@@ -64,7 +64,7 @@ impl TestServer {
         serve(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
     }
 
-    async fn stored(&self) -> Value {
+    async fn read_stored(&self) -> Value {
         self.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1["spec"].clone()
     }
 }
@@ -91,12 +91,12 @@ fn cluster(name: &str, secret: &str) -> Value {
 
 /// A write of `change` to the spec of cluster m1, by one of [`WRITE_METHODS`].
 fn write(write_method: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
-    let mut whole = cluster("m1", "m1");
-    json_patch::merge(&mut whole["spec"], change);
-    let mut versioned = whole.clone();
+    let mut complete = cluster("m1", "m1");
+    json_patch::merge(&mut complete["spec"], change);
+    let mut versioned = complete.clone();
     versioned["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     let applied =
-        json!({"apiVersion": whole["apiVersion"], "kind": "Cluster", "metadata": {"name": "m1"}, "spec": change});
+        json!({"apiVersion": complete["apiVersion"], "kind": "Cluster", "metadata": {"name": "m1"}, "spec": change});
     let operations = change.as_object().unwrap().iter();
     let operations =
         operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
@@ -104,7 +104,7 @@ fn write(write_method: &str, change: &Value, live: &Value) -> (&'static str, &'s
     match write_method {
         "put" => ("PUT", "/clusters/m1", JSON, versioned.to_string()),
         "put yaml" => ("PUT", "/clusters/m1", YAML, versioned.to_string()),
-        "put unconditional" => ("PUT", "/clusters/m1", JSON, whole.to_string()),
+        "put unconditional" => ("PUT", "/clusters/m1", JSON, complete.to_string()),
         "merge" => ("PATCH", "/clusters/m1", MERGE, patch),
         "strategic" => ("PATCH", "/clusters/m1", STRATEGIC, patch),
         "json patch" => ("PATCH", "/clusters/m1", JSON_PATCH, Value::from_iter(operations).to_string()),
@@ -136,7 +136,7 @@ const WRITE_METHODS: [&str; 9] = [
 #[tokio::test]
 async fn callers_without_the_right_to_read_a_token_cannot_redirect_it() {
     let test = TestServer::start().await;
-    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let (before, live) = (test.read_stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     let changes = [
         json!({"apiEndpoint": "https://evil"}),
         json!({"proxyURL": "https://evil"}),
@@ -151,7 +151,7 @@ async fn callers_without_the_right_to_read_a_token_cannot_redirect_it() {
             let (method, tail, content_type, body) = write(write_method, change, &live);
             let (code, response) = test.call("eve", request(write_method, method, content_type), tail, body).await;
             assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
-            assert_eq!(test.stored().await, before, "{write_method} {change}");
+            assert_eq!(test.read_stored().await, before, "{write_method} {change}");
         }
     }
     test.server.stop().await.unwrap();
@@ -174,7 +174,7 @@ async fn readers_of_the_token_set_its_destination_and_others_the_other_fields() 
             let (code, response) = test.call(user, request(write_method, method, content_type), tail, body).await;
             assert_eq!(code, expected, "{write_method} {user} {change}: {response}");
         }
-        assert_eq!(test.stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{write_method}");
+        assert_eq!(test.read_stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{write_method}");
     }
     test.server.stop().await.unwrap();
 }
@@ -185,7 +185,7 @@ async fn agents_do_not_write_clusters_that_were_joined() {
     let test = TestServer::start().await;
     let (code, response) = test.admin("PATCH", "/clusters/m1", MERGE, &json!({"spec": {"syncMode": "Push"}})).await;
     assert_eq!(code, 200, "{response}");
-    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let (before, live) = (test.read_stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     for write_method in WRITE_METHODS {
         for change in [json!({"syncMode": "Pull"}), json!({"region": "west"}), json!({"syncMode": "Pull", "id": "x"})] {
             let (method, tail, content_type, body) = write(write_method, &change, &live);
@@ -194,7 +194,7 @@ async fn agents_do_not_write_clusters_that_were_joined() {
             assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
         }
     }
-    assert_eq!(test.stored().await, before);
+    assert_eq!(test.read_stored().await, before);
     test.server.stop().await.unwrap();
 }
 
@@ -213,7 +213,7 @@ async fn new_clusters_need_rights_to_their_tokens(
     #[case] expected: u16,
 ) {
     let test = TestServer::start().await;
-    let whole = cluster(name, secret);
+    let complete = cluster(name, secret);
     // Another caller's cluster of that name may be created concurrently, so rights on its Secrets are required as well,
     // and agents may only create.
     let applied = 403;
@@ -223,7 +223,7 @@ async fn new_clusters_need_rights_to_their_tokens(
         ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, applied),
     ] {
         assert_eq!(test.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
-        let (code, response) = test.call(user, request("", method, content_type), &tail, whole.to_string()).await;
+        let (code, response) = test.call(user, request("", method, content_type), &tail, complete.to_string()).await;
         assert_eq!(code, expected, "{content_type}: {response}");
     }
     test.server.stop().await.unwrap();
@@ -336,12 +336,12 @@ async fn secrets_of_backend_stores_are_reviewed() {
 #[tokio::test]
 async fn bodies_that_cannot_be_reviewed_are_not_written(#[case] method: &str, #[case] content_type: &str) {
     let test = TestServer::start().await;
-    let (before, live) = (test.stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let (before, live) = (test.read_stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     let (.., body) =
         write(if method == "PUT" { "put" } else { "merge" }, &json!({"apiEndpoint": "https://evil"}), &live);
     let (code, response) = test.call("eve", request("", method, content_type), "/clusters/m1", body).await;
     assert!((400..500).contains(&code), "{code} {response}");
-    assert_eq!(test.stored().await, before);
+    assert_eq!(test.read_stored().await, before);
     test.server.stop().await.unwrap();
 }
 

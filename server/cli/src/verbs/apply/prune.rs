@@ -143,17 +143,17 @@ impl PruneArgs {
         let find = |word: &str| {
             let (api_version, kind) = word.rsplit_once('/')?;
             let api_version = api_version.strip_prefix("core/").unwrap_or(api_version);
-            served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
+            served.resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version)
         };
         if self.prune_allowlist.is_empty() {
             return Ok(DEFAULT_KINDS.iter().filter_map(|word| find(word)).collect());
         }
-        let named = self.prune_allowlist.iter().map(|word| {
+        let kinds = self.prune_allowlist.iter().map(|word| {
             find(word).ok_or_else(|| {
                 anyhow!("invalid kind {word:?}: expected a served GROUP/VERSION/KIND, such as apps/v1/Deployment")
             })
         });
-        named.collect()
+        kinds.collect()
     }
 
     /// Deletes an object after the policy that propagates it; returns the paths of both.

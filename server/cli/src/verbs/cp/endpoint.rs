@@ -43,8 +43,8 @@ impl FromStr for CopyEndpoint {
             [cluster, namespace, pod] => (Some(cluster), Some(namespace), pod),
             _ => return Err(format!("invalid pod {pod:?}: expected [[CLUSTER/]NAMESPACE/]POD")),
         };
-        let own = |part: Option<&&str>| part.map(|part| (*part).to_owned());
-        let (cluster, namespace) = (own(cluster), own(namespace));
+        let to_owned_part = |part: Option<&&str>| part.map(|part| (*part).to_owned());
+        let (cluster, namespace) = (to_owned_part(cluster), to_owned_part(namespace));
         Ok(Self::Remote(ContainerPath { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
     }
 }

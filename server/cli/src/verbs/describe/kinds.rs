@@ -130,7 +130,9 @@ fn owner(object: &Value) -> Option<&Value> {
 fn controlled_objects<'r>(related: &'r RelatedObjects, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
     let uid = &object["metadata"]["uid"];
     match related.get(what) {
-        Some(Ok(all)) => Ok(all.iter().filter(|one| owner(one).is_some_and(|owner| owner["uid"] == *uid)).collect()),
+        Some(Ok(objects)) => {
+            Ok(objects.iter().filter(|object| owner(object).is_some_and(|owner| owner["uid"] == *uid)).collect())
+        }
         Some(Err(why)) => Err(why.as_str()),
         None => Ok(Vec::new()),
     }

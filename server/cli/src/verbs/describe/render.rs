@@ -99,7 +99,7 @@ pub(super) fn add_nested_fields(sheet: &mut Sheet, indent: usize, fields: &Map<S
 /// Splits a field name into words: `creationTimestamp` becomes Creation Timestamp, `podIPs` Pod IPs. Names with other
 /// characters stay as they are.
 fn label(name: &str) -> String {
-    if name.contains(|one: char| !one.is_ascii_alphanumeric()) {
+    if name.contains(|character: char| !character.is_ascii_alphanumeric()) {
         return name.to_owned();
     }
     let letters: Vec<char> = name.chars().collect();

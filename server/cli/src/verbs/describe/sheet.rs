@@ -46,8 +46,8 @@ impl Sheet {
     }
 
     /// Adds key-value pairs, one per line, with the label before the first.
-    pub(super) fn add_pairs(&mut self, indent: usize, label: &str, of: &Value, between: &str) {
-        let mut pairs: Vec<String> = of
+    pub(super) fn add_pairs(&mut self, indent: usize, label: &str, object: &Value, between: &str) {
+        let mut pairs: Vec<String> = object
             .as_object()
             .into_iter()
             .flatten()
@@ -147,8 +147,8 @@ pub(super) fn list(value: &Value) -> &[Value] {
 }
 
 /// Fields sorted by name.
-pub(super) fn sorted_fields(of: &Value) -> Vec<(&String, &Value)> {
-    let mut fields: Vec<(&String, &Value)> = of.as_object().into_iter().flatten().collect();
+pub(super) fn sorted_fields(object: &Value) -> Vec<(&String, &Value)> {
+    let mut fields: Vec<(&String, &Value)> = object.as_object().into_iter().flatten().collect();
     fields.sort_by_key(|(name, _)| *name);
     fields
 }
@@ -173,14 +173,16 @@ pub(super) fn time(value: &Value) -> String {
 }
 
 /// A label selector in query syntax.
-pub(super) fn selector(of: &Value) -> String {
-    let labels = of["matchLabels"].as_object().into_iter().flatten();
+pub(super) fn selector(selector: &Value) -> String {
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={}", to_text(value))).collect();
     parts.sort();
-    parts.extend(list(&of["matchExpressions"]).iter().map(|one| {
-        let (key, values) =
-            (to_text(&one["key"]), list(&one["values"]).iter().map(to_text).collect::<Vec<_>>().join(","));
-        match one["operator"].as_str() {
+    parts.extend(list(&selector["matchExpressions"]).iter().map(|expression| {
+        let (key, values) = (
+            to_text(&expression["key"]),
+            list(&expression["values"]).iter().map(to_text).collect::<Vec<_>>().join(","),
+        );
+        match expression["operator"].as_str() {
             Some("In") => format!("{key} in ({values})"),
             Some("NotIn") => format!("{key} notin ({values})"),
             Some("DoesNotExist") => format!("!{key}"),

@@ -64,19 +64,21 @@ fn select_desired_items(live: &[Value], desired: &[Value]) -> Vec<Value> {
     let distinct = |items: &[Value], key: &str| {
         items.iter().enumerate().all(|(at, item)| items[..at].iter().all(|before| before.get(key) != item.get(key)))
     };
-    let fits = |key: &&&str| has(desired, key) && has(live, key) && distinct(desired, key) && distinct(live, key);
-    let Some(key) = ITEM_KEYS.iter().find(fits).filter(|_| !desired.is_empty()) else {
-        let wanted = |at: usize, item: &Value| {
-            desired.get(at).map_or_else(|| item.clone(), |wanted| select_desired_fields(item, wanted))
+    let identifies_items =
+        |key: &&&str| has(desired, key) && has(live, key) && distinct(desired, key) && distinct(live, key);
+    let Some(key) = ITEM_KEYS.iter().find(identifies_items).filter(|_| !desired.is_empty()) else {
+        let select_item = |at: usize, item: &Value| {
+            desired.get(at).map_or_else(|| item.clone(), |desired_item| select_desired_fields(item, desired_item))
         };
-        return live.iter().enumerate().map(|(at, item)| wanted(at, item)).collect();
+        return live.iter().enumerate().map(|(at, item)| select_item(at, item)).collect();
     };
-    let same = |one: &Value, other: &Value| one.get(key) == other.get(key);
-    let known = desired
-        .iter()
-        .filter_map(|wanted| Some(select_desired_fields(live.iter().find(|item| same(item, wanted))?, wanted)));
-    let others = live.iter().filter(|item| !desired.iter().any(|wanted| same(item, wanted))).cloned();
-    known.chain(others).collect()
+    let has_same_key = |left: &Value, right: &Value| left.get(key) == right.get(key);
+    let matched_items = desired.iter().filter_map(|desired_item| {
+        Some(select_desired_fields(live.iter().find(|item| has_same_key(item, desired_item))?, desired_item))
+    });
+    let unmatched_items =
+        live.iter().filter(|item| !desired.iter().any(|desired_item| has_same_key(item, desired_item))).cloned();
+    matched_items.chain(unmatched_items).collect()
 }
 
 /// Removes nulls and empty objects.
@@ -88,11 +90,11 @@ fn without_empty_fields(value: &Value) -> Value {
     };
     match value {
         Value::Object(fields) => {
-            let kept = fields
+            let set_fields = fields
                 .iter()
                 .map(|(name, value)| (name.clone(), without_empty_fields(value)))
                 .filter(|(_, value)| is_set(value));
-            Value::Object(kept.collect::<Map<_, _>>())
+            Value::Object(set_fields.collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.iter().map(without_empty_fields).collect()),
         other => other.clone(),
@@ -117,9 +119,9 @@ pub(super) fn yaml_texts(before: Option<&Value>, after: &Value) -> [String; 2] {
     [before.as_ref().map(yaml::to_yaml).unwrap_or_default(), yaml::to_yaml(&after)]
 }
 
-fn mask(object: &mut Value, field: &str, other: &Value, changed: &str) {
+fn mask(object: &mut Value, field: &str, counterpart: &Value, changed: &str) {
     for (name, value) in object.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
-        let differs = other.get(name).is_some_and(|other| other != value);
+        let differs = counterpart.get(name).is_some_and(|counterpart_value| counterpart_value != value);
         *value = if differs { changed } else { "***" }.into();
     }
 }

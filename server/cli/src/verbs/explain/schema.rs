@@ -73,10 +73,10 @@ pub(super) struct Field<'d> {
 pub(super) fn find_field<'d>(document: &'d Value, target: &'d FieldPath) -> anyhow::Result<Field<'d>> {
     let kind = &target.kind;
     let is_kind = |schema: &&Value| {
-        list(schema, KINDS_EXTENSION).iter().any(|one| {
-            text(one, "/group") == &*kind.gvr.group
-                && text(one, "/version") == &*kind.gvr.version
-                && text(one, "/kind") == kind.kind
+        list(schema, KINDS_EXTENSION).iter().any(|gvk| {
+            text(gvk, "/group") == &*kind.gvr.group
+                && text(gvk, "/version") == &*kind.gvr.version
+                && text(gvk, "/kind") == kind.kind
         })
     };
     let schemas = document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten();
@@ -87,11 +87,11 @@ pub(super) fn find_field<'d>(document: &'d Value, target: &'d FieldPath) -> anyh
     let (mut name, mut reference_schema) = (None, schema);
     for (at, word) in target.path.iter().enumerate() {
         let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
-            let known: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
-            let of = [&[kind.gvr.resource.to_string()][..], &target.path[..at]].concat().join(".");
-            match known.is_empty() {
-                true => bail!("field {word:?} does not exist: {of} has no fields"),
-                false => bail!("field {word:?} does not exist: {of} has {}", known.join(", ")),
+            let fields: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
+            let parent = [&[kind.gvr.resource.to_string()][..], &target.path[..at]].concat().join(".");
+            match fields.is_empty() {
+                true => bail!("field {word:?} does not exist: {parent} has no fields"),
+                false => bail!("field {word:?} does not exist: {parent} has {}", fields.join(", ")),
             }
         };
         (name, reference_schema, schema) = (Some(word.as_str()), next.1, value_schema(document, next.1));
@@ -109,8 +109,8 @@ fn resolve_reference<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
 
 /// `io.k8s.api.core.v1.PodSpec`
 fn reference(schema: &Value) -> Option<&str> {
-    let own = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
-    own.and_then(Value::as_str)?.strip_prefix(REFERENCE_PREFIX)
+    let target = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
+    target.and_then(Value::as_str)?.strip_prefix(REFERENCE_PREFIX)
 }
 
 /// The schema with the fields; for arrays and maps, that of their values.
@@ -167,12 +167,12 @@ impl Field<'_> {
             writeln!(out, "FIELD: {name} <{}>\n", type_name(self.document, self.reference_schema))?;
         }
         writeln!(out, "DESCRIPTION:")?;
-        let (reference_description, own) =
+        let (reference_description, schema_description) =
             (text(self.reference_schema, "/description"), text(self.schema, "/description"));
-        let description = if own.is_empty() || own == reference_description {
+        let description = if schema_description.is_empty() || schema_description == reference_description {
             reference_description.to_owned()
         } else {
-            format!("{reference_description}\n{own}")
+            format!("{reference_description}\n{schema_description}")
         };
         let description = if description.trim().is_empty() { "<empty>".to_owned() } else { description };
         write_wrapped(out, 4, &description)?;
@@ -206,8 +206,16 @@ impl Field<'_> {
         Ok(())
     }
 
-    fn write_field(&self, out: &mut dyn Write, indent: usize, of: &Value, name: &str, field: &Value) -> io::Result<()> {
-        let required = list(value_schema(self.document, of), "required").iter().any(|one| one == name);
+    fn write_field(
+        &self,
+        out: &mut dyn Write,
+        indent: usize,
+        parent: &Value,
+        name: &str,
+        field: &Value,
+    ) -> io::Result<()> {
+        let required =
+            list(value_schema(self.document, parent), "required").iter().any(|field_name| field_name == name);
         let required = if required { " -required-" } else { "" };
         writeln!(out, "{:indent$}{name}\t<{}>{required}", "", type_name(self.document, field))
     }
@@ -222,12 +230,12 @@ impl Field<'_> {
     }
 
     /// Prints all nested fields; recursive types are not expanded again.
-    fn write_tree(&self, out: &mut dyn Write, of: &Value, ancestors: &mut Vec<String>) -> io::Result<()> {
-        for (name, field) in properties(self.document, of) {
-            self.write_field(out, 2 + 2 * ancestors.len(), of, name, field)?;
-            let own = defining_type(self.document, field);
-            if own.is_empty() || !ancestors.contains(&own) {
-                ancestors.push(own);
+    fn write_tree(&self, out: &mut dyn Write, parent: &Value, ancestors: &mut Vec<String>) -> io::Result<()> {
+        for (name, field) in properties(self.document, parent) {
+            self.write_field(out, 2 + 2 * ancestors.len(), parent, name, field)?;
+            let type_name = defining_type(self.document, field);
+            if type_name.is_empty() || !ancestors.contains(&type_name) {
+                ancestors.push(type_name);
                 self.write_tree(out, field, ancestors)?;
                 ancestors.pop();
             }

@@ -30,8 +30,7 @@ impl RequestedObject {
 
     /// Kind, name and namespace of a manifest.
     fn from_manifest(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
-        let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
-        let namespace = resolve_namespace(own, namespace)?.map(str::to_owned);
+        let namespace = resolve_namespace(object, namespace)?.map(str::to_owned);
         Ok(Self { kind: versioned_kind(object), name: Some(text(object, "/metadata/name").to_owned()), namespace })
     }
 }

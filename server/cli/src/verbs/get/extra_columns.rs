@@ -81,21 +81,21 @@ pub(super) struct SortKey(Option<Value>);
 impl SortKey {
     pub(super) fn cmp_values(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            (Some(Value::Number(one)), Some(Value::Number(other))) => {
-                one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal)
+            (Some(Value::Number(left)), Some(Value::Number(right))) => {
+                left.as_f64().partial_cmp(&right.as_f64()).unwrap_or(Ordering::Equal)
             }
-            (Some(Value::String(one)), Some(Value::String(other))) => cmp_texts(one, other),
-            (Some(one), Some(other)) => one.to_string().cmp(&other.to_string()),
-            (one, other) => one.is_some().cmp(&other.is_some()),
+            (Some(Value::String(left)), Some(Value::String(right))) => cmp_texts(left, right),
+            (Some(left), Some(right)) => left.to_string().cmp(&right.to_string()),
+            (left, right) => left.is_some().cmp(&right.is_some()),
         }
     }
 }
 
 /// Compares quantities by value, and other strings with embedded numbers numerically: `web-2` sorts before `web-10`.
-fn cmp_texts(one: &str, other: &str) -> Ordering {
-    match (Quantity::parse(one), Quantity::parse(other)) {
-        (Ok(one), Ok(other)) => one.cmp(&other),
-        _ => split_numbers(one).cmp(&split_numbers(other)),
+fn cmp_texts(left: &str, right: &str) -> Ordering {
+    match (Quantity::parse(left), Quantity::parse(right)) {
+        (Ok(left), Ok(right)) => left.cmp(&right),
+        _ => split_numbers(left).cmp(&split_numbers(right)),
     }
 }
 
@@ -105,7 +105,7 @@ fn split_numbers(text: &str) -> Vec<(usize, &str)> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let is_number = first.is_ascii_digit();
-        let end = rest.find(|one: char| one.is_ascii_digit() != is_number).unwrap_or(rest.len());
+        let end = rest.find(|character: char| character.is_ascii_digit() != is_number).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(end);
         let digits = piece.trim_start_matches('0');
         pieces.push(if is_number { (digits.len(), digits) } else { (0, piece) });
@@ -138,10 +138,10 @@ mod tests {
     #[case(json!("1Gi"), json!("900Mi"), Ordering::Greater)]
     #[case(json!("2026-01-01T00:00:00Z"), json!("2025-12-31T00:00:00Z"), Ordering::Greater)]
     #[case(json!(null), json!("a"), Ordering::Less)]
-    fn values_are_compared(#[case] one: Value, #[case] other: Value, #[case] expected: Ordering) {
+    fn values_are_compared(#[case] left: Value, #[case] right: Value, #[case] expected: Ordering) {
         let sort = SortBy::parse(".spec.x").unwrap();
         let key = |value: Value| sort.sort_key(&json!({"spec": {"x": value}}));
-        assert_eq!(key(one).cmp_values(&key(other)), expected);
+        assert_eq!(key(left).cmp_values(&key(right)), expected);
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub(super) async fn follow(
     let (sender, mut events) = mpsc::channel(CHANNEL_CAPACITY);
     let mut watches = JoinSet::new();
     for source in &responses.sources {
-        let known = responses.successes.iter().find(|(listed, _)| listed.cluster == source.cluster);
-        let version = known.map(|(_, response)| response.version.clone());
+        let listed_response = responses.successes.iter().find(|(listed, _)| listed.cluster == source.cluster);
+        let version = listed_response.map(|(_, response)| response.version.clone());
         watches.spawn(watch(request.clone(), source.clone(), version, sender.clone()));
     }
     drop(sender);
@@ -73,10 +73,11 @@ pub(super) async fn follow(
         match event {
             Event::Relisted(response) => printer.add(cluster.as_deref(), &response),
             Event::Object(what, object) if request.as_table => {
-                let known = columns.entry(cluster.clone()).or_default();
-                let table = Table::parse(&object, cluster.as_deref(), known, &printer.extra_columns, printer.now);
+                let previous_columns = columns.entry(cluster.clone()).or_default();
+                let table =
+                    Table::parse(&object, cluster.as_deref(), previous_columns, &printer.extra_columns, printer.now);
                 printer.add_table(&table, &what);
-                *known = table.columns;
+                *previous_columns = table.columns;
             }
             Event::Object(what, object) => printer.add_document(&what, annotate_cluster(object, cluster.as_deref())),
             Event::Interrupted(text) => writeln!(terminal::stderr(), "note: {source_name}: {text}; reconnecting")?,
@@ -101,8 +102,7 @@ async fn watch(request: GetRequest, source: Source, mut version: Option<String>,
     loop {
         let started = tokio::time::Instant::now();
         let ended = match version.take() {
-            Some(known) => {
-                let mut resume_version = known;
+            Some(mut resume_version) => {
                 let ended = stream_events(&request, &source, &mut resume_version, &events).await;
                 version = Some(resume_version);
                 ended

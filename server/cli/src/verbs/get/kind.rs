@@ -44,8 +44,14 @@ impl Kind {
         }
         let word = word.to_lowercase();
         let preferred = served.preferred_versions().into_iter();
-        let within = preferred.filter(|one| one.is_listable() && one.categories.contains(&word));
-        within.map(|one| Self { gvr: one.gvr.clone(), kind: one.kind.clone(), namespaced: one.namespaced }).collect()
+        let matches = preferred.filter(|resource| resource.is_listable() && resource.categories.contains(&word));
+        matches
+            .map(|resource| Self {
+                gvr: resource.gvr.clone(),
+                kind: resource.kind.clone(),
+                namespaced: resource.namespaced,
+            })
+            .collect()
     }
 
     /// Name with group, `deployments.apps`.
@@ -83,16 +89,16 @@ mod tests {
     fn categories_are_expanded() {
         let mut jobs = resource("batch", "v1", "jobs", "Job", "", true);
         let mut pods = resource("", "v1", "pods", "Pod", "po", true);
-        for one in [&mut jobs, &mut pods] {
-            one.categories = vec!["all".to_owned()];
-            one.verbs.insert("watch".to_owned());
+        for resource in [&mut jobs, &mut pods] {
+            resource.categories = vec!["all".to_owned()];
+            resource.verbs.insert("watch".to_owned());
         }
         let nodes = resource("", "v1", "nodes", "Node", "no", true);
         let served = ApiResources { resources: vec![nodes, pods, jobs], stale: BTreeSet::new() };
-        let named = |word: &str| Kind::resolve_all(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
-        assert_eq!(named("all"), ["pods", "jobs.batch"]);
-        assert_eq!(named("no"), ["nodes"]);
-        assert_eq!(named("nosuch"), Vec::<String>::new());
+        let resolve_names = |word: &str| Kind::resolve_all(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
+        assert_eq!(resolve_names("all"), ["pods", "jobs.batch"]);
+        assert_eq!(resolve_names("no"), ["nodes"]);
+        assert_eq!(resolve_names("nosuch"), Vec::<String>::new());
     }
 
     #[rstest::rstest]

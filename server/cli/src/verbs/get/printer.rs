@@ -149,7 +149,8 @@ impl Printer {
     /// Prints objects as one document: the named object or a List.
     pub(super) fn print_all(&self, out: &mut impl Write, objects: Vec<Value>, named: bool) -> anyhow::Result<()> {
         let mut objects: Vec<Value> = objects.into_iter().map(|object| self.without_managed_fields(object)).collect();
-        objects.sort_by(|one, other| self.extra_columns.sort_key(one).cmp_values(&self.extra_columns.sort_key(other)));
+        objects
+            .sort_by(|left, right| self.extra_columns.sort_key(left).cmp_values(&self.extra_columns.sort_key(right)));
         let document = match (named, objects.len()) {
             (true, 0) => return Ok(()),
             (true, 1) => objects.remove(0),

@@ -99,7 +99,7 @@ pub(super) fn annotate_cluster(mut object: Value, cluster: Option<&str>) -> Valu
 
 impl GetRequest {
     /// Path and query string of a request.
-    pub(super) fn path(&self, name: Option<&str>, more: &[(&str, &str)]) -> String {
+    pub(super) fn path(&self, name: Option<&str>, extra_parameters: &[(&str, &str)]) -> String {
         let mut path = self.kind.gvr.path(self.namespace.as_deref());
         if let Some(name) = name {
             path.push_str(&format!("/{}", path_segment(name)));
@@ -107,7 +107,7 @@ impl GetRequest {
         let parameters = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
         let parameters = parameters.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
         let parameters = parameters.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
-        let query = query_string(parameters.chain(more.iter().copied()));
+        let query = query_string(parameters.chain(extra_parameters.iter().copied()));
         if query.is_empty() { path } else { format!("{path}?{query}") }
     }
 
@@ -168,7 +168,7 @@ async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<(Value, 
     send_request(client, request).await
 }
 
-/// Sends a request; returns the body and the headers, which may hold warnings.
+/// Sends a request; returns the body and the headers, which may contain warnings.
 pub(crate) async fn send_request(
     client: &kube::Client,
     request: Request<Body>,
@@ -229,10 +229,10 @@ mod tests {
         assert_eq!(request().path(None, &[("limit", "500")]), format!("{path}?labelSelector=app%3Dweb&limit=500"));
         let with_objects = GetRequest { with_objects: true, ..request() };
         assert_eq!(with_objects.path(None, &[]), format!("{path}?labelSelector=app%3Dweb&includeObject=Object"));
-        let named = GetRequest { labels: None, namespace: None, name: Some("web-1".to_owned()), ..request() };
-        assert_eq!(named.path(named.name.as_deref(), &[]), "/apis/apps/v1/deployments/web-1");
+        let by_name = GetRequest { labels: None, namespace: None, name: Some("web-1".to_owned()), ..request() };
+        assert_eq!(by_name.path(by_name.name.as_deref(), &[]), "/apis/apps/v1/deployments/web-1");
         assert_eq!(
-            named.as_watch().path(None, &[]),
+            by_name.as_watch().path(None, &[]),
             "/apis/apps/v1/deployments?fieldSelector=metadata%2Ename%3Dweb%2D1"
         );
     }

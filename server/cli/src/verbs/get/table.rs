@@ -53,7 +53,7 @@ impl Table {
         }
         let mut columns: Vec<Column> = list("columnDefinitions").iter().map(parse_column).collect();
         let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| parse_row(row, cluster, extra_columns)).collect();
-        let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
+        let cluster_index = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
         if columns.is_empty() {
             columns = previous_columns.to_vec();
             // The previous columns lack the cluster, which is the cell after the name.
@@ -61,7 +61,7 @@ impl Table {
             rows.iter_mut()
                 .filter(|row| cluster.is_none() && row.cells.len() > at)
                 .for_each(|row| row.take_cluster(at));
-        } else if let Some(at) = own {
+        } else if let Some(at) = cluster_index {
             columns.remove(at);
             rows.iter_mut().filter(|row| row.cells.len() > at).for_each(|row| row.take_cluster(at));
         }

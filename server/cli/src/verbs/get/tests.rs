@@ -29,7 +29,8 @@ fn arguments_select_kinds_and_clusters(
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
     let all = args.parse_arguments().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.kind.as_str(), one.name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> =
+        all.iter().map(|object| (object.kind.as_str(), object.name.as_deref())).collect();
     assert_eq!(all, [expected]);
 }
 
@@ -40,7 +41,8 @@ fn arguments_select_kinds_and_clusters(
 #[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
 fn several_kinds_and_names_are_parsed(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
     let all = parse(line).unwrap().parse_arguments().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.kind.as_str(), one.name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> =
+        all.iter().map(|object| (object.kind.as_str(), object.name.as_deref())).collect();
     assert_eq!(all, expected);
 }
 
@@ -72,13 +74,13 @@ async fn files_select_objects() {
         apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
     std::fs::write(&file, manifest).unwrap();
     let parse_file = |more: &str| parse(&format!("-f {} {more}", file.display()));
-    let named = |word: &str, namespace: Option<&str>| RequestedObject {
+    let requested_object = |word: &str, namespace: Option<&str>| RequestedObject {
         kind: word.to_owned(),
         name: Some("web".to_owned()),
         namespace: namespace.map(str::to_owned),
     };
     let all = parse_file("").unwrap().requested_objects().await.unwrap();
-    assert_eq!(all, [named("Deployment.v1.apps", Some("shop")), named("Service.v1.", None)]);
+    assert_eq!(all, [requested_object("Deployment.v1.apps", Some("shop")), requested_object("Service.v1.", None)]);
     let error = parse_file("-n other").unwrap().requested_objects().await.unwrap_err().to_string();
     assert!(error.contains("\"shop\" does not match the namespace \"other\""), "{error}");
     assert!(
@@ -187,8 +189,8 @@ fn objects_become_one_document() {
         "pods -o custom-columns=A:.metadata.name,B:.metadata.annotations.resource\\.karmada\\.io/cached-from-cluster";
     assert_eq!(printed(columns, &[("m1", pod("web")), ("m2", pod("db"))], false), "A     B\nweb   m1\ndb    m2\n");
     assert_eq!(printed(&format!("{columns} --no-headers"), &[("m1", pod("web"))], false), "web   m1\n");
-    let one = printed("pod/web -o yaml", &[("m1", pod("web"))], true);
-    assert!(one.contains("kind: Pod\n") && one.contains("cached-from-cluster: m1\n"), "{one}");
+    let single_yaml = printed("pod/web -o yaml", &[("m1", pod("web"))], true);
+    assert!(single_yaml.contains("kind: Pod\n") && single_yaml.contains("cached-from-cluster: m1\n"), "{single_yaml}");
 }
 
 #[rstest::rstest]
@@ -214,7 +216,7 @@ fn objects_become_one_document() {
     Some("web"),
     "m1: no such rollout; `crowsnest search 'name:=web'` finds the clusters that have it"
 )]
-fn missing_objects_and_kinds_are_told_apart(
+fn missing_objects_and_unserved_kinds_have_different_messages(
     #[case] scope: Scope,
     #[case] is_single_source: bool,
     #[case] object: Option<&str>,

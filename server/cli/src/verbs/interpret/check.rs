@@ -80,7 +80,7 @@ fn print(verdicts: &[Verdict], widths: &mut Widths, out: &mut impl Write) -> std
     let width = widths.grow(0, names.iter().map(String::as_str));
     let mut names = names.iter();
     let is_error = |verdict: &Verdict| matches!(verdict, Verdict::Error(_));
-    for block in verdicts.chunk_by(|one, next| is_error(one) == is_error(next)) {
+    for block in verdicts.chunk_by(|left, right| is_error(left) == is_error(right)) {
         let errors = block.iter().filter_map(|verdict| match verdict {
             Verdict::Error(text) => Some(text.as_str()),
             Verdict::Pass | Verdict::Unset => None,

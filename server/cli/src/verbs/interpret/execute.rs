@@ -43,7 +43,7 @@ impl Arguments {
         self.observed.as_ref().context("observed, observed-file options are not set")
     }
 
-    /// The desired or the observed object, if exactly one is given.
+    /// The desired or the observed object, if exactly one is set.
     fn object(&self) -> anyhow::Result<&Value> {
         match (&self.desired, &self.observed) {
             (None, None) => bail!("desired-file, observed-file options are not set"),

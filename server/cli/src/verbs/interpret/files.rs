@@ -94,7 +94,7 @@ fn collect_files(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> st
             if recursive {
                 collect_files(&path, recursive, found)?;
             }
-        } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)) {
+        } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|supported| extension == *supported)) {
             found.push(path);
         }
     }

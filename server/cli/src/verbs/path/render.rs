@@ -36,8 +36,8 @@ pub(crate) fn path_sequences(response: &Value) -> Vec<Vec<Step>> {
 /// The steps from the first object to each object that depends on it.
 pub(crate) fn dependent_sequences(response: &Value) -> Vec<Vec<Step>> {
     let mut steps_to: BTreeMap<usize, Vec<Step>> = BTreeMap::from([(0, vec![(None, 0)])]);
-    for one in list(response, "/reached") {
-        let (node, edge) = (number(one, "node"), number(one, "edge"));
+    for reached_node in list(response, "/reached") {
+        let (node, edge) = (number(reached_node, "node"), number(reached_node, "edge"));
         let ends = list(response, "/edges").get(edge).map(|edge| (number(edge, "from"), number(edge, "to")));
         let before = ends.map_or(0, |(from, to)| if from == node { to } else { from });
         let mut steps = steps_to.get(&before).cloned().unwrap_or_default();

@@ -45,7 +45,7 @@ fn exit_codes_match_the_plan(
 fn objects_get_the_default_namespace(
     #[case] kind: &str,
     #[case] requested: Option<&str>,
-    #[case] own: &str,
+    #[case] manifest_namespace: &str,
     #[case] expected: Result<&str, &str>,
 ) {
     let resource = |kind: &str, namespaced| ApiResource {
@@ -64,8 +64,8 @@ fn objects_get_the_default_namespace(
         ..Default::default()
     };
     let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}});
-    if !own.is_empty() {
-        object["metadata"]["namespace"] = own.into();
+    if !manifest_namespace.is_empty() {
+        object["metadata"]["namespace"] = manifest_namespace.into();
     }
     match (set_namespace(&mut object, &served, requested, "default"), expected) {
         (Ok(()), Ok(namespace)) => assert_eq!(text(&object, "/metadata/namespace"), namespace),

@@ -33,7 +33,7 @@ pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<Exi
             "-w supports the output formats table, wide, json, jsonl, yaml, name, jsonpath, go-template and custom-columns"
         );
     }
-    let client = args.connection.client().await?;
+    let client = args.read.connection.client().await?;
     let widths =
         if args.color.is_enabled() { Widths::with_colors(&headers(args.is_wide())) } else { Widths::default() };
     let (printed_hits, needs_header, is_first) = (BTreeMap::new(), !args.no_headers, true);
@@ -141,8 +141,8 @@ impl SearchWatch<'_> {
 }
 
 /// Compares hits without score and matched fields.
-fn is_same_hit(one: &Value, other: &Value) -> bool {
-    let comparable = |hit: &Value| {
+fn is_same_hit(left: &Value, right: &Value) -> bool {
+    let without_relevance = |hit: &Value| {
         let mut hit = hit.clone();
         if let Some(fields) = hit.as_object_mut() {
             fields.remove("score");
@@ -150,7 +150,7 @@ fn is_same_hit(one: &Value, other: &Value) -> bool {
         }
         hit
     };
-    comparable(one) == comparable(other)
+    without_relevance(left) == without_relevance(right)
 }
 
 #[cfg(test)]

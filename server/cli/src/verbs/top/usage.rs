@@ -62,11 +62,11 @@ impl Usage {
     /// Usage of a pod as a whole, or of each container.
     pub(super) fn from_pod(item: &Value, per_container: bool) -> Vec<Self> {
         let containers = item.get("containers").and_then(Value::as_array).into_iter().flatten();
-        let used = containers.map(|one| Self::new(item, text(one, "/name"), parse_amounts(one.get("usage"))));
+        let usages = containers.map(|usage| Self::new(item, text(usage, "/name"), parse_amounts(usage.get("usage"))));
         if per_container {
-            return used.collect();
+            return usages.collect();
         }
-        let sum = used.fold((0, 0), |(cpu, memory), one| (cpu + one.cpu_millicores, memory + one.memory_bytes));
+        let sum = usages.fold((0, 0), |(cpu, memory), usage| (cpu + usage.cpu_millicores, memory + usage.memory_bytes));
         vec![Self::new(item, "", sum)]
     }
 
@@ -108,8 +108,8 @@ pub(super) fn pod_rows(
     if has_sum {
         let all = |amount: fn(&Usage) -> i64| usages.iter().map(amount).sum::<i64>();
         let total = Usage {
-            cpu_millicores: all(|one| one.cpu_millicores),
-            memory_bytes: all(|one| one.memory_bytes),
+            cpu_millicores: all(|usage| usage.cpu_millicores),
+            memory_bytes: all(|usage| usage.memory_bytes),
             ..Usage::new(&Value::Null, "", (0, 0))
         };
         let gaps = vec![String::new(); first.len() + names.len() - 1];
@@ -124,8 +124,8 @@ pub(super) fn node_rows(
     has_headers: bool,
 ) -> Vec<Vec<String>> {
     let mut rows = header_row(&["NAME", "CLUSTER", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"], has_headers);
-    let share = |used: i64, whole: Option<i64>| match whole {
-        Some(whole) if whole > 0 => format!("{}%", used * 100 / whole),
+    let share = |used: i64, total: Option<i64>| match total {
+        Some(total) if total > 0 => format!("{}%", used * 100 / total),
         _ => UNKNOWN.to_owned(),
     };
     rows.extend(usages.iter().map(|usage| {

@@ -13,9 +13,9 @@ const MIN_RUN: usize = 2;
 /// Separator of the labels of blocks.
 const DASHES: &str = "-----";
 
-/// Meaning of a line.
+/// Kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+enum LineKind {
     Text,
     PrivateKey,
     /// A line of another PEM block, such as a certificate.
@@ -23,13 +23,13 @@ enum Meaning {
 }
 
 /// True for each line that is part of a private key. The lines are those of one container, in order of time.
-pub(super) fn find(lines: &[&str]) -> Vec<bool> {
+pub(super) fn find_key_lines(lines: &[&str]) -> Vec<bool> {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
-    let mut meanings = vec![Meaning::Text; lines.len()];
-    mark_after_begin(&lines, &mut meanings);
-    mark_before_end(&lines, &mut meanings);
-    mark_runs(&lines, &mut meanings);
-    meanings.into_iter().map(|meaning| meaning == Meaning::PrivateKey).collect()
+    let mut kinds = vec![LineKind::Text; lines.len()];
+    mark_after_begin(&lines, &mut kinds);
+    mark_before_end(&lines, &mut kinds);
+    mark_runs(&lines, &mut kinds);
+    kinds.into_iter().map(|kind| kind == LineKind::PrivateKey).collect()
 }
 
 /// Text around the contents of lines, such as times or JSON. Numbers are zeros, so that lines of different times have the
@@ -95,7 +95,7 @@ fn matching_bytes(text: impl Iterator<Item = char>, shape: &str) -> Option<usize
 /// First (`BEGIN`) or last line (`END`) of a block.
 struct Boundary {
     is_begin: bool,
-    block: Meaning,
+    block: LineKind,
 }
 
 /// All boundaries in a line, which may have the end of a block and the beginning of the next one.
@@ -104,7 +104,7 @@ fn boundaries(line: &str) -> impl Iterator<Item = Boundary> {
         let begin = part.strip_prefix("BEGIN ");
         let label = begin.or_else(|| part.strip_prefix("END "))?;
         let is_key = label.ends_with("PRIVATE KEY") || label.ends_with("PRIVATE KEY BLOCK");
-        let block = if is_key { Meaning::PrivateKey } else { Meaning::OtherBlock };
+        let block = if is_key { LineKind::PrivateKey } else { LineKind::OtherBlock };
         Some(Boundary { is_begin: begin.is_some(), block })
     })
 }
@@ -119,63 +119,65 @@ fn is_body(text: &str) -> bool {
 }
 
 /// Marks the lines of blocks from their first lines on. The text of a key may be anything, such as headers and prefixes.
-fn mark_after_begin(lines: &[&str], meanings: &mut [Meaning]) {
-    let mut open: Option<(Meaning, Frame, usize)> = None;
-    for (line, meaning) in lines.iter().zip(meanings) {
+fn mark_after_begin(lines: &[&str], kinds: &mut [LineKind]) {
+    let mut current_block: Option<(LineKind, Frame, usize)> = None;
+    for (line, kind) in lines.iter().zip(kinds) {
         let last = boundaries(line).last();
         if let Some(Boundary { is_begin: true, block }) = last {
-            open = Some((block, Frame::of_boundary(line), MAX_KEY_LINES));
+            current_block = Some((block, Frame::of_boundary(line), MAX_KEY_LINES));
             continue;
         }
-        let Some((block, frame, left)) = open.take() else { continue };
-        if block == Meaning::OtherBlock && !frame.is_body(line) {
+        let Some((block, frame, left)) = current_block.take() else { continue };
+        if block == LineKind::OtherBlock && !frame.is_body(line) {
             continue;
         }
-        *meaning = block;
+        *kind = block;
         let is_end = last.is_some_and(|end| end.block == block);
-        open = (!is_end && left > 1).then_some((block, frame, left - 1));
+        current_block = (!is_end && left > 1).then_some((block, frame, left - 1));
     }
 }
 
 /// Marks the lines of blocks whose first lines are older than the lines that were read.
-fn mark_before_end(lines: &[&str], meanings: &mut [Meaning]) {
-    let mut open: Option<(Meaning, Frame, usize)> = None;
-    for (line, meaning) in lines.iter().zip(meanings).rev() {
+fn mark_before_end(lines: &[&str], kinds: &mut [LineKind]) {
+    let mut current_block: Option<(LineKind, Frame, usize)> = None;
+    for (line, kind) in lines.iter().zip(kinds).rev() {
         if let Some(Boundary { is_begin: false, block }) = boundaries(line).next() {
-            open = Some((block, Frame::of_boundary(line), MAX_KEY_LINES));
-            if block == Meaning::PrivateKey {
-                *meaning = block;
+            current_block = Some((block, Frame::of_boundary(line), MAX_KEY_LINES));
+            if block == LineKind::PrivateKey {
+                *kind = block;
             }
             continue;
         }
-        let Some((block, frame, left)) = open.take().filter(|(_, frame, left)| *left > 1 && frame.is_body(line)) else {
+        let Some((block, frame, left)) =
+            current_block.take().filter(|(_, frame, left)| *left > 1 && frame.is_body(line))
+        else {
             continue;
         };
-        if block == Meaning::PrivateKey || *meaning == Meaning::Text {
-            *meaning = block;
+        if block == LineKind::PrivateKey || *kind == LineKind::Text {
+            *kind = block;
         }
-        open = Some((block, frame, left - 1));
+        current_block = Some((block, frame, left - 1));
     }
 }
 
 /// Marks lines that look like the body of a block whose first and last lines were not read: it may be that of a key.
-fn mark_runs(lines: &[&str], meanings: &mut [Meaning]) {
+fn mark_runs(lines: &[&str], kinds: &mut [LineKind]) {
     let mut start = 0;
     while start < lines.len() {
-        let text = |nth: usize| lines.get(nth).copied().filter(|_| meanings[nth] == Meaning::Text);
+        let text = |nth: usize| lines.get(nth).copied().filter(|_| kinds[nth] == LineKind::Text);
         let Some((frame, first)) = text(start).and_then(full_line) else {
             start += 1;
             continue;
         };
         let data = |nth| {
-            let (other, data) = text(nth).and_then(full_line)?;
-            (other == frame && data.len() == first.len()).then_some(data)
+            let (other_frame, data) = text(nth).and_then(full_line)?;
+            (other_frame == frame && data.len() == first.len()).then_some(data)
         };
         let run: Vec<&str> = (start..).map_while(data).collect();
         let end = start + run.len();
         if run.iter().filter(|data| has_both_cases(data)).count() >= MIN_RUN {
             let has_last_line = text(end).is_some_and(|line| is_last_line(&frame, line, first.len()));
-            meanings[start..end + usize::from(has_last_line)].fill(Meaning::PrivateKey);
+            kinds[start..end + usize::from(has_last_line)].fill(LineKind::PrivateKey);
         }
         start = end;
     }
@@ -229,7 +231,7 @@ mod tests {
 
     /// `x` stands for a line of a key, `.` for another one.
     #[rstest]
-    #[case::whole(&["a", BEGIN, "Proc-Type: 4,ENCRYPTED", "MIIE", END, "b"], "..xxx.")]
+    #[case::complete(&["a", BEGIN, "Proc-Type: 4,ENCRYPTED", "MIIE", END, "b"], "..xxx.")]
     #[case::without_begin(&["it starts.", "MIIE", "x9==", END, "b"], ".xxx.")]
     #[case::without_end(&["a", BEGIN, BODY, "MIIE"], "..xx")]
     #[case::certificate(&[BEGIN_CERTIFICATE, BODY, BODY, "Ab3=", END_CERTIFICATE], ".....")]
@@ -261,13 +263,13 @@ mod tests {
         &[BEGIN_CERTIFICATE, BODY, "-----END CERTIFICATE----------BEGIN PRIVATE KEY-----", "Proc-Type: 4", "MIIE"], "...xx")]
     #[case::end_of_a_key_before_a_certificate(&["MIIE", "x9== -----END PRIVATE KEY----------BEGIN CERTIFICATE-----", BODY, BODY], "xx..")]
     fn lines_of_private_keys_are_found(#[case] lines: &[&str], #[case] expected: &str) {
-        let found: String = find(lines).into_iter().map(|is_key| if is_key { 'x' } else { '.' }).collect();
+        let found: String = find_key_lines(lines).into_iter().map(|is_key| if is_key { 'x' } else { '.' }).collect();
         assert_eq!(found, expected);
     }
 
     /// Each line has a time and a level, or is in a field of JSON.
     #[rstest]
-    #[case::whole(&["a", BEGIN, BODY, "MIIE", END, "b"], "..xxx.")]
+    #[case::complete(&["a", BEGIN, BODY, "MIIE", END, "b"], "..xxx.")]
     #[case::without_begin(&["MIIE", "x9==", END, "b"], "xxx.")]
     #[case::without_end(&["a", BEGIN, BODY, "MIIE"], "..xx")]
     #[case::without_both(&["a b", BODY, BODY, "Rq5w9A==", "c d"], ".xxx.")]
@@ -286,7 +288,8 @@ mod tests {
             };
             let framed: Vec<String> = lines.iter().enumerate().map(framed).collect();
             let framed: Vec<&str> = framed.iter().map(String::as_str).collect();
-            let found: String = find(&framed).into_iter().map(|is_key| if is_key { 'x' } else { '.' }).collect();
+            let found: String =
+                find_key_lines(&framed).into_iter().map(|is_key| if is_key { 'x' } else { '.' }).collect();
             assert_eq!(found, expected, "{framed:#?}");
         }
     }
@@ -294,12 +297,12 @@ mod tests {
     /// The frame of the second line is another one than that of the first.
     #[test]
     fn tokens_in_different_texts_are_no_key() {
-        assert_eq!(find(&[&format!("issued {BODY}"), &format!("revoked {BODY}")]), [false, false]);
+        assert_eq!(find_key_lines(&[&format!("issued {BODY}"), &format!("revoked {BODY}")]), [false, false]);
     }
 
     #[test]
     fn a_key_without_end_does_not_hide_the_rest_of_a_log() {
         let lines: Vec<&str> = std::iter::once(BEGIN).chain(std::iter::repeat_n("text of a log", 300)).collect();
-        assert_eq!(find(&lines).into_iter().filter(|is_key| *is_key).count(), MAX_KEY_LINES);
+        assert_eq!(find_key_lines(&lines).into_iter().filter(|is_key| *is_key).count(), MAX_KEY_LINES);
     }
 }

@@ -14,12 +14,13 @@ pub struct Rejection {
 }
 
 /// Checks a pod against its node and the other pods on it, in the order of the kubelet's checks.
-pub fn admit(pod: &PodState, mut node: NodeView, others: &[Arc<PodState>]) -> Result<(), Rejection> {
-    let running =
-        others.iter().filter(|other| other.uid != pod.uid && other.started.is_some() && !other.phase.is_terminal());
-    for other in running {
-        node.used.add(&other.spec.requests);
-        node.pods.insert(other.uid.clone(), other.clone());
+pub fn admit(pod: &PodState, mut node: NodeView, node_pods: &[Arc<PodState>]) -> Result<(), Rejection> {
+    let running = node_pods
+        .iter()
+        .filter(|node_pod| node_pod.uid != pod.uid && node_pod.started.is_some() && !node_pod.phase.is_terminal());
+    for node_pod in running {
+        node.used.add(&node_pod.spec.requests);
+        node.pods.insert(node_pod.uid.clone(), node_pod.clone());
     }
     let count = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
     if count >= node.max_pods {
@@ -50,7 +51,7 @@ pub fn admit(pod: &PodState, mut node: NodeView, others: &[Arc<PodState>]) -> Re
     if !matches_node_affinity(&pod.spec, &node) {
         return reject("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
     }
-    if node.pods.values().any(|other| ports_conflict(&pod.spec, &other.spec)) {
+    if node.pods.values().any(|node_pod| ports_conflict(&pod.spec, &node_pod.spec)) {
         return reject("NodePorts", "node(s) didn't have free ports for the requested pod ports");
     }
     Ok(())

@@ -219,8 +219,8 @@ impl Container<'_> {
     }
 
     fn pull_error(&self) -> Option<String> {
-        let annotated = self.behaviour.pull_error.clone().filter(|_| self.is_affected());
-        annotated.or_else(|| pull_error(&self.spec.image))
+        let annotated_error = self.behaviour.pull_error.clone().filter(|_| self.is_affected());
+        annotated_error.or_else(|| pull_error(&self.spec.image))
     }
 
     fn start(&self, view: &mut ContainerView, step: &mut Step) {

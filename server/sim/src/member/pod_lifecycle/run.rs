@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::error::Result;
+use crate::member::context::MemberContext;
 use crate::member::node::{is_failed, is_managed};
 use crate::member::pod::{ContainerPhase, ContainerSpec, PodState};
 use crate::member::queue::{self, Queue};
@@ -20,7 +21,6 @@ use crate::member::recorder::{Source, Subject};
 use crate::member::scheduler::fit::NodeView;
 use crate::member::shape::UNKNOWN_ADDRESS;
 use crate::member::store::{Index, Key, StoreObject};
-use crate::member::world::World;
 
 use super::admission::{Rejection, admit};
 use super::behaviour::Behaviour;
@@ -31,13 +31,13 @@ use super::step::{Step, compute_step};
 const MAX_CONCURRENT_PODS: usize = 24;
 
 /// Starts the kubelet loop. Must be called before the informers run, so that the handlers receive the initial lists.
-pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
+pub fn start(context: &Arc<MemberContext>, kubelet: &Arc<Kubelet>) {
     let queue = Arc::new(Queue::<Key>::default());
     let observed = queue.clone();
     kubelet.on_observation(move |pod| observed.add(Key::new(&pod.namespace, &pod.name)));
     let changed = queue.clone();
-    let (addresses, processes) = (world.clone(), kubelet.clone());
-    world.pods.on_change(move |old, new| match new {
+    let (addresses, processes) = (context.clone(), kubelet.clone());
+    context.pods.on_change(move |old, new| match new {
         Some(pod) if pod.phase.is_terminal() && pod.deletion.is_none() => addresses.ips.release(&pod.uid),
         Some(pod) => {
             addresses.ips.record(pod);
@@ -54,27 +54,27 @@ pub fn start(world: &Arc<World>, kubelet: &Arc<Kubelet>) {
         }
     });
     let volumes = kubelet.clone();
-    world.claims.on_change(move |old, new| {
+    context.claims.on_change(move |old, new| {
         if let Some(claim) = old.filter(|claim| new.is_none_or(|new| new.uid() != claim.uid())) {
             volumes.remove_claim(claim.uid());
         }
     });
-    let (recovered, pods) = (queue.clone(), Arc::downgrade(world));
-    world.nodes.on_change(move |old, new| {
+    let (recovered, pods) = (queue.clone(), Arc::downgrade(context));
+    context.nodes.on_change(move |old, new| {
         let is_up = |node: Option<&Arc<_>>| {
             node.is_some_and(|node: &Arc<crate::member::informer::Object<Node>>| is_working(node))
         };
-        if let (Some(node), false, Some(world)) = (new, is_up(old), pods.upgrade())
+        if let (Some(node), false, Some(context)) = (new, is_up(old), pods.upgrade())
             && is_up(new)
         {
-            for pod in world.pods.by_index(&Index::Node(node.key().name)) {
+            for pod in context.pods.by_index(&Index::Node(node.key().name)) {
                 recovered.add(pod.key.clone());
             }
         }
     });
-    let (shared, processes) = (world.clone(), kubelet.clone());
-    let stop = world.stop.clone();
-    world.spawn_when_synced("kubelet", async move {
+    let (shared, processes) = (context.clone(), kubelet.clone());
+    let stop = context.stop.clone();
+    context.spawn_when_synced("kubelet", async move {
         queue::run("kubelet", queue, MAX_CONCURRENT_PODS, stop, |key| sync_pod(&shared, &processes, key)).await;
     });
 }
@@ -109,24 +109,24 @@ fn observe(kubelet: &Arc<Kubelet>, pod: &PodState) -> Observations {
 }
 
 /// Applies the next step of a pod and returns the time until the one after it.
-async fn sync_pod(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Option<Duration>> {
-    let Some(pod) = world.pods.get(&key) else { return Ok(None) };
+async fn sync_pod(context: &MemberContext, kubelet: &Arc<Kubelet>, key: Key) -> Result<Option<Duration>> {
+    let Some(pod) = context.pods.get(&key) else { return Ok(None) };
     let now = Timestamp::now();
     let Some(name) = &pod.node else {
         if pod.deletion.is_some_and(|deletion| deletion.grace_seconds > 0) || pod.finalizers.is_empty() {
-            world.delete_pod(&key, &pod.uid, Some(0)).await?;
+            context.delete_pod(&key, &pod.uid, Some(0)).await?;
         }
         return Ok(None);
     };
-    let Some(node) = world.nodes.get(&Key::new("", name)) else { return Ok(None) };
+    let Some(node) = context.nodes.get(&Key::new("", name)) else { return Ok(None) };
     if !is_working(&node) {
         return Ok(None);
     }
     if pod.started.is_none()
         && pod.is_active()
-        && let Err(rejection) = admit(&pod, NodeView::new(&node), &world.pods.by_index(&Index::Node(name.clone())))
+        && let Err(rejection) = admit(&pod, NodeView::new(&node), &context.pods.by_index(&Index::Node(name.clone())))
     {
-        return reject(world, &pod, name, rejection, now).await;
+        return reject(context, &pod, name, rejection, now).await;
     }
     let behaviour = Behaviour::from_pod(&pod);
     let observations = observe(kubelet, &pod);
@@ -135,15 +135,15 @@ async fn sync_pod(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Opt
         let mut subject = Subject::pod(&key, &pod.uid);
         subject.field_path = event.container.map(|container| format!("spec.containers{{{container}}}"));
         let source = Source { component: "kubelet", host: Some(name.clone()) };
-        world.recorder.record(subject, source, event.is_warning, event.reason, event.message);
+        context.recorder.record(subject, source, event.is_warning, event.reason, event.message);
     }
     if let Some(desired) = status {
-        let ip = if pod.spec.host_network { None } else { world.ips.address_of(&pod, &node) };
+        let ip = if pod.spec.host_network { None } else { context.ips.address_of(&pod, &node) };
         let patch = super::status::status_patch(&pod, &desired, host_ip(&node), ip.as_deref(), now);
-        world.patch_pod_status(&pod, patch).await?;
+        context.patch_pod_status(&pod, patch).await?;
     }
     if should_delete {
-        world.delete_pod(&key, &pod.uid, Some(0)).await?;
+        context.delete_pod(&key, &pod.uid, Some(0)).await?;
     }
     Ok(next_step_at
         .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
@@ -151,7 +151,7 @@ async fn sync_pod(world: &World, kubelet: &Arc<Kubelet>, key: Key) -> Result<Opt
 
 /// Writes the status of a pod that its node rejects.
 async fn reject(
-    world: &World,
+    context: &MemberContext,
     pod: &PodState,
     node: &Arc<str>,
     rejection: Rejection,
@@ -159,10 +159,10 @@ async fn reject(
 ) -> Result<Option<Duration>> {
     let Rejection { reason, message } = rejection;
     let source = Source { component: "kubelet", host: Some(node.clone()) };
-    world.recorder.record(Subject::pod(&pod.key, &pod.uid), source, true, "FailedAdmission", message.clone());
+    context.recorder.record(Subject::pod(&pod.key, &pod.uid), source, true, "FailedAdmission", message.clone());
     let status =
         json!({"phase": "Failed", "reason": reason, "message": message, "startTime": super::status::format_time(now)});
-    world.patch_pod_status(pod, json!({"status": status})).await?;
+    context.patch_pod_status(pod, json!({"status": status})).await?;
     Ok(None)
 }
 

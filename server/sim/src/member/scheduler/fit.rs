@@ -109,10 +109,10 @@ fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = &ContainerPort> {
 }
 
 /// True if two pods use the same host port: same protocol, and same or unspecified address.
-pub fn ports_conflict(one: &PodSpecView, other: &PodSpecView) -> bool {
+pub fn ports_conflict(first: &PodSpecView, second: &PodSpecView) -> bool {
     let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| &**ip != "0.0.0.0" && &**ip != "::");
-    host_ports(one).any(|a| {
-        host_ports(other).any(|b| {
+    host_ports(first).any(|a| {
+        host_ports(second).any(|b| {
             let same_address = match (address(a), address(b)) {
                 (Some(a), Some(b)) => a == b,
                 _ => true,
@@ -162,8 +162,8 @@ mod tests {
     #[case(json!({"hostPort": 80, "hostIP": "10.0.0.1"}), json!({"hostPort": 80}), true)]
     #[case(json!({"containerPort": 80}), json!({"containerPort": 80}), false)]
     fn host_ports_conflict_with_equal_protocol_and_overlapping_address(
-        #[case] one: Value,
-        #[case] other: Value,
+        #[case] first: Value,
+        #[case] second: Value,
         #[case] expected: bool,
     ) {
         let spec = |port: Value| {
@@ -172,6 +172,6 @@ mod tests {
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports": [port]}]}});
             Interner::default().intern_pod(serde_json::from_value(pod).unwrap()).spec
         };
-        assert_eq!(ports_conflict(&spec(one), &spec(other)), expected);
+        assert_eq!(ports_conflict(&spec(first), &spec(second)), expected);
     }
 }

@@ -1,6 +1,6 @@
 //! Scheduling decisions, without clock or client.
 //!
-//! The planner holds the nodes and their pods. [`Planner::schedule`] decides for one pod and reserves its resources, so
+//! The planner contains the nodes and their pods. [`Planner::schedule`] decides for one pod and reserves its resources, so
 //! that a batch of decisions is consistent before any of them is written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -63,9 +63,9 @@ impl Planner {
     /// Adds or updates a node.
     pub fn set_node(&mut self, mut node: NodeView) {
         let name = node.name.clone();
-        if let Some(known) = self.nodes.remove(&name) {
-            node.used = known.used;
-            node.pods = known.pods;
+        if let Some(previous) = self.nodes.remove(&name) {
+            node.used = previous.used;
+            node.pods = previous.pods;
         }
         self.nodes.insert(name.clone(), node);
         for pod in self.pods_on_unknown_nodes.remove(&name).unwrap_or_default() {
@@ -93,7 +93,7 @@ impl Planner {
         }
         let Some(node) = self.nodes.get_mut(name) else {
             let pods = self.pods_on_unknown_nodes.entry(name.clone()).or_default();
-            if !pods.iter().any(|other| other.uid == pod.uid) {
+            if !pods.iter().any(|unplaced| unplaced.uid == pod.uid) {
                 pods.push(pod.clone());
             }
             return;
@@ -195,13 +195,13 @@ impl Planner {
                 return Err(FilterFailure::resolvable(vec!["node(s) didn't match pod anti-affinity rules".into()]));
             }
         }
-        let is_excluded = self.anti_affinity_pods.values().any(|other| {
-            let other_node = self.node_by_pod.get(&other.uid).and_then(|name| self.nodes.get(name));
-            anti_affinity(other).iter().any(|term| {
+        let is_excluded = self.anti_affinity_pods.values().any(|existing_pod| {
+            let existing_node = self.node_by_pod.get(&existing_pod.uid).and_then(|name| self.nodes.get(name));
+            anti_affinity(existing_pod).iter().any(|term| {
                 let domain = node.labels.get(&term.topology_key);
                 domain.is_some()
-                    && domain == other_node.and_then(|other_node| other_node.labels.get(&term.topology_key))
-                    && selects(term, other, pod)
+                    && domain == existing_node.and_then(|existing_node| existing_node.labels.get(&term.topology_key))
+                    && selects(term, existing_pod, pod)
             })
         });
         if is_excluded {
@@ -226,12 +226,12 @@ impl Planner {
         let selector = constraint.label_selector.as_ref().map(Selector::from_label_selector_or_nothing);
         let is_selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let mut domains: HashMap<&str, i32> = HashMap::new();
-        for other in self.nodes.values().filter(|other| super::fit::matches_node_affinity(&pod.spec, other)) {
-            let Some(domain) = other.labels.get(&constraint.topology_key) else { continue };
-            let count = other
-                .pods
-                .values()
-                .filter(|other_pod| other_pod.key.namespace == pod.key.namespace && is_selected(&other_pod.labels));
+        for candidate in self.nodes.values().filter(|candidate| super::fit::matches_node_affinity(&pod.spec, candidate))
+        {
+            let Some(domain) = candidate.labels.get(&constraint.topology_key) else { continue };
+            let count = candidate.pods.values().filter(|candidate_pod| {
+                candidate_pod.key.namespace == pod.key.namespace && is_selected(&candidate_pod.labels)
+            });
             *domains.entry(domain).or_default() += i32::try_from(count.count()).unwrap_or(i32::MAX);
         }
         let min_count = domains.values().min().copied().unwrap_or_default();
@@ -253,13 +253,14 @@ impl Planner {
     }
 
     fn cluster_has(&self, pod: &PodState, term: &PodAffinityTerm) -> bool {
-        self.nodes.values().flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
+        self.nodes.values().flat_map(|node| node.pods.values()).any(|existing_pod| selects(term, pod, existing_pod))
     }
 
     fn domain_has(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
         let Some(domain) = node.labels.get(&term.topology_key) else { return false };
-        let in_domain = self.nodes.values().filter(|other| other.labels.get(&term.topology_key) == Some(domain));
-        in_domain.flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
+        let domain_nodes =
+            self.nodes.values().filter(|domain_node| domain_node.labels.get(&term.topology_key) == Some(domain));
+        domain_nodes.flat_map(|node| node.pods.values()).any(|existing_pod| selects(term, pod, existing_pod))
     }
 
     /// Selects the node with the least important victims: by violated budgets, priorities, then number of victims.
@@ -288,44 +289,48 @@ impl Planner {
         node: &NodeView,
         budgets: &[Budget],
     ) -> Option<(usize, Vec<Arc<PodState>>)> {
-        let mut lower_priority: Vec<&Arc<PodState>> = node
+        let mut candidates: Vec<&Arc<PodState>> = node
             .pods
             .values()
-            .filter(|other| other.spec.priority < pod.spec.priority && other.deletion.is_none())
+            .filter(|node_pod| node_pod.spec.priority < pod.spec.priority && node_pod.deletion.is_none())
             .collect();
-        lower_priority.sort_by(|a, b| (b.spec.priority, a.created, &a.key).cmp(&(a.spec.priority, b.created, &b.key)));
-        let mut emptied = node.clone();
+        candidates.sort_by(|a, b| (b.spec.priority, a.created, &a.key).cmp(&(a.spec.priority, b.created, &b.key)));
+        let mut node_after_eviction = node.clone();
         let remove = |from: &mut NodeView, victim: &PodState| {
             from.used.subtract(&victim.spec.requests);
             from.pods.remove(&victim.uid);
         };
-        lower_priority.iter().for_each(|victim| remove(&mut emptied, victim));
+        candidates.iter().for_each(|victim| remove(&mut node_after_eviction, victim));
         let fits_on = |node: &NodeView| check_fit(&pod.spec, node).is_ok() && self.check_topology(pod, node).is_ok();
-        if !fits_on(&emptied) {
+        if !fits_on(&node_after_eviction) {
             return None;
         }
-        let mut remaining: Vec<i32> = budgets.iter().map(|budget| budget.allowed_disruptions).collect();
-        let mut is_protected = |victim: &PodState| {
+        let mut remaining_disruptions: Vec<i32> = budgets.iter().map(|budget| budget.allowed_disruptions).collect();
+        let mut violates_budgets = |victim: &PodState| {
             let mut violates_budget = false;
-            for (_, remaining) in budgets.iter().zip(&mut remaining).filter(|(budget, _)| budget.covers(victim)) {
-                *remaining -= 1;
-                violates_budget |= *remaining < 0;
+            for (_, disruptions) in
+                budgets.iter().zip(&mut remaining_disruptions).filter(|(budget, _)| budget.covers(victim))
+            {
+                *disruptions -= 1;
+                violates_budget |= *disruptions < 0;
             }
             violates_budget
         };
-        let (protected, others): (Vec<_>, Vec<_>) = lower_priority.into_iter().partition(|victim| is_protected(victim));
+        let (violating_victims, allowed_victims): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|victim| violates_budgets(victim));
         let mut restore = |victim: &Arc<PodState>| {
-            emptied.used.add(&victim.spec.requests);
-            emptied.pods.insert(victim.uid.clone(), victim.clone());
-            let fits = fits_on(&emptied);
+            node_after_eviction.used.add(&victim.spec.requests);
+            node_after_eviction.pods.insert(victim.uid.clone(), victim.clone());
+            let fits = fits_on(&node_after_eviction);
             if !fits {
-                remove(&mut emptied, victim);
+                remove(&mut node_after_eviction, victim);
             }
             fits
         };
-        let mut victims: Vec<Arc<PodState>> = protected.into_iter().filter(|pod| !restore(pod)).cloned().collect();
+        let mut victims: Vec<Arc<PodState>> =
+            violating_victims.into_iter().filter(|pod| !restore(pod)).cloned().collect();
         let violations = victims.len();
-        victims.extend(others.into_iter().filter(|pod| !restore(pod)).cloned());
+        victims.extend(allowed_victims.into_iter().filter(|pod| !restore(pod)).cloned());
         (!victims.is_empty()).then_some((violations, victims))
     }
 }
@@ -349,13 +354,14 @@ fn anti_affinity(pod: &PodState) -> &[PodAffinityTerm] {
         .unwrap_or_default()
 }
 
-/// True if an affinity term of `pod` selects `other`. A namespace selector is treated as selecting all namespaces.
-fn selects(term: &PodAffinityTerm, pod: &PodState, other: &PodState) -> bool {
+/// True if an affinity term of `pod` selects `candidate`. A namespace selector is treated as selecting all namespaces.
+fn selects(term: &PodAffinityTerm, pod: &PodState, candidate: &PodState) -> bool {
     let namespaces = term.namespaces.as_deref().unwrap_or_default();
     let in_namespace = term.namespace_selector.is_some()
-        || namespaces.iter().any(|name| **name == *other.key.namespace)
-        || (namespaces.is_empty() && pod.key.namespace == other.key.namespace);
-    in_namespace && term.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, &other.labels))
+        || namespaces.iter().any(|name| **name == *candidate.key.namespace)
+        || (namespaces.is_empty() && pod.key.namespace == candidate.key.namespace);
+    in_namespace
+        && term.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, &candidate.labels))
 }
 
 /// kube-scheduler's message for a pod that fits on no node.

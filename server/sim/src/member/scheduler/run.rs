@@ -1,6 +1,6 @@
 //! Scheduling loop: binds pods as [`super::plan`] decides.
 
-use crate::member::world::create_params;
+use crate::member::context::create_params;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
+use crate::member::context::{MemberContext, SharedObject};
 use crate::member::pod::PodState;
 use crate::member::pod_lifecycle::format_time;
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Key, StoreObject};
-use crate::member::world::{SharedObject, World};
 
 use super::fit::NodeView;
 use super::plan::{Budget, Decision, Planner};
@@ -70,18 +70,18 @@ fn rank(pod: &PodState) -> Rank {
 }
 
 struct Scheduler {
-    world: Arc<World>,
+    context: Arc<MemberContext>,
     state: Mutex<SchedulerState>,
     wake: Notify,
 }
 
 /// Starts the scheduler. Must be called before the informers run, so that the handlers receive the initial lists.
-pub fn start(world: &Arc<World>) {
-    let scheduler = Arc::new(Scheduler { world: world.clone(), state: Mutex::default(), wake: Notify::new() });
+pub fn start(context: &Arc<MemberContext>) {
+    let scheduler = Arc::new(Scheduler { context: context.clone(), state: Mutex::default(), wake: Notify::new() });
     let pods = scheduler.clone();
-    world.pods.on_change(move |old, new| pods.handle_pod_change(old, new));
+    context.pods.on_change(move |old, new| pods.handle_pod_change(old, new));
     let nodes = scheduler.clone();
-    world.nodes.on_change(move |old, new| {
+    context.nodes.on_change(move |old, new| {
         let mut state = nodes.state.lock();
         match (old, new) {
             (Some(old), None) => state.planner.remove_node(&old.key().name),
@@ -104,11 +104,11 @@ pub fn start(world: &Arc<World>) {
         nodes.wake.notify_one();
     });
     let claims = scheduler.clone();
-    world.claims.on_change(move |_, _| {
+    context.claims.on_change(move |_, _| {
         claims.state.lock().retry_unschedulable();
         claims.wake.notify_one();
     });
-    world.spawn_when_synced("scheduler", scheduler.run());
+    context.spawn_when_synced("scheduler", scheduler.run());
 }
 
 impl Scheduler {
@@ -130,8 +130,8 @@ impl Scheduler {
                 }
                 match state.unschedulable.get_mut(&pod.key) {
                     // Only the status has changed, probably by this scheduler: no retry.
-                    Some(known) if known.uid == pod.uid && known.spec == pod.spec => {
-                        *known = pod.clone();
+                    Some(waiting_pod) if waiting_pod.uid == pod.uid && waiting_pod.spec == pod.spec => {
+                        *waiting_pod = pod.clone();
                         return;
                     }
                     Some(_) => {
@@ -153,7 +153,7 @@ impl Scheduler {
     }
 
     async fn run(self: Arc<Self>) {
-        let stop = self.world.stop.clone();
+        let stop = self.context.stop.clone();
         loop {
             let has_unschedulable = !self.state.lock().unschedulable.is_empty();
             tokio::select! {
@@ -168,7 +168,7 @@ impl Scheduler {
     async fn drain(&self) {
         loop {
             let decisions = self.decide();
-            if decisions.is_empty() || self.world.stop.is_cancelled() {
+            if decisions.is_empty() || self.context.stop.is_cancelled() {
                 return;
             }
             futures::stream::iter(decisions)
@@ -207,14 +207,14 @@ impl Scheduler {
                 budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or_default();
             Some(Budget { namespace: budget.key().namespace, selector, allowed_disruptions })
         };
-        self.world.budgets.all().iter().filter_map(to_budget).collect()
+        self.context.budgets.all().iter().filter_map(to_budget).collect()
     }
 
     /// kube-scheduler's message for a pod whose claims are missing or not bound.
     fn unbound_claim_message(&self, pod: &PodState) -> Option<String> {
-        let nodes = self.world.nodes.len();
+        let nodes = self.context.nodes.len();
         for name in &pod.spec.claims {
-            let Some(claim) = self.world.claims.get(&Key::new(&pod.key.namespace, name)) else {
+            let Some(claim) = self.context.claims.get(&Key::new(&pod.key.namespace, name)) else {
                 return Some(format!("persistentvolumeclaim \"{name}\" not found"));
             };
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -232,7 +232,7 @@ impl Scheduler {
         tokio::time::sleep(BIND_RETRY_DELAY).await;
         let mut state = self.state.lock();
         state.planner.unassign(&pod.uid);
-        let Some(current) = self.world.pods.get(&pod.key).filter(|current| current.uid == pod.uid) else { return };
+        let Some(current) = self.context.pods.get(&pod.key).filter(|current| current.uid == pod.uid) else { return };
         match &current.node {
             Some(node) => state.planner.assign(node, &current),
             None if current.is_active() => {
@@ -270,13 +270,13 @@ impl Scheduler {
                 ..ObjectReference::default()
             },
         };
-        let api: Api<Pod> = self.world.api(&pod.key.namespace);
+        let api: Api<Pod> = self.context.api(&pod.key.namespace);
         let _: serde_json::Value = api
             .create_subresource("binding", &name, &create_params(), &binding)
             .await
             .map_err(Error::api(format!("bind pod {} to {node}", pod.key)))?;
         let message = format!("Successfully assigned {} to {node}", pod.key);
-        self.world.recorder.record(Subject::pod(&pod.key, &pod.uid), SOURCE, false, "Scheduled", message);
+        self.context.recorder.record(Subject::pod(&pod.key, &pod.uid), SOURCE, false, "Scheduled", message);
         Ok(())
     }
 
@@ -287,21 +287,21 @@ impl Scheduler {
         }
         for victim in victims {
             let message = format!("Preempted by pod {} on node {node}", pod.uid);
-            self.world.recorder.record(Subject::pod(&victim.key, &victim.uid), SOURCE, false, "Preempted", message);
-            let mut conditions = self.world.read_pod_conditions(&victim).await?;
+            self.context.recorder.record(Subject::pod(&victim.key, &victim.uid), SOURCE, false, "Preempted", message);
+            let mut conditions = self.context.read_pod_conditions(&victim).await?;
             conditions.retain(|condition| condition["type"] != "DisruptionTarget");
             conditions.push(json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": "default-scheduler: preempting to accommodate a higher priority pod",
                 "lastProbeTime": null, "lastTransitionTime": format_time(Timestamp::now()), "observedGeneration": victim.generation,
             }));
-            match self.world.patch_pod_status(&victim, json!({"status": {"conditions": conditions}})).await {
+            match self.context.patch_pod_status(&victim, json!({"status": {"conditions": conditions}})).await {
                 Err(error) if !error.is_not_found() => return Err(error),
                 _ => {}
             }
-            self.world.delete_pod(&victim.key, &victim.uid, None).await?;
+            self.context.delete_pod(&victim.key, &victim.uid, None).await?;
         }
-        self.world.patch_pod_status(pod, json!({"status": {"nominatedNodeName": node}})).await?;
+        self.context.patch_pod_status(pod, json!({"status": {"nominatedNodeName": node}})).await?;
         Ok(())
     }
 
@@ -309,13 +309,13 @@ impl Scheduler {
         if pod.unschedulable_message.as_deref() == Some(message) {
             return Ok(());
         }
-        self.world.recorder.record(Subject::pod(&pod.key, &pod.uid), SOURCE, true, "FailedScheduling", message);
+        self.context.recorder.record(Subject::pod(&pod.key, &pod.uid), SOURCE, true, "FailedScheduling", message);
         let mut conditions = vec![json!({
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastProbeTime": null,
             "lastTransitionTime": format_time(Timestamp::now()), "observedGeneration": pod.generation,
         })];
         conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
-        self.world.patch_pod_status(pod, json!({"status": {"phase": "Pending", "conditions": conditions}})).await?;
+        self.context.patch_pod_status(pod, json!({"status": {"phase": "Pending", "conditions": conditions}})).await?;
         Ok(())
     }
 }

@@ -12,27 +12,19 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::error::Result;
+use crate::member::context::{MemberContext, SharedObject};
 use crate::member::store::{Key, StoreObject};
-use crate::member::world::{SharedObject, World};
 
 use super::pods::WorkloadOwner;
-use super::{new_change_queue, spawn_controller};
+use super::{enqueue_owners, new_change_queue, spawn_controller};
 
 /// Maximum number of missed times, as in Kubernetes; beyond it, only the next time is used.
 const MAX_MISSED_TIMES: usize = 100;
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.cron_jobs);
-    let queue = keys.clone();
-    world.jobs.on_change(move |old, new| {
-        for job in [old, new].into_iter().flatten() {
-            let owners = job.metadata.owner_references.iter().flatten();
-            for owner in owners.filter(|owner| owner.kind == "CronJob") {
-                queue.add(Key::new(&job.key().namespace, &owner.name));
-            }
-        }
-    });
-    spawn_controller(world, "cronjob", keys, 2, |world, key| async move { reconcile(&world, &key).await });
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.cron_jobs);
+    enqueue_owners(&context.jobs, "CronJob", &keys);
+    spawn_controller(context, "cronjob", keys, 2, |context, key| async move { reconcile(&context, &key).await });
 }
 
 /// Finds the last scheduled time after `since` up to `now`, and the first one after `now`. `None` if the schedule or
@@ -71,31 +63,33 @@ fn outcome(job: &Job) -> Option<bool> {
     if is_true("Complete") { Some(true) } else { is_true("Failed").then_some(false) }
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(cron) = world.cron_jobs.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(cron) = context.cron_jobs.get_undeleted(key) else { return Ok(None) };
     let spec = &cron.spec;
-    if cron.metadata.deletion_timestamp.is_some() {
-        return Ok(None);
-    }
-    let owner = WorkloadOwner::new(&cron, "batch/v1", "CronJob", "cronjob-controller");
+    let owner = WorkloadOwner::new(&cron, "cronjob-controller");
     let now = Timestamp::now();
     let mut status = cron.status.clone().unwrap_or_default();
-    let mut jobs = world.jobs.owned_by(cron.uid());
-    delete_old_jobs(world, spec, &mut jobs).await?;
+    let mut jobs = context.jobs.owned_by(cron.uid());
+    delete_old_jobs(context, spec, &mut jobs).await?;
     let mut requeue_after = None;
     if spec.suspend != Some(true) {
         let since = last_considered_time(&cron, spec, now);
         let Some((last, next)) = find_scheduled_times(&spec.schedule, spec.time_zone.as_deref(), since, now) else {
-            owner.record_event(world, true, "UnparseableSchedule", format!("unparseable schedule: {}", spec.schedule));
+            owner.record_event(
+                context,
+                true,
+                "UnparseableSchedule",
+                format!("unparseable schedule: {}", spec.schedule),
+            );
             return Ok(None);
         };
         if let Some(at) = last
-            && create_job(world, &owner, spec, &jobs, at).await?
+            && create_job(context, &owner, spec, &jobs, at).await?
         {
             status.last_schedule_time = Some(Time(at));
         }
         requeue_after = Duration::try_from(next.duration_since(now)).ok();
-        jobs = world.jobs.owned_by(cron.uid());
+        jobs = context.jobs.owned_by(cron.uid());
     }
     let active: Vec<ObjectReference> = jobs.iter().filter(|job| outcome(job).is_none()).map(job_reference).collect();
     let succeeded = jobs.iter().filter(|job| outcome(job) == Some(true));
@@ -105,7 +99,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         last_schedule_time: status.last_schedule_time,
         last_successful_time: successful.or(status.last_successful_time),
     };
-    world.set_status(&world.cron_jobs, &cron, cron.status.as_ref(), &status).await?;
+    context.set_status(&context.cron_jobs, &cron, cron.status.as_ref(), &status).await?;
     Ok(requeue_after)
 }
 
@@ -122,7 +116,7 @@ fn last_considered_time(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> T
 
 /// Creates the Job of a scheduled time, unless the concurrency policy forbids it. Returns true if the Job exists.
 async fn create_job(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     spec: &CronJobSpec,
     jobs: &[SharedObject<Job>],
@@ -132,13 +126,13 @@ async fn create_job(
     match spec.concurrency_policy.as_deref() {
         Some("Forbid") if !running.is_empty() => {
             let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
-            owner.record_event(world, false, "JobAlreadyActive", message);
+            owner.record_event(context, false, "JobAlreadyActive", message);
             return Ok(false);
         }
         Some("Replace") => {
             for job in running {
-                world.delete(&world.jobs, job).await?;
-                owner.record_event(world, false, "SuccessfulDelete", format!("Deleted job {}", job.key().name));
+                context.delete(&context.jobs, job).await?;
+                owner.record_event(context, false, "SuccessfulDelete", format!("Deleted job {}", job.key().name));
             }
         }
         _ => {}
@@ -163,14 +157,14 @@ async fn create_job(
         spec: template.spec,
         status: None,
     };
-    match world.create(&world.jobs, &job).await {
+    match context.create(&context.jobs, &job).await {
         Ok(job) => {
-            owner.record_event(world, false, "SuccessfulCreate", format!("Created job {}", job.key().name));
+            owner.record_event(context, false, "SuccessfulCreate", format!("Created job {}", job.key().name));
             Ok(true)
         }
         Err(error) if error.is_conflict() => Ok(true),
         Err(error) => {
-            owner.record_event(world, true, "FailedCreate", format!("Error creating job: {error}"));
+            owner.record_event(context, true, "FailedCreate", format!("Error creating job: {error}"));
             Err(error)
         }
     }
@@ -190,7 +184,7 @@ fn job_reference(job: &SharedObject<Job>) -> ObjectReference {
 }
 
 /// Deletes the oldest finished Jobs above the history limits.
-async fn delete_old_jobs(world: &World, spec: &CronJobSpec, jobs: &mut Vec<SharedObject<Job>>) -> Result<()> {
+async fn delete_old_jobs(context: &MemberContext, spec: &CronJobSpec, jobs: &mut Vec<SharedObject<Job>>) -> Result<()> {
     let limits =
         [(true, spec.successful_jobs_history_limit.unwrap_or(3)), (false, spec.failed_jobs_history_limit.unwrap_or(1))];
     for (successful, limit) in limits {
@@ -198,8 +192,8 @@ async fn delete_old_jobs(world: &World, spec: &CronJobSpec, jobs: &mut Vec<Share
         old.sort_by_key(|job| (job.metadata.creation_timestamp.as_ref().map(|time| time.0), job.key()));
         let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
         for job in old.into_iter().take(surplus) {
-            world.delete(&world.jobs, &job).await?;
-            jobs.retain(|known| known.uid() != job.uid());
+            context.delete(&context.jobs, &job).await?;
+            jobs.retain(|candidate| candidate.uid() != job.uid());
         }
     }
     Ok(())

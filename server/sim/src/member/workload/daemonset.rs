@@ -15,10 +15,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use crate::error::Result;
+use crate::member::context::MemberContext;
 use crate::member::pod::{Phase, PodSpecView, PodState};
 use crate::member::scheduler::fit::{NodeView, check_static_filters};
 use crate::member::store::Key;
-use crate::member::world::World;
 
 use super::pods::{self, WorkloadOwner};
 use super::revision::{HASH_LABEL, Revisions};
@@ -27,12 +27,12 @@ use super::{
     count, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, nonzero, replicaset, spawn_controller,
 };
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.daemon_sets);
-    enqueue_pod_owners(world, "DaemonSet", &keys);
-    enqueue_orphan_candidates(world, &world.daemon_sets, &keys);
-    let (queue, sets) = (keys.clone(), Arc::downgrade(&world.daemon_sets));
-    world.nodes.on_change(move |old, new| {
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.daemon_sets);
+    enqueue_pod_owners(context, "DaemonSet", &keys);
+    enqueue_orphan_candidates(context, &context.daemon_sets, &keys);
+    let (queue, sets) = (keys.clone(), Arc::downgrade(&context.daemon_sets));
+    context.nodes.on_change(move |old, new| {
         let is_unchanged =
             old.zip(new).is_some_and(|(old, new)| old.spec == new.spec && old.metadata.labels == new.metadata.labels);
         if let (false, Some(sets)) = (is_unchanged, sets.upgrade()) {
@@ -41,7 +41,7 @@ pub fn start(world: &Arc<World>) {
             }
         }
     });
-    spawn_controller(world, "daemonset", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(context, "daemonset", keys, 4, |context, key| async move { reconcile(&context, &key).await });
 }
 
 /// A pod of the DaemonSet and its node.
@@ -130,15 +130,12 @@ pub fn plan(
     plan
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(set) = world.daemon_sets.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(set) = context.daemon_sets.get_undeleted(key) else { return Ok(None) };
     let spec = &set.spec;
-    if set.metadata.deletion_timestamp.is_some() {
-        return Ok(None);
-    }
-    let owner = WorkloadOwner::new(&set, "apps/v1", "DaemonSet", "daemonset-controller");
+    let owner = WorkloadOwner::new(&set, "daemonset-controller");
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
-    let revisions = Revisions::find_or_create(world, &owner, &spec.template, &labels).await?;
+    let revisions = Revisions::find_or_create(context, &owner, &spec.template, &labels).await?;
     let hash = revisions
         .current
         .metadata
@@ -146,15 +143,21 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .as_ref()
         .and_then(|labels| labels.get(HASH_LABEL).cloned())
         .unwrap_or_default();
-    let eligible = find_eligible_nodes(world, &owner, &spec.template);
-    let owned = pods::claim(world, &owner, &Selector::from_label_selector_or_nothing(&spec.selector), false).await?;
+    let eligible = find_eligible_nodes(context, &owner, &spec.template);
+    let owned_pods =
+        pods::claim(context, &owner, &Selector::from_label_selector_or_nothing(&spec.selector), false).await?;
     let min_ready_seconds = i64::from(spec.min_ready_seconds.unwrap_or_default());
     let now = Timestamp::now();
-    let plan =
-        plan(&eligible, &to_daemon_pods(&owned, &hash), max_unavailable(spec, eligible.len()), min_ready_seconds, now);
+    let plan = plan(
+        &eligible,
+        &to_daemon_pods(&owned_pods, &hash),
+        max_unavailable(spec, eligible.len()),
+        min_ready_seconds,
+        now,
+    );
     let new = plan.create.iter().map(|node| new_pod(&owner, &spec.template, node, &hash)).collect::<Vec<_>>();
     if !new.is_empty() {
-        pods::create(world, &owner, new).await?;
+        pods::create(context, &owner, new).await?;
     }
     for (node, pod) in &plan.finished {
         let (has_failed, key) = (pod.phase == Phase::Failed, &pod.key);
@@ -163,20 +166,20 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         } else {
             ("SucceededDaemonPod", format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"))
         };
-        owner.record_event(world, has_failed, reason, message);
+        owner.record_event(context, has_failed, reason, message);
     }
     let finished: Vec<_> = plan.finished.iter().map(|(_, pod)| pod.clone()).collect();
-    pods::delete(world, &owner, &finished).await?;
-    pods::delete(world, &owner, &plan.delete).await?;
-    let owned = world.pods.owned_by(&owner.subject.uid);
-    let status = compute_status(&set, &eligible, &to_daemon_pods(&owned, &hash), min_ready_seconds, now);
-    world.set_status(&world.daemon_sets, &set, set.status.as_ref(), &status).await?;
+    pods::delete(context, &owner, &finished).await?;
+    pods::delete(context, &owner, &plan.delete).await?;
+    let owned_pods = context.pods.owned_by(&owner.subject.uid);
+    let status = compute_status(&set, &eligible, &to_daemon_pods(&owned_pods, &hash), min_ready_seconds, now);
+    context.set_status(&context.daemon_sets, &set, set.status.as_ref(), &status).await?;
     let is_in_use = |name: &str| {
         let suffix = name.rsplit('-').next().unwrap_or_default();
-        suffix == hash || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|label| label == suffix))
+        suffix == hash || owned_pods.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|label| label == suffix))
     };
-    revisions.delete_old(world, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
-    let available = replicaset::time_until_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
+    revisions.delete_old(context, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
+    let available = replicaset::time_until_available(&owned_pods, spec.min_ready_seconds.unwrap_or_default(), now);
     Ok(plan.requeue_after.into_iter().chain(available).min())
 }
 
@@ -192,12 +195,12 @@ fn max_unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
 }
 
 /// Nodes on which a pod of the template can run.
-fn find_eligible_nodes(world: &World, owner: &WorkloadOwner, template: &PodTemplateSpec) -> Vec<Arc<str>> {
-    let spec: Arc<PodSpecView> = world.interner.intern_pod(new_pod(owner, template, "", "")).spec;
+fn find_eligible_nodes(context: &MemberContext, owner: &WorkloadOwner, template: &PodTemplateSpec) -> Vec<Arc<str>> {
+    let spec: Arc<PodSpecView> = context.interner.intern_pod(new_pod(owner, template, "", "")).spec;
     // Without the affinity to a single node that `new_pod` adds.
     let mut spec = PodSpecView::clone(&spec);
     spec.affinity = template.spec.as_ref().and_then(|spec| spec.affinity.clone()).map(Box::new);
-    let mut names: Vec<_> = world
+    let mut names: Vec<_> = context
         .nodes
         .all()
         .iter()

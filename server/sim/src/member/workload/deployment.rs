@@ -14,13 +14,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::member::context::{MemberContext, SharedObject};
 use crate::member::informer::Object;
 use crate::member::store::{Index, Key, StoreObject};
-use crate::member::world::{SharedObject, World};
 
 use super::pods::WorkloadOwner;
 use super::rollout::{ReplicaSetView, RolloutTargets, next_action};
-use super::{BULK_WRITE_DELAY, new_change_queue, revision, spawn_controller};
+use super::{BULK_WRITE_DELAY, enqueue_owners, new_change_queue, revision, spawn_controller};
 
 const HASH_LABEL: &str = "pod-template-hash";
 const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
@@ -36,20 +36,12 @@ const OWN_ANNOTATIONS: [&str; 6] = [
     "deprecated.deployment.rollback.to",
 ];
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.deployments);
-    let queue = keys.clone();
-    world.replica_sets.on_change(move |old, new| {
-        for set in [old, new].into_iter().flatten() {
-            let owners = set.metadata.owner_references.iter().flatten();
-            for owner in owners.filter(|owner| owner.kind == "Deployment" && owner.controller == Some(true)) {
-                queue.add(Key::new(&set.key().namespace, &owner.name));
-            }
-        }
-    });
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.deployments);
+    enqueue_owners(&context.replica_sets, "Deployment", &keys);
     // `Recreate` waits for terminating pods, whose deletion changes no ReplicaSet.
-    let (queue, sets) = (keys.clone(), Arc::downgrade(&world.replica_sets));
-    world.pods.on_change(move |old, new| {
+    let (queue, sets) = (keys.clone(), Arc::downgrade(&context.replica_sets));
+    context.pods.on_change(move |old, new| {
         let (Some(pod), None, Some(sets)) = (old, new, sets.upgrade()) else { return };
         let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == "ReplicaSet") else { return };
         let Some(set) = sets.get(&Key::new(&pod.key.namespace, &owner.name)) else { return };
@@ -59,12 +51,12 @@ pub fn start(world: &Arc<World>) {
             queue.add(Key::new(&pod.key.namespace, &deployment.name));
         }
     });
-    spawn_controller(world, "deployment", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+    spawn_controller(context, "deployment", keys, 8, |context, key| async move { reconcile(&context, &key).await });
 }
 
 /// A Deployment during one reconciliation.
 struct Rollout<'a> {
-    world: &'a World,
+    context: &'a MemberContext,
     deployment: &'a Object<Deployment>,
     spec: &'a DeploymentSpec,
     owner: WorkloadOwner,
@@ -74,9 +66,9 @@ struct Rollout<'a> {
     now: Timestamp,
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(deployment) = world.deployments.get(key) else { return Ok(None) };
-    if world.is_held(deployment.uid()) {
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(deployment) = context.deployments.get(key) else { return Ok(None) };
+    if context.is_suspended(deployment.uid()) {
         return Ok(Some(BULK_WRITE_DELAY));
     }
     let spec = &deployment.spec;
@@ -84,11 +76,11 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if selector.is_empty() {
         return Ok(None);
     }
-    let owner = WorkloadOwner::new(&deployment, "apps/v1", "Deployment", "deployment-controller");
+    let owner = WorkloadOwner::new(&deployment, "deployment-controller");
     let is_deleted = deployment.metadata.deletion_timestamp.is_some();
-    let sets = claim(world, &owner, &selector, is_deleted).await?;
+    let sets = claim(context, &owner, &selector, is_deleted).await?;
     let mut rollout =
-        Rollout { world, deployment: &deployment, spec, owner, sets, views: Vec::new(), now: Timestamp::now() };
+        Rollout { context, deployment: &deployment, spec, owner, sets, views: Vec::new(), now: Timestamp::now() };
     rollout.refresh_views();
     let mut created = None;
     if !is_deleted {
@@ -104,20 +96,20 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
 
 /// Adopts matching orphans and returns the Deployment's ReplicaSets.
 async fn claim(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     selector: &Selector,
     is_deleted: bool,
 ) -> Result<Vec<SharedObject<ReplicaSet>>> {
-    let mut sets = world.replica_sets.owned_by(&owner.subject.uid);
+    let mut sets = context.replica_sets.owned_by(&owner.subject.uid);
     if is_deleted {
         return Ok(sets);
     }
-    for orphan in world.replica_sets.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
+    for orphan in context.replica_sets.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
         let labels = orphan.metadata.labels.clone().unwrap_or_default();
         if orphan.metadata.deletion_timestamp.is_none() && selector.matches(&labels) {
             let patch = json!({"metadata": {"uid": orphan.uid(), "ownerReferences": [owner.owner_reference()]}});
-            sets.push(world.patch(&world.replica_sets, &orphan.key(), None, &patch).await?);
+            sets.push(context.patch(&context.replica_sets, &orphan.key(), None, &patch).await?);
         }
     }
     Ok(sets)
@@ -159,7 +151,7 @@ impl Rollout<'_> {
                     replicas: status.replicas,
                     ready: status.ready_replicas.unwrap_or_default(),
                     available: status.available_replicas.unwrap_or_default(),
-                    pods: to_i32(self.world.pods.count(&Index::Owner(set.uid().into())) as i64),
+                    pods: to_i32(self.context.pods.count(&Index::Owner(set.uid().into())) as i64),
                     desired: parse_annotation(set, DESIRED_REPLICAS_ANNOTATION).map(to_i32),
                     max: parse_annotation(set, MAX_REPLICAS_ANNOTATION).map(to_i32),
                 }
@@ -182,13 +174,13 @@ impl Rollout<'_> {
                 "spec": {"replicas": scale.replicas},
             });
             let key = Key::new(&self.owner.subject.key.namespace, &scale.name);
-            self.world.patch(&self.world.replica_sets, &key, None, &patch).await?;
+            self.context.patch(&self.context.replica_sets, &key, None, &patch).await?;
             if view.spec_replicas != scale.replicas {
                 self.record_scaling_event(&scale.name, view.spec_replicas, scale.replicas);
             }
         }
         if !action.is_none() {
-            self.sets = self.world.replica_sets.owned_by(&self.owner.subject.uid);
+            self.sets = self.context.replica_sets.owned_by(&self.owner.subject.uid);
             self.refresh_views();
         }
         Ok(created)
@@ -197,7 +189,7 @@ impl Rollout<'_> {
     fn record_scaling_event(&self, name: &str, from: i32, to: i32) {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
-        self.owner.record_event(self.world, false, "ScalingReplicaSet", message);
+        self.owner.record_event(self.context, false, "ScalingReplicaSet", message);
     }
 
     async fn create_set(&self, size: i32, rollout_targets: &RolloutTargets) -> Result<String> {
@@ -206,7 +198,7 @@ impl Rollout<'_> {
         loop {
             let hash = revision::template_hash(&self.spec.template, collisions)?;
             let set = self.new_set(&hash, size, rollout_targets);
-            match self.world.create(&self.world.replica_sets, &set).await {
+            match self.context.create(&self.context.replica_sets, &set).await {
                 Ok(created) => {
                     let name = created.key().name.to_string();
                     if size > 0 {
@@ -273,7 +265,7 @@ impl Rollout<'_> {
         let has_other_min_ready = set.spec.min_ready_seconds != self.spec.min_ready_seconds;
         if !annotations.is_empty() || has_other_min_ready {
             let patch = json!({"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": self.spec.min_ready_seconds}});
-            self.sets[index] = self.world.patch(&self.world.replica_sets, &set.key(), None, &patch).await?;
+            self.sets[index] = self.context.patch(&self.context.replica_sets, &set.key(), None, &patch).await?;
             self.refresh_views();
         }
         let current =
@@ -282,19 +274,19 @@ impl Rollout<'_> {
             let patch = json!({"metadata": {"annotations": {REVISION_ANNOTATION: revision.to_string()}}});
             // As in kube-controller-manager, the annotation is written with the status: a change of the annotations of
             // the Deployment itself would increment its generation.
-            self.world.patch(&self.world.deployments, &self.deployment.key(), Some("status"), &patch).await?;
+            self.context.patch(&self.context.deployments, &self.deployment.key(), Some("status"), &patch).await?;
         }
         Ok(())
     }
 
     async fn write_status(&self, created: Option<&str>) -> Result<Option<Duration>> {
-        let current = self.world.deployments.get(&self.deployment.key());
+        let current = self.context.deployments.get(&self.deployment.key());
         let current = current.filter(|current| current.uid() == self.deployment.uid());
         let Some(current) = current else { return Ok(None) };
         let observed_generation = self.deployment.metadata.generation;
         let (status, requeue_after) =
             status::compute_status(&current, self.spec, &self.views, created, observed_generation, self.now);
-        self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
+        self.context.set_status(&self.context.deployments, &current, current.status.as_ref(), &status).await?;
         Ok(requeue_after)
     }
 
@@ -312,7 +304,7 @@ impl Rollout<'_> {
         old.sort_by_key(|(view, _)| view.revision);
         let surplus = old.len().saturating_sub(limit);
         for (_, set) in old.into_iter().take(surplus) {
-            self.world.delete(&self.world.replica_sets, set).await?;
+            self.context.delete(&self.context.replica_sets, set).await?;
         }
         Ok(())
     }

@@ -14,10 +14,10 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 
 use crate::error::Result;
+use crate::member::context::{MemberContext, SharedObject};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::store::{Index, Key, StoreObject};
-use crate::member::world::{SharedObject, World};
 
 use self::plan::{
     FAILURES_ANNOTATION, FINALIZER, IGNORED_FAILURES_ANNOTATION, INDEX_ANNOTATION, NewPod, Plan, is_tracked, plan,
@@ -26,25 +26,25 @@ use self::status::{is_finished, status_after_counting, status_before_counting};
 use super::pods::{self, WorkloadOwner};
 use super::{KeyQueue, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, spawn_controller};
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.jobs);
-    enqueue_pod_owners(world, "Job", &keys);
-    enqueue_orphan_candidates(world, &world.jobs, &keys);
-    spawn_controller(world, "job", keys, 8, |world, key| async move { reconcile(&world, &key).await });
-    start_finalizer_controller(world);
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.jobs);
+    enqueue_pod_owners(context, "Job", &keys);
+    enqueue_orphan_candidates(context, &context.jobs, &keys);
+    spawn_controller(context, "job", keys, 8, |context, key| async move { reconcile(&context, &key).await });
+    start_finalizer_controller(context);
 }
 
 /// Starts the controller that removes the tracking finalizer from pods whose Job has finished or was deleted.
-fn start_finalizer_controller(world: &Arc<World>) {
+fn start_finalizer_controller(context: &Arc<MemberContext>) {
     let keys = KeyQueue::default();
     let queue = keys.clone();
-    world.pods.on_change(move |old, new| match (old, new) {
+    context.pods.on_change(move |old, new| match (old, new) {
         (_, Some(pod)) if is_tracked(pod) => queue.add(pod.key.clone()),
         (Some(old), None) => queue.forget(&old.key),
         _ => {}
     });
-    let (queue, pods) = (keys.clone(), Arc::downgrade(&world.pods));
-    world.jobs.on_change(move |old, new| {
+    let (queue, pods) = (keys.clone(), Arc::downgrade(&context.pods));
+    context.jobs.on_change(move |old, new| {
         let Some(pods) = pods.upgrade() else { return };
         let Some(job) = new.or(old) else { return };
         if new.is_none() || job.metadata.deletion_timestamp.is_some() || is_finished(job.status.as_ref()) {
@@ -53,27 +53,27 @@ fn start_finalizer_controller(world: &Arc<World>) {
             }
         }
     });
-    spawn_controller(world, "job-pods", keys, 4, |world, key| async move {
-        let Some(pod) = world.pods.get(&key).filter(|pod| is_tracked(pod)) else { return Ok(None) };
-        if !needs_finalizer(&world, &pod) {
-            remove_finalizer(&world, &pod).await?;
+    spawn_controller(context, "job-pods", keys, 4, |context, key| async move {
+        let Some(pod) = context.pods.get(&key).filter(|pod| is_tracked(pod)) else { return Ok(None) };
+        if !needs_finalizer(&context, &pod) {
+            remove_finalizer(&context, &pod).await?;
         }
         Ok(None)
     });
 }
 
 /// True for a pod whose termination a Job still has to count, or that a Job may adopt.
-fn needs_finalizer(world: &World, pod: &PodState) -> bool {
+fn needs_finalizer(context: &MemberContext, pod: &PodState) -> bool {
     let may_count = |job: &Object<Job>| {
         has_other_manager(job) || (job.metadata.deletion_timestamp.is_none() && !is_finished(job.status.as_ref()))
     };
     match &pod.owner {
         Some(owner) if &*owner.kind == "Job" => {
-            let job = world.jobs.get(&Key::new(&pod.key.namespace, &owner.name));
+            let job = context.jobs.get(&Key::new(&pod.key.namespace, &owner.name));
             job.is_some_and(|job| job.uid() == &*owner.uid && may_count(&job))
         }
         Some(_) => true,
-        None => world.jobs.in_namespace(&pod.key.namespace).iter().any(|job| {
+        None => context.jobs.in_namespace(&pod.key.namespace).iter().any(|job| {
             may_count(job) && pod.is_active() && parse_selector(job).is_some_and(|s| s.matches(&pod.labels))
         }),
     }
@@ -90,14 +90,14 @@ fn has_other_manager(job: &Job) -> bool {
 }
 
 /// Removes the tracking finalizer from a pod.
-async fn remove_finalizer(world: &World, pod: &PodState) -> Result<()> {
+async fn remove_finalizer(context: &MemberContext, pod: &PodState) -> Result<()> {
     let remaining: Vec<&str> =
         pod.finalizers.iter().map(|finalizer| &**finalizer).filter(|name| *name != FINALIZER).collect();
-    pods::set_finalizers(world, pod, &remaining).await
+    pods::set_finalizers(context, pod, &remaining).await
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(job) = world.jobs.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(job) = context.jobs.get(key) else { return Ok(None) };
     let Some(spec) = job.spec.as_ref() else { return Ok(None) };
     if has_other_manager(&job) || job.metadata.deletion_timestamp.is_some() {
         return Ok(None);
@@ -106,66 +106,66 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     if is_finished(job.status.as_ref()) {
         return Ok(None);
     }
-    let owner = WorkloadOwner::new(&job, "batch/v1", "Job", "job-controller");
-    let claimed = claim(world, &owner, &parse_selector(&job).unwrap_or_default()).await?;
+    let owner = WorkloadOwner::new(&job, "job-controller");
+    let claimed = claim(context, &owner, &parse_selector(&job).unwrap_or_default()).await?;
     let old_status = job.status.clone().unwrap_or_default();
     let plan = plan(spec, &old_status, &claimed, now);
     let new: Vec<Pod> = plan.create.iter().map(|new| new_pod(&owner, spec, *new)).collect();
     if !new.is_empty() {
-        pods::create(world, &owner, new).await?;
+        pods::create(context, &owner, new).await?;
     }
     for pod in plan.discard.iter().filter(|pod| is_tracked(pod)) {
-        remove_finalizer(world, pod).await?;
+        remove_finalizer(context, pod).await?;
     }
-    pods::delete(world, &owner, &plan.discard).await?;
-    pods::delete(world, &owner, &plan.delete).await?;
-    count_terminated_pods(world, &owner, &job, &plan, now).await?;
+    pods::delete(context, &owner, &plan.discard).await?;
+    pods::delete(context, &owner, &plan.delete).await?;
+    count_terminated_pods(context, &owner, &job, &plan, now).await?;
     Ok(plan.requeue_after.map(|delay| Duration::try_from(delay).unwrap_or_default().max(Duration::from_millis(50))))
 }
 
 /// Returns the Job's pods, including adopted ones. Adds the tracking finalizer to active ones.
-async fn claim(world: &World, owner: &WorkloadOwner, selector: &Selector) -> Result<Vec<Arc<PodState>>> {
-    let claimed = pods::claim(world, owner, selector, false).await?;
+async fn claim(context: &MemberContext, owner: &WorkloadOwner, selector: &Selector) -> Result<Vec<Arc<PodState>>> {
+    let claimed = pods::claim(context, owner, selector, false).await?;
     for pod in claimed.iter().filter(|pod| pod.is_active() && !is_tracked(pod)) {
         let tracked: Vec<&str> = pod.finalizers.iter().map(|name| &**name).chain([FINALIZER]).collect();
-        pods::set_finalizers(world, pod, &tracked).await?;
+        pods::set_finalizers(context, pod, &tracked).await?;
     }
-    let current = |pod: Arc<PodState>| world.pods.get(&pod.key).filter(|current| current.uid == pod.uid);
+    let current = |pod: Arc<PodState>| context.pods.get(&pod.key).filter(|current| current.uid == pod.uid);
     Ok(claimed.into_iter().filter_map(current).collect())
 }
 
 /// Counts terminated pods. Each is counted once even if this is interrupted, because its finalizer is removed between
 /// the two status updates.
 async fn count_terminated_pods(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     job: &SharedObject<Job>,
     plan: &Plan,
     now: Timestamp,
 ) -> Result<()> {
-    let pods = || world.pods.by_index(&Index::Owner(owner.subject.uid.clone()));
+    let pods = || context.pods.by_index(&Index::Owner(owner.subject.uid.clone()));
     let old_status = job.status.clone().unwrap_or_default();
     let Some(spec) = &job.spec else { return Ok(()) };
     let before = status_before_counting(spec, &old_status, plan, &pods(), now);
     let mut current = job.clone();
-    if !plan.counted.is_empty() {
-        world.set_status(&world.jobs, job, job.status.as_ref(), &before).await?;
-        for pod in &plan.counted {
-            remove_finalizer(world, pod).await?;
+    if !plan.pods_to_count.is_empty() {
+        context.set_status(&context.jobs, job, job.status.as_ref(), &before).await?;
+        for pod in &plan.pods_to_count {
+            remove_finalizer(context, pod).await?;
         }
-        let Some(updated) = world.jobs.get(&job.key()).filter(|updated| updated.uid() == job.uid()) else {
+        let Some(updated) = context.jobs.get(&job.key()).filter(|updated| updated.uid() == job.uid()) else {
             return Ok(());
         };
         current = updated;
     }
     let status = status_after_counting(before, plan, &pods(), now);
-    record_condition_events(world, owner, &old_status, &status, plan);
-    world.set_status(&world.jobs, &current, current.status.as_ref(), &status).await
+    record_condition_events(context, owner, &old_status, &status, plan);
+    context.set_status(&context.jobs, &current, current.status.as_ref(), &status).await
 }
 
 /// Records events for changed conditions.
 fn record_condition_events(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     old_status: &JobStatus,
     status: &JobStatus,
@@ -179,16 +179,16 @@ fn record_condition_events(
         has_condition(status, kind, condition_status) && !has_condition(old_status, kind, condition_status)
     };
     if has_become("Suspended", "True") {
-        owner.record_event(world, false, "Suspended", "Job suspended");
+        owner.record_event(context, false, "Suspended", "Job suspended");
     }
     if has_become("Suspended", "False") {
-        owner.record_event(world, false, "Resumed", "Job resumed");
+        owner.record_event(context, false, "Resumed", "Job resumed");
     }
     if has_become("Complete", "True") {
-        owner.record_event(world, false, "Completed", "Job completed");
+        owner.record_event(context, false, "Completed", "Job completed");
     }
     if let (true, Some(outcome)) = (has_become("Failed", "True"), &plan.outcome) {
-        owner.record_event(world, true, event_reason(&outcome.reason), outcome.message.clone());
+        owner.record_event(context, true, event_reason(&outcome.reason), outcome.message.clone());
     }
 }
 

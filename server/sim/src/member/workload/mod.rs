@@ -23,9 +23,10 @@ use kube::Resource;
 
 use crate::error::Result;
 
+use super::context::{MemberContext, ObjectStore};
+use super::informer::controller_of;
 use super::queue::{self, Queue};
 use super::store::{Index, Key, StoreObject};
-use super::world::{ObjectStore, World};
 
 /// Delay before a workload that is being written in bulk is checked again.
 const BULK_WRITE_DELAY: Duration = Duration::from_millis(500);
@@ -34,13 +35,10 @@ const BULK_WRITE_DELAY: Duration = Duration::from_millis(500);
 pub type KeyQueue = Arc<Queue<Key>>;
 
 /// Starts all workload controllers.
-pub fn start(world: &Arc<World>) {
-    replicaset::start(world);
-    deployment::start(world);
-    statefulset::start(world);
-    daemonset::start(world);
-    job::start(world);
-    cronjob::start(world);
+pub fn start(context: &Arc<MemberContext>) {
+    let controllers: [fn(&Arc<MemberContext>); 6] =
+        [replicaset::start, deployment::start, statefulset::start, daemonset::start, job::start, cronjob::start];
+    controllers.into_iter().for_each(|start| start(context));
 }
 
 /// Creates a queue to which the keys of all changed objects in `store` are added.
@@ -59,9 +57,9 @@ where
 }
 
 /// Adds the owner's key to a queue for each change of a pod that is controlled by an object of `kind`.
-pub fn enqueue_pod_owners(world: &World, kind: &'static str, queue: &KeyQueue) {
+pub fn enqueue_pod_owners(context: &MemberContext, kind: &'static str, queue: &KeyQueue) {
     let queue = queue.clone();
-    world.pods.on_change(move |old, new| {
+    context.pods.on_change(move |old, new| {
         for pod in [old, new].into_iter().flatten() {
             if let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == kind) {
                 queue.add(Key { namespace: pod.key.namespace.clone(), name: owner.name.as_ref().into() });
@@ -70,14 +68,29 @@ pub fn enqueue_pod_owners(world: &World, kind: &'static str, queue: &KeyQueue) {
     });
 }
 
+/// Adds the owner's key to a queue for each change of an object in `store` that is controlled by an object of `kind`.
+pub fn enqueue_owners<K>(store: &ObjectStore<K>, kind: &'static str, queue: &KeyQueue)
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+{
+    let queue = queue.clone();
+    store.on_change(move |old, new| {
+        for object in [old, new].into_iter().flatten() {
+            if let Some(owner) = controller_of(object.meta()).filter(|owner| owner.kind == kind) {
+                queue.add(Key::new(&object.key().namespace, &owner.name));
+            }
+        }
+    });
+}
+
 /// Adds the keys of all objects of `store` in the namespace of an orphaned pod to a queue: one of them may adopt the
 /// pod.
-pub fn enqueue_orphan_candidates<K>(world: &World, store: &ObjectStore<K>, queue: &KeyQueue)
+pub fn enqueue_orphan_candidates<K>(context: &MemberContext, store: &ObjectStore<K>, queue: &KeyQueue)
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
     let (queue, candidates) = (queue.clone(), Arc::downgrade(store));
-    world.pods.on_change(move |_, new| {
+    context.pods.on_change(move |_, new| {
         let (Some(pod), Some(candidates)) = (new.filter(|pod| pod.owner.is_none()), candidates.upgrade()) else {
             return;
         };
@@ -90,16 +103,16 @@ where
 /// Runs a controller as a task of the member, with at most `max_concurrent` reconciliations at a time. `work` returns
 /// the delay after which the key is reconciled again, or `None`.
 pub fn spawn_controller<F>(
-    world: &Arc<World>,
+    context: &Arc<MemberContext>,
     name: &'static str,
     queue: KeyQueue,
     max_concurrent: usize,
-    work: impl Fn(Arc<World>, Key) -> F + Send + Sync + 'static,
+    work: impl Fn(Arc<MemberContext>, Key) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = Result<Option<Duration>>> + Send + 'static,
 {
-    let (shared, stop) = (world.clone(), world.stop.clone());
-    world.spawn_when_synced(name, async move {
+    let (shared, stop) = (context.clone(), context.stop.clone());
+    context.spawn_when_synced(name, async move {
         queue::run(name, queue, max_concurrent, stop, |key| work(shared.clone(), key)).await
     });
 }

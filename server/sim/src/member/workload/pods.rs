@@ -1,6 +1,6 @@
 //! Creates, claims and deletes the pods of a workload.
 
-use crate::member::world::{FIELD_MANAGER, create_params};
+use crate::member::context::{FIELD_MANAGER, create_params};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::member::context::MemberContext;
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::recorder::{Source, Subject};
 use crate::member::store::{Index, StoreObject};
-use crate::member::world::World;
 use crowsnest_component_base::client_errors::describe_cause;
 
 /// Maximum number of pods of a workload that are written concurrently.
@@ -32,12 +32,12 @@ pub struct WorkloadOwner {
 }
 
 impl WorkloadOwner {
-    pub fn new<K>(object: &Object<K>, api_version: &'static str, kind: &'static str, component: &'static str) -> Self
+    pub fn new<K>(object: &Object<K>, component: &'static str) -> Self
     where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + k8s_openapi::Resource + Send + Sync + 'static,
     {
         Self {
-            subject: Subject::new(api_version, kind, object.key(), object.uid()),
+            subject: Subject::new(K::API_VERSION, K::KIND, object.key(), object.uid()),
             source: Source { component, host: None },
         }
     }
@@ -55,8 +55,14 @@ impl WorkloadOwner {
     }
 
     /// Records an event of the workload.
-    pub fn record_event(&self, world: &World, is_warning: bool, reason: &'static str, message: impl Into<String>) {
-        world.recorder.record(self.subject.clone(), self.source.clone(), is_warning, reason, message);
+    pub fn record_event(
+        &self,
+        context: &MemberContext,
+        is_warning: bool,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        context.recorder.record(self.subject.clone(), self.source.clone(), is_warning, reason, message);
     }
 }
 
@@ -79,8 +85,8 @@ pub fn from_template(owner: &WorkloadOwner, template: &PodTemplateSpec) -> Pod {
 }
 
 /// Creates pods. If some cannot be created, returns the last error; the others are created.
-pub async fn create(world: &World, owner: &WorkloadOwner, pods: Vec<Pod>) -> Result<()> {
-    let api = world.api::<Pod>(&owner.subject.key.namespace);
+pub async fn create(context: &MemberContext, owner: &WorkloadOwner, pods: Vec<Pod>) -> Result<()> {
+    let api = context.api::<Pod>(&owner.subject.key.namespace);
     let mut outcomes = futures::stream::iter(pods)
         .map(|pod| {
             let api = api.clone();
@@ -91,30 +97,30 @@ pub async fn create(world: &World, owner: &WorkloadOwner, pods: Vec<Pod>) -> Res
     while let Some(outcome) = outcomes.next().await {
         match outcome {
             Ok(pod) => {
-                let pod = world.apply_pod(pod);
-                owner.record_event(world, false, "SuccessfulCreate", format!("Created pod: {}", pod.key.name));
+                let pod = context.apply_pod(pod);
+                owner.record_event(context, false, "SuccessfulCreate", format!("Created pod: {}", pod.key.name));
             }
             Err(error) => failure = Some(error),
         }
     }
     let Some(error) = failure else { return Ok(()) };
     if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
-        owner.record_event(world, true, "FailedCreate", format!("Error creating: {}", describe_cause(&error)));
+        owner.record_event(context, true, "FailedCreate", format!("Error creating: {}", describe_cause(&error)));
     }
     Err(Error::api(format!("create pods of {}", owner.subject.key))(error))
 }
 
 /// Deletes pods with their own grace period.
-pub async fn delete(world: &World, owner: &WorkloadOwner, pods: &[Arc<PodState>]) -> Result<()> {
+pub async fn delete(context: &MemberContext, owner: &WorkloadOwner, pods: &[Arc<PodState>]) -> Result<()> {
     let mut outcomes = futures::stream::iter(pods.to_vec())
         .map(|pod| async move {
-            let outcome = world.delete_pod(&pod.key, &pod.uid, None).await;
+            let outcome = context.delete_pod(&pod.key, &pod.uid, None).await;
             (pod, outcome)
         })
         .buffer_unordered(MAX_CONCURRENT_WRITES);
     while let Some((pod, outcome)) = outcomes.next().await {
         outcome?;
-        owner.record_event(world, false, "SuccessfulDelete", format!("Deleted pod: {}", pod.key.name));
+        owner.record_event(context, false, "SuccessfulDelete", format!("Deleted pod: {}", pod.key.name));
     }
     Ok(())
 }
@@ -122,25 +128,25 @@ pub async fn delete(world: &World, owner: &WorkloadOwner, pods: &[Arc<PodState>]
 /// Adopts matching orphans, releases pods that no longer match, and returns the pods of a workload. A workload that is
 /// being deleted adopts no pods.
 pub async fn claim(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     selector: &Selector,
     is_deleted: bool,
 ) -> Result<Vec<Arc<PodState>>> {
     let mut claimed = Vec::new();
-    for pod in world.pods.owned_by(&owner.subject.uid) {
+    for pod in context.pods.owned_by(&owner.subject.uid) {
         if selector.matches(&pod.labels) {
             claimed.push(pod);
         } else if pod.deletion.is_none() {
-            set_owner(world, &pod, Value::Null).await?;
+            set_owner(context, &pod, Value::Null).await?;
         }
     }
     if is_deleted || selector.is_empty() {
         return Ok(claimed);
     }
-    for pod in world.pods.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
+    for pod in context.pods.by_index(&Index::Orphan(owner.subject.key.namespace.clone())) {
         if pod.is_active() && selector.matches(&pod.labels) {
-            claimed.push(set_owner(world, &pod, json!([owner.owner_reference()])).await?);
+            claimed.push(set_owner(context, &pod, json!([owner.owner_reference()])).await?);
         }
     }
     Ok(claimed)
@@ -158,9 +164,9 @@ pub fn time_until_replaceable(pod: &PodState, now: Timestamp) -> Option<Duration
 
 /// Replaces the finalizers of a pod. Fails with a conflict if the pod has changed since it was read. If the pod is
 /// deleted with its last finalizer, it is removed from the store.
-pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) -> Result<()> {
+pub async fn set_finalizers(context: &MemberContext, pod: &PodState, finalizers: &[&str]) -> Result<()> {
     let patch = conditional_patch(pod, "finalizers", json!(finalizers));
-    let api = world.api::<Pod>(&pod.key.namespace);
+    let api = context.api::<Pod>(&pod.key.namespace);
     match api.patch(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await {
         Ok(patched) => {
             let metadata = &patched.metadata;
@@ -168,17 +174,17 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
                 && metadata.deletion_grace_period_seconds == Some(0)
                 && metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
             if is_deleted {
-                world.pods.remove(&pod.key, &pod.uid);
+                context.pods.remove(&pod.key, &pod.uid);
             } else {
-                world.apply_pod(patched);
+                context.apply_pod(patched);
             }
             Ok(())
         }
         Err(error) => {
             let error = Error::api(format!("change finalizers of pod {}", pod.key))(error);
-            let is_deleted = error.is_not_found() || error.is_conflict() && !refresh(world, pod).await?;
+            let is_deleted = error.is_not_found() || error.is_conflict() && !refresh(context, pod).await?;
             if is_deleted {
-                world.pods.remove(&pod.key, &pod.uid);
+                context.pods.remove(&pod.key, &pod.uid);
                 return Ok(());
             }
             Err(error)
@@ -187,11 +193,11 @@ pub async fn set_finalizers(world: &World, pod: &PodState, finalizers: &[&str]) 
 }
 
 /// Reads a pod again; returns false if it was deleted, even if another pod has its name.
-async fn refresh(world: &World, pod: &PodState) -> Result<bool> {
-    let api = world.api::<Pod>(&pod.key.namespace);
+async fn refresh(context: &MemberContext, pod: &PodState) -> Result<bool> {
+    let api = context.api::<Pod>(&pod.key.namespace);
     let current = api.get_opt(&pod.key.name).await.map_err(Error::api(format!("read pod {}", pod.key)))?;
     let same_pod = current.filter(|current| current.metadata.uid.as_deref() == Some(&*pod.uid));
-    Ok(same_pod.map(|current| world.apply_pod(current)).is_some())
+    Ok(same_pod.map(|current| context.apply_pod(current)).is_some())
 }
 
 /// Merge patch of a field of a pod's metadata, which fails with a conflict if the pod has changed since it was read.
@@ -199,9 +205,9 @@ fn conditional_patch(pod: &PodState, field: &str, value: Value) -> Value {
     json!({"metadata": {"uid": &*pod.uid, "resourceVersion": pod.version.to_string(), field: value}})
 }
 
-async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
+async fn set_owner(context: &MemberContext, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
     let patch = conditional_patch(pod, "ownerReferences", owners);
-    let api = world.api::<Pod>(&pod.key.namespace);
+    let api = context.api::<Pod>(&pod.key.namespace);
     let patched = api.patch(&pod.key.name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(&patch)).await;
-    Ok(world.apply_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
+    Ok(context.apply_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
 }

@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::{ReplicationController, ReplicationControllerCon
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use crate::error::{Error, Result};
+use crate::member::context::{MemberContext, NamespacedKind, ObjectStore};
 use crate::member::informer::Object;
 use crate::member::pod::{Phase, PodState};
 use crate::member::store::{Key, StoreObject};
-use crate::member::world::{NamespacedKind, ObjectStore, World};
 
 use super::pods::{self, WorkloadOwner};
 use super::{
@@ -28,50 +28,44 @@ use super::{
 const MAX_PODS_PER_STEP: usize = 500;
 
 /// A kind that maintains a number of pods.
-trait ReplicaKind: NamespacedKind {
-    const API_VERSION: &'static str;
-    const KIND: &'static str;
+trait ReplicaKind: NamespacedKind + k8s_openapi::Resource {
     /// Source of events and name of the controller.
     const COMPONENT: &'static str;
 
-    fn store(world: &World) -> &ObjectStore<Self>;
+    fn store(context: &MemberContext) -> &ObjectStore<Self>;
 
     /// The object as a ReplicaSet.
     fn as_replica_set(&self) -> Cow<'_, ReplicaSet>;
 
     /// Writes a status that was computed for [`ReplicaKind::as_replica_set`].
     fn set_status(
-        world: &World,
+        context: &MemberContext,
         object: &Object<Self>,
         status: ReplicaSetStatus,
     ) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl ReplicaKind for ReplicaSet {
-    const API_VERSION: &'static str = "apps/v1";
-    const KIND: &'static str = "ReplicaSet";
     const COMPONENT: &'static str = "replicaset-controller";
 
-    fn store(world: &World) -> &ObjectStore<Self> {
-        &world.replica_sets
+    fn store(context: &MemberContext) -> &ObjectStore<Self> {
+        &context.replica_sets
     }
 
     fn as_replica_set(&self) -> Cow<'_, ReplicaSet> {
         Cow::Borrowed(self)
     }
 
-    async fn set_status(world: &World, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
-        world.set_status(&world.replica_sets, object, object.status.as_ref(), &status).await
+    async fn set_status(context: &MemberContext, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
+        context.set_status(&context.replica_sets, object, object.status.as_ref(), &status).await
     }
 }
 
 impl ReplicaKind for ReplicationController {
-    const API_VERSION: &'static str = "v1";
-    const KIND: &'static str = "ReplicationController";
     const COMPONENT: &'static str = "replication-controller";
 
-    fn store(world: &World) -> &ObjectStore<Self> {
-        &world.replication_controllers
+    fn store(context: &MemberContext) -> &ObjectStore<Self> {
+        &context.replication_controllers
     }
 
     fn as_replica_set(&self) -> Cow<'_, ReplicaSet> {
@@ -99,7 +93,7 @@ impl ReplicaKind for ReplicationController {
         })
     }
 
-    async fn set_status(world: &World, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
+    async fn set_status(context: &MemberContext, object: &Object<Self>, status: ReplicaSetStatus) -> Result<()> {
         let condition = |condition: ReplicaSetCondition| ReplicationControllerCondition {
             last_transition_time: condition.last_transition_time,
             message: condition.message,
@@ -115,21 +109,27 @@ impl ReplicaKind for ReplicationController {
             observed_generation: status.observed_generation,
             conditions: status.conditions.map(|conditions| conditions.into_iter().map(condition).collect()),
         };
-        world.set_status(&world.replication_controllers, object, object.status.as_ref(), &status).await
+        context.set_status(&context.replication_controllers, object, object.status.as_ref(), &status).await
     }
 }
 
-pub fn start(world: &Arc<World>) {
-    start_kind::<ReplicaSet>(world);
-    start_kind::<ReplicationController>(world);
+pub fn start(context: &Arc<MemberContext>) {
+    start_kind::<ReplicaSet>(context);
+    start_kind::<ReplicationController>(context);
 }
 
-fn start_kind<K: ReplicaKind>(world: &Arc<World>) {
-    let store = K::store(world);
+fn start_kind<K: ReplicaKind>(context: &Arc<MemberContext>) {
+    let store = K::store(context);
     let keys = new_change_queue(store);
-    enqueue_pod_owners(world, K::KIND, &keys);
-    enqueue_orphan_candidates(world, store, &keys);
-    spawn_controller(world, K::COMPONENT, keys, 8, |world, key| async move { reconcile::<K>(&world, &key).await });
+    enqueue_pod_owners(context, K::KIND, &keys);
+    enqueue_orphan_candidates(context, store, &keys);
+    spawn_controller(
+        context,
+        K::COMPONENT,
+        keys,
+        8,
+        |context, key| async move { reconcile::<K>(&context, &key).await },
+    );
 }
 
 /// Actions to reach the desired number of active pods.
@@ -231,34 +231,34 @@ pub fn time_until_available<'a>(
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
-async fn reconcile<K: ReplicaKind>(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(object) = K::store(world).get(key) else { return Ok(None) };
-    if world.is_held(object.uid()) {
+async fn reconcile<K: ReplicaKind>(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(object) = K::store(context).get(key) else { return Ok(None) };
+    if context.is_suspended(object.uid()) {
         return Ok(Some(BULK_WRITE_DELAY));
     }
-    let owner = WorkloadOwner::new(&object, K::API_VERSION, K::KIND, K::COMPONENT);
+    let owner = WorkloadOwner::new(&object, K::COMPONENT);
     let set = object.as_replica_set();
     let spec = &set.spec;
     let is_deleted = set.metadata.deletion_timestamp.is_some();
     let selector = Selector::from_label_selector_or_nothing(&spec.selector);
-    let mut pods = pods::claim(world, &owner, &selector, is_deleted).await?;
+    let mut pods = pods::claim(context, &owner, &selector, is_deleted).await?;
     let mut failure: Option<Error> = None;
     if !is_deleted {
         let plan = plan(spec.replicas.unwrap_or(1), &pods);
         let template = spec.template.clone().unwrap_or_default();
         let new_pods = (0..plan.create).map(|_| pods::from_template(&owner, &template)).collect::<Vec<_>>();
         if !new_pods.is_empty() {
-            failure = pods::create(world, &owner, new_pods).await.err();
+            failure = pods::create(context, &owner, new_pods).await.err();
         }
-        pods::delete(world, &owner, &plan.delete).await?;
+        pods::delete(context, &owner, &plan.delete).await?;
         if plan.create > 0 || !plan.delete.is_empty() {
-            pods = world.pods.owned_by(&owner.subject.uid);
+            pods = context.pods.owned_by(&owner.subject.uid);
         }
     }
     let now = Timestamp::now();
     let message = failure.as_ref().map(Error::message);
     let status = compute_status(&set, &pods, message.as_deref(), now);
-    K::set_status(world, &object, status).await?;
+    K::set_status(context, &object, status).await?;
     match failure {
         Some(error) => Err(error),
         None => Ok(time_until_available(&pods, spec.min_ready_seconds.unwrap_or_default(), now)),

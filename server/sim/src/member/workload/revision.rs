@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::member::context::{MemberContext, SharedObject};
 use crate::member::store::{Index, Key};
-use crate::member::world::{SharedObject, World};
 
 use super::pods::WorkloadOwner;
 
@@ -37,12 +37,12 @@ pub struct Revisions {
 impl Revisions {
     /// Reads the revisions of a workload, and creates that of its current template if it is missing.
     pub async fn find_or_create(
-        world: &World,
+        context: &MemberContext,
         owner: &WorkloadOwner,
         template: &PodTemplateSpec,
         labels: &Value,
     ) -> Result<Self> {
-        let mut all = world.revisions.by_index(&Index::Owner(owner.subject.uid.clone()));
+        let mut all = context.revisions.by_index(&Index::Owner(owner.subject.uid.clone()));
         all.sort_by_key(|revision| revision.revision);
         let data = json!({"spec": {"template": template_data(template)?}});
         let newest = all.last().map_or(0, |revision| revision.revision.unwrap_or_default());
@@ -53,12 +53,12 @@ impl Revisions {
                 // A rollback makes the old revision the newest.
                 let revision = all.remove(index);
                 let key = Key::new(&owner.subject.key.namespace, revision.metadata.name.as_deref().unwrap_or_default());
-                let patched = world.patch(&world.revisions, &key, None, &json!({"revision": newest + 1})).await?;
+                let patched = context.patch(&context.revisions, &key, None, &json!({"revision": newest + 1})).await?;
                 all.push(patched.clone());
                 patched
             }
             None => {
-                let created = create(world, owner, template, labels, data, newest + 1).await?;
+                let created = create(context, owner, template, labels, data, newest + 1).await?;
                 all.push(created.clone());
                 created
             }
@@ -67,11 +67,16 @@ impl Revisions {
     }
 
     /// Deletes unused old revisions above the history limit.
-    pub async fn delete_old(&self, world: &World, limit: i32, is_in_use: impl Fn(&str) -> bool) -> Result<()> {
+    pub async fn delete_old(
+        &self,
+        context: &MemberContext,
+        limit: i32,
+        is_in_use: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         let old: Vec<_> = self.all.iter().filter(|revision| !is_in_use(name(revision))).collect();
         let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
         for revision in old.into_iter().take(surplus) {
-            world.delete(&world.revisions, revision).await?;
+            context.delete(&context.revisions, revision).await?;
         }
         Ok(())
     }
@@ -98,7 +103,7 @@ fn template_data(template: &PodTemplateSpec) -> Result<Value> {
 }
 
 async fn create(
-    world: &World,
+    context: &MemberContext,
     owner: &WorkloadOwner,
     template: &PodTemplateSpec,
     labels: &Value,
@@ -120,7 +125,7 @@ async fn create(
         });
         let revision: ControllerRevision = serde_json::from_value(revision)
             .map_err(|source| Error::Encode { object: "controller revision", source })?;
-        match world.create(&world.revisions, &revision).await {
+        match context.create(&context.revisions, &revision).await {
             Err(error) if error.is_conflict() && collisions < 10 => collisions += 1,
             outcome => return outcome,
         }

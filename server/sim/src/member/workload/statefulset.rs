@@ -14,9 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
 use crate::error::Result;
+use crate::member::context::MemberContext;
 use crate::member::pod::PodState;
 use crate::member::store::Key;
-use crate::member::world::World;
 
 use super::pods::{self, WorkloadOwner};
 use super::revision::{self, HASH_LABEL, Revisions};
@@ -24,11 +24,11 @@ use super::{
     count, enqueue_orphan_candidates, enqueue_pod_owners, new_change_queue, nonzero, replicaset, spawn_controller,
 };
 
-pub fn start(world: &Arc<World>) {
-    let keys = new_change_queue(&world.stateful_sets);
-    enqueue_pod_owners(world, "StatefulSet", &keys);
-    enqueue_orphan_candidates(world, &world.stateful_sets, &keys);
-    spawn_controller(world, "statefulset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+pub fn start(context: &Arc<MemberContext>) {
+    let keys = new_change_queue(&context.stateful_sets);
+    enqueue_pod_owners(context, "StatefulSet", &keys);
+    enqueue_orphan_candidates(context, &context.stateful_sets, &keys);
+    spawn_controller(context, "statefulset", keys, 8, |context, key| async move { reconcile(&context, &key).await });
 }
 
 /// Desired state of a StatefulSet.
@@ -144,16 +144,13 @@ pub fn plan(desired: &DesiredSet, members: &[OrdinalPod], now: Timestamp) -> Pla
     plan
 }
 
-async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
-    let Some(set) = world.stateful_sets.get(key) else { return Ok(None) };
+async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration>> {
+    let Some(set) = context.stateful_sets.get_undeleted(key) else { return Ok(None) };
     let spec = &set.spec;
-    if set.metadata.deletion_timestamp.is_some() {
-        return Ok(None);
-    }
-    let owner = WorkloadOwner::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
+    let owner = WorkloadOwner::new(&set, "statefulset-controller");
     let selector = Selector::from_label_selector_or_nothing(&spec.selector);
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
-    let revisions = Revisions::find_or_create(world, &owner, &spec.template, &labels).await?;
+    let revisions = Revisions::find_or_create(context, &owner, &spec.template, &labels).await?;
     let update = revision::name(&revisions.current).to_owned();
     let old = set.status.clone().unwrap_or_default();
     let current = old
@@ -164,30 +161,30 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
 
     let desired = DesiredSet::new(spec);
     let now = Timestamp::now();
-    let owned = pods::claim(world, &owner, &selector, false).await?;
+    let owned = pods::claim(context, &owner, &selector, false).await?;
     let plan = plan(&desired, &ordinal_pods(&owner, &owned, &update), now);
     for (ordinal, is_updated) in &plan.create {
         let name = if *is_updated { &update } else { &current };
         let template = revisions.template(name).unwrap_or_else(|| spec.template.clone());
-        ensure_claims(world, &owner, spec, *ordinal).await?;
+        ensure_claims(context, &owner, spec, *ordinal).await?;
         let pod = new_pod(&owner, spec, &template, *ordinal, name);
-        pods::create(world, &owner, vec![pod]).await?;
+        pods::create(context, &owner, vec![pod]).await?;
     }
     for pod in &plan.recreate {
         let message = format!("StatefulSet {key} is recreating failed Pod {}", pod.key.name);
-        owner.record_event(world, true, "RecreatingFailedPod", message);
+        owner.record_event(context, true, "RecreatingFailedPod", message);
     }
-    pods::delete(world, &owner, &plan.recreate).await?;
-    pods::delete(world, &owner, &plan.delete).await?;
+    pods::delete(context, &owner, &plan.recreate).await?;
+    pods::delete(context, &owner, &plan.delete).await?;
 
-    let owned = world.pods.owned_by(&owner.subject.uid);
+    let owned = context.pods.owned_by(&owner.subject.uid);
     let status = compute_status(&set, &ordinal_pods(&owner, &owned, &update), &desired, &current, &update, now);
-    world.set_status(&world.stateful_sets, &set, set.status.as_ref(), &status).await?;
+    context.set_status(&context.stateful_sets, &set, set.status.as_ref(), &status).await?;
     let is_in_use = |name: &str| {
         [&current, &update].iter().any(|revision| *revision == name)
             || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
     };
-    revisions.delete_old(world, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
+    revisions.delete_old(context, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
     let available = replicaset::time_until_available(&owned, spec.min_ready_seconds.unwrap_or_default(), now);
     Ok(plan.requeue_after.into_iter().chain(available).min())
 }
@@ -225,7 +222,7 @@ fn new_pod(
         let volumes = pod_spec.volumes.get_or_insert_default();
         for claim in claims {
             let volume = claim.metadata.name.clone().unwrap_or_default();
-            volumes.retain(|known| known.name != volume);
+            volumes.retain(|existing| existing.name != volume);
             volumes.push(Volume {
                 persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
                     claim_name: claim_name(owner, &volume, ordinal),
@@ -243,12 +240,17 @@ fn claim_name(owner: &WorkloadOwner, template: &str, ordinal: i32) -> String {
     format!("{template}-{}-{ordinal}", owner.subject.key.name)
 }
 
-async fn ensure_claims(world: &World, owner: &WorkloadOwner, spec: &StatefulSetSpec, ordinal: i32) -> Result<()> {
+async fn ensure_claims(
+    context: &MemberContext,
+    owner: &WorkloadOwner,
+    spec: &StatefulSetSpec,
+    ordinal: i32,
+) -> Result<()> {
     for template in spec.volume_claim_templates.iter().flatten() {
         let volume = template.metadata.name.clone().unwrap_or_default();
         let mut claim: PersistentVolumeClaim = template.clone();
         let name = claim_name(owner, &volume, ordinal);
-        if world.claims.get(&Key::new(&owner.subject.key.namespace, &name)).is_some() {
+        if context.claims.get(&Key::new(&owner.subject.key.namespace, &name)).is_some() {
             continue;
         }
         claim.metadata.name = Some(name);
@@ -260,7 +262,7 @@ async fn ensure_claims(world: &World, owner: &WorkloadOwner, spec: &StatefulSetS
             let reference = OwnerReference { controller: None, block_owner_deletion: None, ..owner.owner_reference() };
             claim.metadata.owner_references = Some(vec![reference]);
         }
-        match world.create(&world.claims, &claim).await {
+        match context.create(&context.claims, &claim).await {
             Err(error) if !error.is_conflict() => return Err(error),
             _ => {}
         }

@@ -40,7 +40,7 @@ fn add_resources(sheet: &mut Sheet, summary: &Value) {
     if allocatable.is_empty() {
         return;
     }
-    let amount = |of: &str, name: &str| summary[of][name].as_str().map_or_else(|| "0".to_owned(), str::to_owned);
+    let amount = |field: &str, name: &str| summary[field][name].as_str().map_or_else(|| "0".to_owned(), str::to_owned);
     let row = |(name, has): (&String, &Value)| {
         vec![name.clone(), to_text(has), amount("allocated", name), amount("allocating", name)]
     };

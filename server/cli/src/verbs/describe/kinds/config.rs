@@ -47,16 +47,17 @@ fn decoded_length(value: &Value) -> usize {
 
 pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &RelatedObjects) {
     add_labels_and_annotations(sheet, account);
-    let names = |field: &str| list(&account[field]).iter().map(|one| to_text(&one["name"])).collect::<Vec<_>>();
+    let names =
+        |field: &str| list(&account[field]).iter().map(|reference| to_text(&reference["name"])).collect::<Vec<_>>();
     sheet.add_list(0, "Image pull secrets", &names("imagePullSecrets"));
     sheet.add_list(0, "Mountable secrets", &names("secrets"));
     match related.get(SECRETS) {
         Some(Ok(secrets)) => {
-            let own = |secret: &&Value| {
+            let is_token_of_account = |secret: &&Value| {
                 secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == account["metadata"]["name"]
             };
             let tokens: Vec<String> =
-                secrets.iter().filter(own).map(|secret| to_text(&secret["metadata"]["name"])).collect();
+                secrets.iter().filter(is_token_of_account).map(|secret| to_text(&secret["metadata"]["name"])).collect();
             sheet.add_list(0, "Tokens", &tokens);
         }
         Some(Err(why)) => sheet.add_field(0, "Tokens", format_unknown(why)),
@@ -69,11 +70,11 @@ pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: 
     sheet.add_field(0, "Status", or_none(&namespace["status"]["phase"]));
     add_conditions(sheet, namespace, &CONDITIONS);
     add_related(sheet, related, QUOTAS, "Resource Quotas", |sheet, quotas| {
-        quotas.iter().for_each(|one| add_quota(sheet, one))
+        quotas.iter().for_each(|quota| add_quota(sheet, quota))
     });
     add_related(sheet, related, LIMITS, "Resource Limits", |sheet, limits| {
         let rows: Vec<Vec<String>> =
-            limits.iter().flat_map(|one| list(&one["spec"]["limits"])).flat_map(limit_rows).collect();
+            limits.iter().flat_map(|limit| list(&limit["spec"]["limits"])).flat_map(limit_rows).collect();
         let heads = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
         sheet.add_table(2, &heads, &rows);
     });
@@ -82,15 +83,15 @@ pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: 
 fn add_related(
     sheet: &mut Sheet,
     related: &RelatedObjects,
-    what: &str,
+    resource: &str,
     label: &str,
     render: impl Fn(&mut Sheet, &[Value]),
 ) {
     sheet.add_line(0, "");
-    match related.get(what) {
-        Some(Ok(all)) if !all.is_empty() => {
+    match related.get(resource) {
+        Some(Ok(objects)) if !objects.is_empty() => {
             sheet.add_heading(0, label);
-            render(sheet, all);
+            render(sheet, objects);
         }
         Some(Err(why)) => sheet.add_field(0, label, format_unknown(why)),
         _ => sheet.add_line(0, format!("No {}.", label.to_lowercase())),
@@ -102,7 +103,7 @@ fn add_quota(sheet: &mut Sheet, quota: &Value) {
     let (hard, used) = (&quota["status"]["hard"], &quota["status"]["used"]);
     let rows: Vec<Vec<String>> = sorted_fields(hard)
         .into_iter()
-        .map(|(name, most)| vec![name.clone(), or_zero(&used[name]), to_text(most)])
+        .map(|(name, limit)| vec![name.clone(), or_zero(&used[name]), to_text(limit)])
         .collect();
     sheet.add_table(2, &["Resource", "Used", "Hard"], &rows);
 }
@@ -120,8 +121,8 @@ fn limit_rows(limit: &Value) -> Vec<Vec<String>> {
     names.dedup();
     let amount = |field: &str, name: &str| limit[field][name].as_str().unwrap_or("-").to_owned();
     let row = |name: &String| {
-        let own = [to_text(&limit["type"]), name.clone()];
-        own.into_iter().chain(fields.iter().map(|field| amount(field, name))).collect()
+        let first_cells = [to_text(&limit["type"]), name.clone()];
+        first_cells.into_iter().chain(fields.iter().map(|field| amount(field, name))).collect()
     };
     names.into_iter().map(row).collect()
 }

@@ -24,14 +24,20 @@ pub(super) fn add_pod_template(sheet: &mut Sheet, template: &Value) {
 }
 
 /// Adds containers, with their state if `statuses` is given.
-pub(super) fn add_containers(sheet: &mut Sheet, indent: usize, label: &str, of: &Value, statuses: Option<&Value>) {
-    if list(of).is_empty() {
+pub(super) fn add_containers(
+    sheet: &mut Sheet,
+    indent: usize,
+    label: &str,
+    containers: &Value,
+    statuses: Option<&Value>,
+) {
+    if list(containers).is_empty() {
         return;
     }
     sheet.add_heading(indent, label);
-    for container in list(of) {
+    for container in list(containers) {
         let name = to_text(&container["name"]);
-        let status = statuses.and_then(|all| list(all).iter().find(|status| status["name"] == *name));
+        let status = statuses.and_then(|statuses| list(statuses).iter().find(|status| status["name"] == *name));
         sheet.add_heading(indent + 2, &name);
         add_container(sheet, indent + 4, container, status);
     }
@@ -92,41 +98,42 @@ fn to_text_or_empty(value: &Value) -> &str {
 
 fn add_ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
     let protocol = |port: &Value| port["protocol"].as_str().unwrap_or("TCP").to_owned();
-    let own = |port: &Value| {
+    let container_port = |port: &Value| {
         let name = port["name"].as_str().map(|name| format!(" ({name})")).unwrap_or_default();
         format!("{}/{}{name}", number(&port["containerPort"]), protocol(port))
     };
-    let host = |port: &Value| format!("{}/{}", number(&port["hostPort"]), protocol(port));
+    let host_port = |port: &Value| format!("{}/{}", number(&port["hostPort"]), protocol(port));
     let plural = if ports.len() > 1 { "s" } else { "" };
     let join_or_none = |texts: Vec<String>| if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") };
-    sheet.add_field(indent, &format!("Port{plural}"), join_or_none(ports.iter().map(own).collect()));
-    sheet.add_field(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host).collect()));
+    sheet.add_field(indent, &format!("Port{plural}"), join_or_none(ports.iter().map(container_port).collect()));
+    sheet.add_field(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host_port).collect()));
 }
 
-fn add_words(sheet: &mut Sheet, indent: usize, label: &str, of: &Value) {
-    if !list(of).is_empty() {
+fn add_words(sheet: &mut Sheet, indent: usize, label: &str, words: &Value) {
+    if !list(words).is_empty() {
         sheet.add_heading(indent, label);
-        list(of).iter().for_each(|word| sheet.add_line(indent + 2, to_text(word)));
+        list(words).iter().for_each(|word| sheet.add_line(indent + 2, to_text(word)));
     }
 }
 
 fn add_state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
-    let (state_name, of) = match state.as_object().and_then(|state| state.iter().find(|(_, of)| of.is_object())) {
-        Some((word, of)) if word == "running" => ("Running", of),
-        Some((word, of)) if word == "terminated" => ("Terminated", of),
-        Some((_, of)) => ("Waiting", of),
-        None => ("Waiting", &NO_STATE),
-    };
+    let (state_name, details) =
+        match state.as_object().and_then(|state| state.iter().find(|(_, details)| details.is_object())) {
+            Some((word, details)) if word == "running" => ("Running", details),
+            Some((word, details)) if word == "terminated" => ("Terminated", details),
+            Some((_, details)) => ("Waiting", details),
+            None => ("Waiting", &NO_STATE),
+        };
     sheet.add_field(indent, label, state_name);
-    sheet.add_field_if_set(indent + 2, "Reason", &of["reason"]);
-    sheet.add_field_if_set(indent + 2, "Message", &of["message"]);
+    sheet.add_field_if_set(indent + 2, "Reason", &details["reason"]);
+    sheet.add_field_if_set(indent + 2, "Message", &details["message"]);
     if state_name == "Terminated" {
-        sheet.add_field(indent + 2, "Exit Code", number(&of["exitCode"]).to_string());
-        sheet.add_field_if_set(indent + 2, "Signal", &of["signal"]);
+        sheet.add_field(indent + 2, "Exit Code", number(&details["exitCode"]).to_string());
+        sheet.add_field_if_set(indent + 2, "Signal", &details["signal"]);
     }
     for (label, field) in [("Started", "startedAt"), ("Finished", "finishedAt")] {
-        if of[field].is_string() {
-            sheet.add_field(indent + 2, label, time(&of[field]));
+        if details[field].is_string() {
+            sheet.add_field(indent + 2, label, time(&details[field]));
         }
     }
 }
@@ -172,7 +179,7 @@ fn add_environment(sheet: &mut Sheet, indent: usize, container: &Value) {
     if !list(&container["envFrom"]).is_empty() {
         sheet.add_heading(indent, "Environment Variables from");
         for from in list(&container["envFrom"]) {
-            let (what, of) = match from["configMapRef"].is_object() {
+            let (kind, reference) = match from["configMapRef"].is_object() {
                 true => ("ConfigMap", &from["configMapRef"]),
                 false => ("Secret", &from["secretRef"]),
             };
@@ -180,7 +187,7 @@ fn add_environment(sheet: &mut Sheet, indent: usize, container: &Value) {
             let prefix = prefix.map(|prefix| format!(" with prefix '{prefix}'")).unwrap_or_default();
             sheet.add_line(
                 indent + 2,
-                format!("{}  {what}{prefix}  Optional: {}", to_text(&of["name"]), of["optional"] == true),
+                format!("{}  {kind}{prefix}  Optional: {}", to_text(&reference["name"]), reference["optional"] == true),
             );
         }
     }
@@ -196,12 +203,12 @@ fn add_environment(sheet: &mut Sheet, indent: usize, container: &Value) {
 /// The source of an environment variable's value.
 fn environment_value(variable: &Value) -> String {
     let from = &variable["valueFrom"];
-    let key = |of: &Value, what: &str| {
+    let key = |reference: &Value, description: &str| {
         format!(
-            "<set to the key '{}' {what} '{}'>  Optional: {}",
-            to_text(&of["key"]),
-            to_text(&of["name"]),
-            of["optional"] == true
+            "<set to the key '{}' {description} '{}'>  Optional: {}",
+            to_text(&reference["key"]),
+            to_text(&reference["name"]),
+            reference["optional"] == true
         )
     };
     match from {
@@ -307,18 +314,18 @@ fn add_projected_source(sheet: &mut Sheet, indent: usize, source: &Value) {
 }
 
 /// `key=value:Effect op=Exists for 300s`
-pub(super) fn format_toleration(of: &Value) -> String {
-    let mut text = to_text_or_empty(&of["key"]).to_owned();
-    if let Some(value) = of["value"].as_str().filter(|value| !value.is_empty()) {
+pub(super) fn format_toleration(toleration: &Value) -> String {
+    let mut text = to_text_or_empty(&toleration["key"]).to_owned();
+    if let Some(value) = toleration["value"].as_str().filter(|value| !value.is_empty()) {
         text.push_str(&format!("={value}"));
     }
-    if let Some(effect) = of["effect"].as_str().filter(|effect| !effect.is_empty()) {
+    if let Some(effect) = toleration["effect"].as_str().filter(|effect| !effect.is_empty()) {
         text.push_str(&format!(":{effect}"));
     }
-    if of["operator"] == "Exists" {
+    if toleration["operator"] == "Exists" {
         text.push_str(if text.is_empty() { "op=Exists" } else { " op=Exists" });
     }
-    if let Some(seconds) = of["tolerationSeconds"].as_i64() {
+    if let Some(seconds) = toleration["tolerationSeconds"].as_i64() {
         text.push_str(&format!(" for {seconds}s"));
     }
     text
@@ -331,17 +338,18 @@ pub(super) fn add_tolerations(sheet: &mut Sheet, indent: usize, spec: &Value) {
 }
 
 pub(super) fn add_topology_spread(sheet: &mut Sheet, indent: usize, spec: &Value) {
-    let one = |one: &Value| {
-        let of = selector(&one["labelSelector"]);
-        let of = if of.is_empty() { String::new() } else { format!(" for selector {of}") };
+    let format_constraint = |constraint: &Value| {
+        let selector_text = selector(&constraint["labelSelector"]);
+        let selector_text =
+            if selector_text.is_empty() { String::new() } else { format!(" for selector {selector_text}") };
         format!(
-            "{}:{} when max skew {} is exceeded{of}",
-            to_text(&one["topologyKey"]),
-            to_text(&one["whenUnsatisfiable"]),
-            to_text(&one["maxSkew"])
+            "{}:{} when max skew {} is exceeded{selector_text}",
+            to_text(&constraint["topologyKey"]),
+            to_text(&constraint["whenUnsatisfiable"]),
+            to_text(&constraint["maxSkew"])
         )
     };
-    let mut all: Vec<String> = list(&spec["topologySpreadConstraints"]).iter().map(one).collect();
+    let mut all: Vec<String> = list(&spec["topologySpreadConstraints"]).iter().map(format_constraint).collect();
     all.sort();
     if !all.is_empty() {
         sheet.add_list(indent, "Topology Spread Constraints", &all);

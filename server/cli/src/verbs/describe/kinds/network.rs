@@ -59,8 +59,11 @@ fn text_or_empty(value: &Value) -> &str {
 
 /// Addresses of the load balancer.
 fn addresses(object: &Value) -> Vec<String> {
-    let all = list(&object["status"]["loadBalancer"]["ingress"]).iter();
-    all.filter_map(|one| one["ip"].as_str().or_else(|| one["hostname"].as_str())).map(str::to_owned).collect()
+    let ingress_points = list(&object["status"]["loadBalancer"]["ingress"]).iter();
+    ingress_points
+        .filter_map(|point| point["ip"].as_str().or_else(|| point["hostname"].as_str()))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Ready endpoints of a Service's port, shortened to `MAX_ENDPOINTS`.
@@ -70,28 +73,29 @@ fn format_endpoints(related: &RelatedObjects, service: &str, port: &Value) -> St
         Some(Err(why)) => return format_unknown(why),
         None => return NONE.to_owned(),
     };
-    let mut all: Vec<String> = Vec::new();
+    let mut endpoints: Vec<String> = Vec::new();
     for slice in slices.iter().filter(|slice| slice["metadata"]["labels"][SERVICE] == *service) {
-        let named = |one: &&Value| text_or_empty(&one["name"]) == text_or_empty(port);
-        let Some(number) = list(&slice["ports"]).iter().find(named).and_then(|one| one["port"].as_i64()) else {
+        let has_port_name = |item: &&Value| text_or_empty(&item["name"]) == text_or_empty(port);
+        let Some(number) = list(&slice["ports"]).iter().find(has_port_name).and_then(|item| item["port"].as_i64())
+        else {
             continue;
         };
-        let ready = list(&slice["endpoints"]).iter().filter(|one| one["conditions"]["ready"] != false);
-        for address in ready.flat_map(|one| list(&one["addresses"])).filter_map(Value::as_str) {
+        let ready = list(&slice["endpoints"]).iter().filter(|item| item["conditions"]["ready"] != false);
+        for address in ready.flat_map(|item| list(&item["addresses"])).filter_map(Value::as_str) {
             match slice["addressType"] == "IPv6" {
-                true => all.push(format!("[{address}]:{number}")),
-                false => all.push(format!("{address}:{number}")),
+                true => endpoints.push(format!("[{address}]:{number}")),
+                false => endpoints.push(format!("{address}:{number}")),
             }
         }
     }
-    all.sort();
-    all.dedup();
-    match all.len() {
+    endpoints.sort();
+    endpoints.dedup();
+    match endpoints.len() {
         0 => String::new(),
         count if count > MAX_ENDPOINTS => {
-            format!("{} + {} more...", all[..MAX_ENDPOINTS].join(","), count - MAX_ENDPOINTS)
+            format!("{} + {} more...", endpoints[..MAX_ENDPOINTS].join(","), count - MAX_ENDPOINTS)
         }
-        _ => all.join(","),
+        _ => endpoints.join(","),
     }
 }
 
@@ -99,11 +103,11 @@ fn format_endpoints(related: &RelatedObjects, service: &str, port: &Value) -> St
 pub(super) fn service_names(ingress: &Value) -> Vec<&str> {
     let spec = &ingress["spec"];
     let paths = list(&spec["rules"]).iter().flat_map(|rule| list(&rule["http"]["paths"])).map(|path| &path["backend"]);
-    let named = paths.chain([&spec["defaultBackend"]]).filter_map(|backend| backend["service"]["name"].as_str());
-    let mut named: Vec<&str> = named.collect();
-    named.sort_unstable();
-    named.dedup();
-    named
+    let names = paths.chain([&spec["defaultBackend"]]).filter_map(|backend| backend["service"]["name"].as_str());
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 pub(super) fn describe_ingress(sheet: &mut Sheet, ingress: &Value, related: &RelatedObjects) {
@@ -170,8 +174,8 @@ fn format_backend(backend: &Value, related: &RelatedObjects) -> String {
 /// Endpoints of a Service with a single port, regardless of the port's name.
 fn single_port_endpoints(related: &RelatedObjects, service: &str) -> String {
     let Some(Ok(slices)) = related.get(SLICES) else { return format_endpoints(related, service, &Value::Null) };
-    let own = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);
-    match own.map(|slice| list(&slice["ports"])) {
+    let service_slice = slices.iter().find(|slice| slice["metadata"]["labels"][SERVICE] == *service);
+    match service_slice.map(|slice| list(&slice["ports"])) {
         Some([port]) => format_endpoints(related, service, &port["name"]),
         Some(_) => "several ports".to_owned(),
         None => "<none>".to_owned(),

@@ -57,13 +57,13 @@ pub(super) fn describe_node(sheet: &mut Sheet, node: &Value, related: &RelatedOb
 
 /// Adds taints as `key=value:Effect`, one per line.
 pub(super) fn add_taints(sheet: &mut Sheet, spec: &Value) {
-    let one = |taint: &Value| {
+    let format_taint = |taint: &Value| {
         let value = taint["value"].as_str().filter(|value| !value.is_empty());
         let value = value.map(|value| format!("={value}")).unwrap_or_default();
         format!("{}{value}:{}", to_text(&taint["key"]), to_text(&taint["effect"]))
     };
-    let all: Vec<String> = list(&spec["taints"]).iter().map(one).collect();
-    sheet.add_list(0, "Taints", &all);
+    let taints: Vec<String> = list(&spec["taints"]).iter().map(format_taint).collect();
+    sheet.add_list(0, "Taints", &taints);
 }
 
 fn add_lease(sheet: &mut Sheet, related: &RelatedObjects) {
@@ -117,7 +117,8 @@ impl ResourceUsage {
     }
 
     fn add(self, other: Self) -> Self {
-        let sum = |one: [i64; 2], other: [i64; 2]| [one[0].saturating_add(other[0]), one[1].saturating_add(other[1])];
+        let sum =
+            |left: [i64; 2], right: [i64; 2]| [left[0].saturating_add(right[0]), left[1].saturating_add(right[1])];
         Self {
             cpu_millicores: sum(self.cpu_millicores, other.cpu_millicores),
             memory_bytes: sum(self.memory_bytes, other.memory_bytes),
@@ -125,28 +126,28 @@ impl ResourceUsage {
     }
 }
 
-fn percentage(part: i64, whole: i64) -> String {
-    match whole {
+fn percentage(part: i64, total: i64) -> String {
+    match total {
         0 => "0%".to_owned(),
-        whole => format!("{}%", i128::from(part) * 100 / i128::from(whole)),
+        total => format!("{}%", i128::from(part) * 100 / i128::from(total)),
     }
 }
 
-fn format_cpu(milli: i64, whole: i64) -> String {
-    format!("{} ({})", Quantity::from_milli(milli, Format::DecimalSI), percentage(milli, whole))
+fn format_cpu(milli: i64, total: i64) -> String {
+    format!("{} ({})", Quantity::from_milli(milli, Format::DecimalSI), percentage(milli, total))
 }
 
-fn format_memory(bytes: i64, whole: i64) -> String {
-    format!("{} ({})", Quantity::new(bytes, Format::BinarySI), percentage(bytes, whole))
+fn format_memory(bytes: i64, total: i64) -> String {
+    format!("{} ({})", Quantity::new(bytes, Format::BinarySI), percentage(bytes, total))
 }
 
 /// Adds the node's pods with their requests and limits, and the sums as shares of the node's allocatable resources.
 fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now: jiff::Timestamp) {
-    let whole = |name: &str| {
+    let allocatable = |name: &str| {
         let amount = node["status"]["allocatable"][name].as_str().or_else(|| node["status"]["capacity"][name].as_str());
         amount.and_then(|amount| Quantity::parse(amount).ok()).unwrap_or(Quantity::ZERO)
     };
-    let (cores, bytes) = (whole("cpu").milli_value(), whole("memory").value());
+    let (cores, bytes) = (allocatable("cpu").milli_value(), allocatable("memory").value());
     let mut total = ResourceUsage::default();
     let mut row = |pod: &Value| {
         let (metadata, used) = (&pod["metadata"], ResourceUsage::from_pod(pod));

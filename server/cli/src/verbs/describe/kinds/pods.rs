@@ -28,7 +28,7 @@ pub(super) fn describe_pod(sheet: &mut Sheet, pod: &Value, now: jiff::Timestamp)
         [] => sheet.add_field(0, "IPs", NONE),
         all => {
             sheet.add_heading(0, "IPs");
-            all.iter().for_each(|one| sheet.add_field(2, "IP", to_text(&one["ip"])));
+            all.iter().for_each(|address| sheet.add_field(2, "IP", to_text(&address["ip"])));
         }
     }
     if let Some(controller) = controller(pod) {

@@ -11,11 +11,16 @@ pub(super) fn describe_policy(sheet: &mut Sheet, policy: &Value) {
     let spec = &policy["spec"];
     add_labels_and_annotations(sheet, policy);
     add_creation_timestamp(sheet, policy);
-    let row = |one: &Value| {
-        let labels = selector(&one["labelSelector"]);
-        let named = one["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-        let which = named.unwrap_or_else(|| if labels.is_empty() { "<all>".to_owned() } else { labels });
-        vec![to_text(&one["apiVersion"]), to_text(&one["kind"]), or_none(&one["namespace"]), which]
+    let row = |resource_selector: &Value| {
+        let labels = selector(&resource_selector["labelSelector"]);
+        let name = resource_selector["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+        let which = name.unwrap_or_else(|| if labels.is_empty() { "<all>".to_owned() } else { labels });
+        vec![
+            to_text(&resource_selector["apiVersion"]),
+            to_text(&resource_selector["kind"]),
+            or_none(&resource_selector["namespace"]),
+            which,
+        ]
     };
     sheet.add_heading(0, "Resource Selectors");
     let rows: Vec<Vec<String>> = list(&spec["resourceSelectors"]).iter().map(row).collect();
@@ -80,9 +85,9 @@ pub(super) fn format_affinity(affinity: &Value) -> String {
 
 fn format_spread_constraint(constraint: &Value) -> String {
     let by = constraint["spreadByField"].as_str().or_else(|| constraint["spreadByLabel"].as_str()).unwrap_or("cluster");
-    let most = number(&constraint["maxGroups"]);
-    let most = if most == 0 { String::new() } else { format!(", {most} at most") };
-    format!("{by}: {} at least{most}", number(&constraint["minGroups"]).max(1))
+    let maximum = number(&constraint["maxGroups"]);
+    let maximum = if maximum == 0 { String::new() } else { format!(", {maximum} at most") };
+    format!("{by}: {} at least{maximum}", number(&constraint["minGroups"]).max(1))
 }
 
 fn format_replica_scheduling(scheduling: &Value) -> String {
@@ -90,17 +95,20 @@ fn format_replica_scheduling(scheduling: &Value) -> String {
         return "Duplicated".to_owned();
     }
     let weights = &scheduling["weightPreference"];
-    let fixed = |one: &Value| {
-        let target = format_affinity(&one["targetCluster"]);
+    let format_weight = |weight: &Value| {
+        let target = format_affinity(&weight["targetCluster"]);
         let those = if target.starts_with("with") { "those " } else { "" };
-        format!("{} for {those}{target}", to_text(&one["weight"]))
+        format!("{} for {those}{target}", to_text(&weight["weight"]))
     };
     let how = match scheduling["replicaDivisionPreference"].as_str() {
         Some("Aggregated") => "Aggregated".to_owned(),
         _ if weights["dynamicWeight"].is_string() => format!("Weighted by {}", to_text(&weights["dynamicWeight"])),
         _ if list(&weights["staticWeightList"]).is_empty() => "Weighted".to_owned(),
         _ => {
-            format!("Weighted: {}", list(&weights["staticWeightList"]).iter().map(fixed).collect::<Vec<_>>().join(", "))
+            format!(
+                "Weighted: {}",
+                list(&weights["staticWeightList"]).iter().map(format_weight).collect::<Vec<_>>().join(", ")
+            )
         }
     };
     format!("Divided, {how}")
@@ -110,13 +118,18 @@ pub(super) fn describe_binding(sheet: &mut Sheet, binding: &Value) {
     let (spec, status) = (&binding["spec"], &binding["status"]);
     add_labels_and_annotations(sheet, binding);
     add_creation_timestamp(sheet, binding);
-    let of = &spec["resource"];
-    let namespace = of["namespace"].as_str().filter(|namespace| !namespace.is_empty());
+    let resource = &spec["resource"];
+    let namespace = resource["namespace"].as_str().filter(|namespace| !namespace.is_empty());
     let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
     sheet.add_field(
         0,
         "Resource",
-        format!("{} {} {namespace}{}", to_text(&of["apiVersion"]), to_text(&of["kind"]), to_text(&of["name"])),
+        format!(
+            "{} {} {namespace}{}",
+            to_text(&resource["apiVersion"]),
+            to_text(&resource["kind"]),
+            to_text(&resource["name"])
+        ),
     );
     sheet.add_field(0, "Replicas", number(&spec["replicas"]).to_string());
     add_placement(sheet, &spec["placement"]);
@@ -126,10 +139,16 @@ pub(super) fn describe_binding(sheet: &mut Sheet, binding: &Value) {
     sheet.add_field_if_set(0, "Affinity Term", &status["schedulerObservingAffinityName"]);
     add_clusters(sheet, binding);
     add_evictions(sheet, spec);
-    let parent = |one: &Value| {
-        format!("{}/{} in {}", or_none(&one["namespace"]), to_text(&one["name"]), list(&one["clusters"]).len())
+    let parent = |parent_binding: &Value| {
+        format!(
+            "{}/{} in {}",
+            or_none(&parent_binding["namespace"]),
+            to_text(&parent_binding["name"]),
+            list(&parent_binding["clusters"]).len()
+        )
     };
-    let parents: Vec<String> = list(&spec["requiredBy"]).iter().map(|one| parent(one) + " clusters").collect();
+    let parents: Vec<String> =
+        list(&spec["requiredBy"]).iter().map(|parent_binding| parent(parent_binding) + " clusters").collect();
     if !parents.is_empty() {
         sheet.add_list(0, "Required By", &parents);
     }
@@ -142,7 +161,7 @@ fn add_clusters(sheet: &mut Sheet, binding: &Value) {
     let statuses = list(&binding["status"]["aggregatedStatus"]);
     let targets = list(&binding["spec"]["clusters"]);
     let row = |name: &Value, replicas: String| {
-        let status = statuses.iter().find(|one| one["clusterName"] == *name);
+        let status = statuses.iter().find(|item| item["clusterName"] == *name);
         let status_field = |field: &str| status.map_or_else(|| NONE.to_owned(), |status| or_none(&status[field]));
         let applied = status.map_or_else(|| NONE.to_owned(), |status| (status["applied"] == true).to_string());
         vec![
@@ -154,10 +173,11 @@ fn add_clusters(sheet: &mut Sheet, binding: &Value) {
         ]
     };
     let mut rows: Vec<Vec<String>> =
-        targets.iter().map(|one| row(&one["name"], number(&one["replicas"]).to_string())).collect();
+        targets.iter().map(|item| row(&item["name"], number(&item["replicas"]).to_string())).collect();
     // Clusters without a target still have a status until the object is removed from them.
-    let left = statuses.iter().filter(|one| !targets.iter().any(|target| target["name"] == one["clusterName"]));
-    rows.extend(left.map(|one| row(&one["clusterName"], "-".to_owned())));
+    let former_clusters =
+        statuses.iter().filter(|item| !targets.iter().any(|target| target["name"] == item["clusterName"]));
+    rows.extend(former_clusters.map(|item| row(&item["clusterName"], "-".to_owned())));
     if rows.is_empty() {
         return sheet.add_field(0, "Clusters", NONE);
     }
@@ -187,11 +207,13 @@ pub(super) fn describe_work(sheet: &mut Sheet, work: &Value) {
     sheet.add_field_if_set(0, "Suspend Dispatching", &spec["suspendDispatching"]);
     sheet.add_field_if_set(0, "Preserve Resources On Deletion", &spec["preserveResourcesOnDeletion"]);
     let row = |(at, manifest): (usize, &Value)| {
-        let known = list(&status["manifestStatuses"]);
-        let own =
-            known.iter().find(|one| number(&one["identifier"]["ordinal"]) == i64::try_from(at).unwrap_or_default());
+        let statuses = list(&status["manifestStatuses"]);
+        let manifest_status = statuses
+            .iter()
+            .find(|item| number(&item["identifier"]["ordinal"]) == i64::try_from(at).unwrap_or_default());
         let metadata = &manifest["metadata"];
-        let health = own.map_or_else(|| NONE.to_owned(), |own| or_none(&own["health"]));
+        let health =
+            manifest_status.map_or_else(|| NONE.to_owned(), |manifest_status| or_none(&manifest_status["health"]));
         vec![
             to_text(&manifest["apiVersion"]),
             to_text(&manifest["kind"]),

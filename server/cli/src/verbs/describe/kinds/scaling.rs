@@ -79,8 +79,8 @@ fn describe_metric(metric: &Value) -> (String, String) {
         }
         _ => {
             let selector = selector(&source["metric"]["selector"]);
-            let of = if selector.is_empty() { String::new() } else { format!(" of {selector}") };
-            format!("{:?} (external){of}", to_text(&source["metric"]["name"]))
+            let selector_suffix = if selector.is_empty() { String::new() } else { format!(" of {selector}") };
+            format!("{:?} (external){selector_suffix}", to_text(&source["metric"]["name"]))
         }
     };
     let average = average.filter(|_| metric["type"] != "Resource").map_or("", |(_, average)| average);

@@ -56,7 +56,7 @@ pub struct Plan {
     /// Pods that are deleted without being counted.
     pub discard: Vec<Arc<PodState>>,
     /// Pods whose finalizers are removed after their UIDs have been recorded.
-    pub counted: Vec<Arc<PodState>>,
+    pub pods_to_count: Vec<Arc<PodState>>,
     /// UIDs to count: succeeded pods without an index, and failed pods.
     pub uncounted_succeeded: BTreeSet<String>,
     pub uncounted_failed: BTreeSet<String>,
@@ -176,7 +176,7 @@ impl<'a> JobView<'a> {
             let has_work = !plan.create.is_empty() || self.active.len() > plan.discard.len();
             plan.outcome = self.completion_outcome(succeeded, has_work);
         }
-        self.select_counted(plan, &retained);
+        self.select_pods_to_count(plan, &retained);
     }
 
     fn has_limit_per_index(&self) -> bool {
@@ -239,7 +239,7 @@ impl<'a> JobView<'a> {
             if completed.contains(&index) || failed.contains(&index) || active.contains(&index) {
                 continue;
             }
-            if retained.get(&index).is_none_or(|other| rank(other) <= rank(pod)) {
+            if retained.get(&index).is_none_or(|previous| rank(previous) <= rank(pod)) {
                 retained.insert(index, pod);
             }
         }
@@ -377,7 +377,7 @@ impl<'a> JobView<'a> {
                 (next, usize::try_from(next.0 + next.1).unwrap_or_default(), end_time(pod))
             });
             if let Some(wait) = before.and_then(|(_, failures, last)| remaining_backoff(failures, last, self.now)) {
-                min_wait = Some(min_wait.map_or(wait, |other| other.min(wait)));
+                min_wait = Some(min_wait.map_or(wait, |shortest| shortest.min(wait)));
                 continue;
             }
             let failures = self.has_limit_per_index().then(|| before.map_or((0, 0), |(next, ..)| next));
@@ -429,16 +429,17 @@ impl<'a> JobView<'a> {
     }
 
     /// Selects the pods to count; all of them if the Job has finished.
-    fn select_counted(&self, plan: &mut Plan, retained: &BTreeMap<i32, &Arc<PodState>>) {
+    fn select_pods_to_count(&self, plan: &mut Plan, retained: &BTreeMap<i32, &Arc<PodState>>) {
         for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
             let has_failed = self.has_failed(pod);
-            let is_retained =
-                index_of(pod).and_then(|index| retained.get(&index)).is_some_and(|other| other.uid == pod.uid);
+            let is_retained = index_of(pod)
+                .and_then(|index| retained.get(&index))
+                .is_some_and(|retained_pod| retained_pod.uid == pod.uid);
             let is_due = plan.outcome.is_some() || pod.phase == Phase::Succeeded || (has_failed && !is_retained);
-            if !is_due || plan.counted.len() >= MAX_PODS_PER_STEP {
+            if !is_due || plan.pods_to_count.len() >= MAX_PODS_PER_STEP {
                 continue;
             }
-            plan.counted.push(pod.clone());
+            plan.pods_to_count.push(pod.clone());
             if !self.is_unrecorded(pod) {
                 continue;
             }

@@ -38,9 +38,9 @@ impl Conditions {
             last_probe_time: Some(Time(self.now)),
             last_transition_time: Some(Time(self.now)),
         };
-        match self.list.iter_mut().find(|known| known.type_ == kind) {
-            Some(known) if known.status == status => return false,
-            Some(known) => *known = condition,
+        match self.list.iter_mut().find(|existing| existing.type_ == kind) {
+            Some(existing) if existing.status == status => return false,
+            Some(existing) => *existing = condition,
             None => self.list.push(condition),
         }
         true
@@ -73,7 +73,7 @@ pub fn status_before_counting(
             start_time = None;
         }
         None => {
-            let was_suspended = conditions.list.iter().any(|known| known.type_ == "Suspended");
+            let was_suspended = conditions.list.iter().any(|existing| existing.type_ == "Suspended");
             if was_suspended && conditions.set("Suspended", false, "JobResumed", "Job resumed") {
                 // activeDeadlineSeconds counts from the resumption.
                 start_time = Some(Time(now));

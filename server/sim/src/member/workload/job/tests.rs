@@ -65,7 +65,7 @@ fn describe(plan: &Plan) -> String {
         };
         parts.push(plan.create.iter().map(describe_new_pod).collect::<Vec<_>>().join(" "));
     }
-    for (action, pods) in [("delete", &plan.delete), ("discard", &plan.discard), ("count", &plan.counted)] {
+    for (action, pods) in [("delete", &plan.delete), ("discard", &plan.discard), ("count", &plan.pods_to_count)] {
         if !pods.is_empty() {
             parts.push(format!("{action} {}", names(pods)));
         }

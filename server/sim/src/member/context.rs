@@ -1,4 +1,4 @@
-//! Shared state of a member's components: client, stores, event recorder and settings.
+//! State that the components of a member share.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -56,8 +56,8 @@ pub struct Features {
     pub load_balancer: bool,
 }
 
-/// Shared components of a member.
-pub struct World {
+/// State that all components of a member share: client, stores, event recorder and settings.
+pub struct MemberContext {
     pub name: Arc<str>,
     pub client: Client,
     pub features: Features,
@@ -65,7 +65,7 @@ pub struct World {
     pub recorder: Recorder,
     pub ips: PodIps,
     /// UIDs of Deployments and ReplicaSets whose dependents are being written in bulk.
-    held: Mutex<HashSet<Arc<str>>>,
+    suspended: Mutex<HashSet<Arc<str>>>,
     /// Cancelled when the member stops.
     pub stop: CancellationToken,
     /// Cancelled once all stores are synchronized.
@@ -132,7 +132,7 @@ impl<K> NamespacedKind for K where
 {
 }
 
-impl World {
+impl MemberContext {
     pub fn new(name: &str, client: Client, features: Features, recorder: Recorder) -> Self {
         let tasks = Tasks::default();
         Self {
@@ -142,7 +142,7 @@ impl World {
             interner: Interner::default(),
             recorder,
             ips: PodIps::default(),
-            held: Mutex::default(),
+            suspended: Mutex::default(),
             stop: tasks.stop_token().clone(),
             synced: CancellationToken::new(),
             tasks,
@@ -169,8 +169,8 @@ impl World {
     /// Starts the informers and waits until all lists are complete. All controllers must have registered their handlers
     /// before.
     pub async fn start_informers(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
-        let world = self.clone();
-        self.start_informer(registry, &self.pods, move |pod: Pod| world.interner.intern_pod(pod))?;
+        let context = self.clone();
+        self.start_informer(registry, &self.pods, move |pod: Pod| context.interner.intern_pod(pod))?;
         macro_rules! start_all {
             ($($store:ident),*) => { $( self.start_kind_informer(registry, &self.$store)?; )* };
         }
@@ -232,18 +232,18 @@ impl World {
         Ok(())
     }
 
-    /// Prevents controllers from processing an object while its dependents are written.
-    pub fn hold(&self, uid: &Arc<str>) {
-        self.held.lock().insert(uid.clone());
+    /// Suspends the reconciliation of an object while its dependents are written.
+    pub fn suspend(&self, uid: &Arc<str>) {
+        self.suspended.lock().insert(uid.clone());
     }
 
-    /// Ends [`World::hold`].
-    pub fn release(&self, uid: &str) {
-        self.held.lock().remove(uid);
+    /// Ends [`MemberContext::suspend`].
+    pub fn resume(&self, uid: &str) {
+        self.suspended.lock().remove(uid);
     }
 
-    pub fn is_held(&self, uid: &str) -> bool {
-        self.held.lock().contains(uid)
+    pub fn is_suspended(&self, uid: &str) -> bool {
+        self.suspended.lock().contains(uid)
     }
 
     /// The API of a namespaced kind.
