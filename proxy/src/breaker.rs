@@ -18,7 +18,7 @@ const MAX_TRIAL_INTERVAL: Duration = Duration::from_secs(30);
 pub struct Breaker {
     /// Number of failures since the last response.
     failures: u32,
-    open: Option<OpenState>,
+    open_state: Option<OpenState>,
     /// Time of the last response.
     last_response: Option<Instant>,
 }
@@ -41,23 +41,23 @@ pub struct Rejection {
 impl Breaker {
     /// Admits or rejects a request.
     pub fn admit(&mut self, now: Instant) -> Result<(), Rejection> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if now < open.next_trial {
-            return Err(Rejection { reason: Arc::clone(&open.reason), retry_after: open.next_trial - now });
+        let Some(open_state) = &mut self.open_state else { return Ok(()) };
+        if now < open_state.next_trial {
+            return Err(Rejection { reason: Arc::clone(&open_state.reason), retry_after: open_state.next_trial - now });
         }
-        open.next_trial = now + open.trial_interval;
+        open_state.next_trial = now + open_state.trial_interval;
         Ok(())
     }
 
     /// Records a response of any status.
     pub fn record_response(&mut self, now: Instant) {
-        *self = Self { failures: 0, open: None, last_response: Some(now) };
+        *self = Self { failures: 0, open_state: None, last_response: Some(now) };
     }
 
     /// Records a request that could not be sent.
     pub fn record_failure(&mut self, now: Instant, reason: &str) {
         self.failures += 1;
-        if self.failures >= FAILURE_THRESHOLD || self.open.is_some() {
+        if self.failures >= FAILURE_THRESHOLD || self.open_state.is_some() {
             self.trip(now, reason);
         }
     }
@@ -70,9 +70,11 @@ impl Breaker {
     }
 
     fn trip(&mut self, now: Instant, reason: &str) {
-        let trial_interval =
-            self.open.as_ref().map_or(MIN_TRIAL_INTERVAL, |open| MAX_TRIAL_INTERVAL.min(2 * open.trial_interval));
-        self.open = Some(OpenState { reason: reason.into(), next_trial: now + trial_interval, trial_interval });
+        let trial_interval = self
+            .open_state
+            .as_ref()
+            .map_or(MIN_TRIAL_INTERVAL, |open_state| MAX_TRIAL_INTERVAL.min(2 * open_state.trial_interval));
+        self.open_state = Some(OpenState { reason: reason.into(), next_trial: now + trial_interval, trial_interval });
     }
 }
 
@@ -111,15 +113,18 @@ mod tests {
     fn rejections_have_the_reason_and_the_remaining_time() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
-        breaker.record_timeout(now, now, "no answer");
+        breaker.record_timeout(now, now, "no response");
         let retry_after = MIN_TRIAL_INTERVAL / 2;
         assert_eq!(
             breaker.admit(now + MIN_TRIAL_INTERVAL - retry_after),
-            Err(Rejection { reason: "no answer".into(), retry_after })
+            Err(Rejection { reason: "no response".into(), retry_after })
         );
         for _ in 0..10 {
-            breaker.record_timeout(now, now, "no answer");
+            breaker.record_timeout(now, now, "no response");
         }
-        assert_eq!(breaker.admit(now), Err(Rejection { reason: "no answer".into(), retry_after: MAX_TRIAL_INTERVAL }));
+        assert_eq!(
+            breaker.admit(now),
+            Err(Rejection { reason: "no response".into(), retry_after: MAX_TRIAL_INTERVAL })
+        );
     }
 }

@@ -90,7 +90,7 @@ impl Proxy {
         // kube-apiserver sends HTTP/2, but the connections to members are HTTP/1.1.
         *request.version_mut() = http::Version::HTTP_11;
         let (parts, body) = request.into_parts();
-        let body = read_body(body).await?;
+        let body = read_request_body(body).await?;
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
         let mut response = response.map_err(Error::ControlPlane)?;
         match response.status() {
@@ -141,9 +141,49 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
 }
 
 /// Reads a request body that is needed completely before it is forwarded.
-pub(crate) async fn read_body(body: Body) -> Result<bytes::Bytes, Error> {
-    body::collect(body, MAX_REQUEST_BODY_BYTES).await.map_err(|error| match error {
+pub(crate) async fn read_request_body(body: Body) -> Result<bytes::Bytes, Error> {
+    body::collect_request(body, MAX_REQUEST_BODY_BYTES).await.map_err(body_error)
+}
+
+/// Reads a response body that is changed before it is passed on.
+pub(crate) async fn read_response_body(body: Body) -> Result<bytes::Bytes, Error> {
+    body::collect(body, MAX_REQUEST_BODY_BYTES).await.map_err(body_error)
+}
+
+fn body_error(error: BodyError) -> Error {
+    match error {
         BodyError::TooLarge { limit } => Error::TooLarge(limit),
         BodyError::Read(error) => Error::Body(error),
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Clients read the response to an oversized request after they have sent its body. A response is read only up to the
+    /// limit.
+    #[tokio::test]
+    async fn only_the_rest_of_an_oversized_request_is_read() {
+        const FRAME_BYTES: usize = MAX_REQUEST_BODY_BYTES / 3;
+        let count = Arc::new(AtomicUsize::new(0));
+        let oversized_body = || -> Body {
+            let reads = Arc::clone(&count);
+            let frames = (0..10).map(move |_| {
+                reads.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b' '; FRAME_BYTES])))
+            });
+            StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
+        };
+        let result = read_request_body(oversized_body()).await;
+        assert!(matches!(result, Err(Error::TooLarge(MAX_REQUEST_BODY_BYTES))));
+        assert_eq!(count.swap(0, Ordering::Relaxed), 10);
+        let result = read_response_body(oversized_body()).await;
+        assert!(matches!(result, Err(Error::TooLarge(MAX_REQUEST_BODY_BYTES))));
+        assert_eq!(count.load(Ordering::Relaxed), 4);
+    }
 }

@@ -1,7 +1,7 @@
 //! resourceVersions and continue tokens of responses that merge several clusters.
 //!
 //! The wire format is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
-//! `{"rv","cluster","continue"}`. In addition to the resourceVersion of each cluster, it holds the cache's sequence
+//! `{"rv","cluster","continue"}`. In addition to the resourceVersion of each cluster, it contains the cache's sequence
 //! number and the cache's id (`<resourceVersion>.<seq>.<cache>`), from which a watch continues, and a digest of the
 //! visible portion of the cluster if the reader does not see all of it (`~<portion>` at the end). Objects read from
 //! a member have no cache position and keep Karmada's form.
@@ -238,7 +238,8 @@ pub struct Continue {
     pub rv: String,
     pub cluster: String,
     /// Base64 of the position within the cluster, and of a digest of the list and the token. The position is
-    /// `namespace/name` of the last object sent from the cache, or the continue token of the member.
+    /// `namespace/name` of the last object sent from the cache, followed by `/` if it is the last one of the cluster, or the
+    /// continue token of the member.
     #[serde(rename = "continue")]
     position: String,
 }
@@ -404,7 +405,7 @@ mod tests {
 
     #[test]
     fn tokens_are_valid_for_one_list_only() {
-        let (list, other) = (ListId::new(&"pods"), ListId::new(&"secrets"));
+        let (list, other_list) = (ListId::new(&"pods"), ListId::new(&"secrets"));
         let token = Continue::new("rv", "m1", "ns/a/b", list);
         let text = token.encode();
         assert_eq!(token.after(), "ns/a/b");
@@ -412,7 +413,7 @@ mod tests {
         assert_eq!(Continue::decode("", list), Ok(None));
         let start = Continue::new("rv", "m1", "", list);
         assert_eq!((start.after().as_str(), Continue::decode(&start.encode(), list)), ("", Ok(Some(start.clone()))));
-        assert_eq!(Continue::decode(&text, other), Err(InvalidContinueToken));
+        assert_eq!(Continue::decode(&text, other_list), Err(InvalidContinueToken));
         assert_eq!(Continue::decode("zzz", list), Ok(None));
         for length in 1..text.len() {
             assert_eq!(Continue::decode(&text[..length], list), Err(InvalidContinueToken), "truncated to {length}");

@@ -48,10 +48,13 @@ pub fn rewrite_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
 fn replace_version(version: Option<&mut Value>, cluster: &str) -> bool {
     let Some(Value::String(version)) = version else { return false };
     let composite = CompositeVersion::decode(version);
-    let Some(own) = composite.version(cluster).filter(|own| !own.is_empty() && *own != version.as_str()) else {
+    let Some(member_version) = composite
+        .version(cluster)
+        .filter(|member_version| !member_version.is_empty() && *member_version != version.as_str())
+    else {
         return false;
     };
-    *version = own.to_owned();
+    *version = member_version.to_owned();
     true
 }
 

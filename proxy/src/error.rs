@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// Message of invalid list options without the prefix of their Status; of other errors, the whole message.
+    /// Message of invalid list options without the prefix of their Status; of other errors, the complete message.
     pub fn list_options_message(&self) -> String {
         match self {
             Self::InvalidOptions(errors) => aggregate(errors),

@@ -120,7 +120,7 @@ impl Proxy {
     }
 
     /// `proxying/{any}/proxy/{path}`: reads of registered resources use the cache, writes are sent to the cluster that
-    /// holds the object, everything else to the control plane; all as the caller.
+    /// contains the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
         let result = match transport::check_path(request.method(), path) {
             Ok(path) => self.serve_fleet_wide(caller, path, request).await,

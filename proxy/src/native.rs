@@ -52,7 +52,7 @@ impl NativePath {
     pub fn only_one<T>(&self, mut found: Vec<T>, cluster_of: impl Fn(&T) -> &ClusterName) -> Result<T, Error> {
         let (resource, name) = (self.resource.clone(), self.name.clone());
         if found.len() > 1 {
-            let clusters = found.iter().map(|one| cluster_of(one).to_string()).collect();
+            let clusters = found.iter().map(|object| cluster_of(object).to_string()).collect();
             return Err(Error::Ambiguous { resource, name, clusters });
         }
         found.pop().ok_or(Error::NotFound { resource, name })

@@ -83,16 +83,17 @@ const FIELDS: &[(&str, &[&str])] = &[
 
 /// Translates a selector to the resource's field names. Unknown fields are rejected, because they would silently
 /// match nothing.
-pub fn known_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSelector, Error> {
+pub fn translate_fields(resource: &Gvr, selector: FieldSelector) -> Result<FieldSelector, Error> {
     let is_core = resource.group.is_empty();
-    let known = FIELDS.iter().find(|(name, _)| is_core && *name == &*resource.resource).map(|(_, fields)| *fields);
+    let mapped_fields =
+        FIELDS.iter().find(|(name, _)| is_core && *name == &*resource.resource).map(|(_, fields)| *fields);
     let requirements = selector.requirements().iter().cloned().map(|requirement| {
         let field = match requirement.field.as_str() {
             // Deprecated label for `spec.nodeName`.
             "spec.host" if is_core && &*resource.resource == "pods" => "spec.nodeName",
             field => field,
         };
-        let refusal = match known {
+        let refusal = match mapped_fields {
             Some(fields) if fields.contains(&field) => None,
             None if matches!(field, "metadata.name" | "metadata.namespace") => None,
             Some(_) => Some(format!("field label not supported: {field}")),
@@ -163,7 +164,7 @@ mod tests {
         #[case] expected: &str,
     ) {
         let selector = FieldSelector::parse(text).unwrap();
-        let known = known_fields(&Gvr::new(group, "v1", resource), selector);
-        assert_eq!(known.map_or_else(|error| error.to_string(), |selector| selector.to_string()), expected);
+        let result = translate_fields(&Gvr::new(group, "v1", resource), selector);
+        assert_eq!(result.map_or_else(|error| error.to_string(), |selector| selector.to_string()), expected);
     }
 }

@@ -133,11 +133,11 @@ mod tests {
     /// A ConfigMap as client-go sends it.
     fn config_map(version: &str) -> Vec<u8> {
         let annotation = |key: &str| message(&[(1, key.as_bytes()), (2, b"m1")]);
-        let (ours, other) = (annotation("ours"), annotation("other"));
-        let mut metadata = message(&[(1, b"name"), (3, b"default"), (12, &other)]);
+        let (cluster_annotation, other_annotation) = (annotation("ours"), annotation("other"));
+        let mut metadata = message(&[(1, b"name"), (3, b"default"), (12, &other_annotation)]);
         // `generation`, a number.
         metadata.extend_from_slice(&[7 << 3, 0x96, 0x01]);
-        metadata.extend(message(&[(12, &ours), (6, version.as_bytes())]));
+        metadata.extend(message(&[(12, &cluster_annotation), (6, version.as_bytes())]));
         let long = [b'x'; 300];
         let object = message(&[(2, &long), (1, &metadata)]);
         let kind = message(&[(1, b"v1"), (2, b"ConfigMap")]);

@@ -21,23 +21,23 @@ pub struct ByteCounts {
     pub received: AtomicU64,
 }
 
-/// Copies bytes between `ours` and `theirs` in both directions. When a side ends, the other is shut down for
+/// Copies bytes between `client` and `member` in both directions. When a side ends, the other is shut down for
 /// writing and its remaining bytes are still copied. An error ends both directions.
-pub async fn relay<A, B>(mut ours: A, mut theirs: B, counts: &ByteCounts) -> io::Result<()>
+pub async fn relay<A, B>(mut client: A, mut member: B, counts: &ByteCounts) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let (mut outgoing, mut incoming) = (Direction::default(), Direction::default());
     poll_fn(|cx| {
-        let outgoing = outgoing.poll(cx, &mut ours, &mut theirs, &counts.sent)?;
-        let incoming = incoming.poll(cx, &mut theirs, &mut ours, &counts.received)?;
+        let outgoing = outgoing.poll(cx, &mut client, &mut member, &counts.sent)?;
+        let incoming = incoming.poll(cx, &mut member, &mut client, &counts.received)?;
         if outgoing.is_ready() && incoming.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     })
     .await
 }
 
-/// One direction. Holds no memory while idle, because most sessions are idle most of the time.
+/// One direction. Uses no memory while idle, because most sessions are idle most of the time.
 #[derive(Default)]
 struct Direction {
     buffer: Vec<u8>,
@@ -146,17 +146,17 @@ mod tests {
         /// All bytes and the end arrive on the other side in order, for any sizes of the pieces.
         #[test]
         fn both_directions_are_copied_completely(
-            ours in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
-            theirs in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
+            client_bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
+            member_bytes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
             pipe_bytes in 1_usize..200_000,
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let (sent, received) = (ours.concat(), theirs.concat());
+            let (sent, received) = (client_bytes.concat(), member_bytes.concat());
             runtime.block_on(async {
-                let ((client, our_end), (their_end, member)) = (duplex(pipe_bytes), duplex(pipe_bytes));
+                let ((client, client_end), (member_end, member)) = (duplex(pipe_bytes), duplex(pipe_bytes));
                 let counts = ByteCounts::default();
                 let (received_by_client, received_by_member, result) =
-                    tokio::join!(exchange(client, ours), exchange(member, theirs), relay(our_end, their_end, &counts));
+                    tokio::join!(exchange(client, client_bytes), exchange(member, member_bytes), relay(client_end, member_end, &counts));
                 result.unwrap();
                 assert_eq!(received_by_member, sent);
                 assert_eq!(received_by_client, received);
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_are_written_at_once_and_an_idle_direction_holds_no_buffer() {
-        let (mut client, mut our_end) = duplex(BUFFER_BYTES);
-        let (mut their_end, mut member) = duplex(BUFFER_BYTES);
+    async fn bytes_are_written_at_once_and_an_idle_direction_has_no_buffer() {
+        let (mut client, mut client_end) = duplex(BUFFER_BYTES);
+        let (mut member_end, mut member) = duplex(BUFFER_BYTES);
         let (mut direction, count) = (Direction::default(), AtomicU64::default());
         for piece in [vec![1; 10_000], vec![2; 20_000]] {
             client.write_all(&piece).await.unwrap();
         }
         let is_waiting =
-            poll_fn(|cx| Poll::Ready(direction.poll(cx, &mut our_end, &mut their_end, &count).is_pending())).await;
+            poll_fn(|cx| Poll::Ready(direction.poll(cx, &mut client_end, &mut member_end, &count).is_pending())).await;
         assert!(is_waiting);
         let mut output = vec![0; 64 * 1024];
         assert_eq!(member.read(&mut output).await.unwrap(), 30_000);
@@ -193,11 +193,11 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_before_an_error_are_delivered() {
-        let (_client, our_end) = duplex(64);
-        let (their_end, mut member) = duplex(64);
-        let (_, our_end) = tokio::io::split(our_end);
-        let failing = tokio::io::join((&b"last words"[..]).chain(FailingReader), our_end);
-        let error = relay(failing, their_end, &ByteCounts::default()).await.unwrap_err();
+        let (_client, client_end) = duplex(64);
+        let (member_end, mut member) = duplex(64);
+        let (_, client_end) = tokio::io::split(client_end);
+        let failing = tokio::io::join((&b"last words"[..]).chain(FailingReader), client_end);
+        let error = relay(failing, member_end, &ByteCounts::default()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         let mut output = String::new();
         member.read_to_string(&mut output).await.unwrap();
@@ -206,13 +206,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_of_one_side_ends_both() {
-        let (client, our_end) = duplex(64);
-        let (their_end, member) = duplex(64);
+        let (client, client_end) = duplex(64);
+        let (member_end, member) = duplex(64);
         drop(member);
         let counts = ByteCounts::default();
         let mut client = client;
         client.write_all(b"this is lost").await.unwrap();
-        let error = relay(our_end, their_end, &counts).await.unwrap_err();
+        let error = relay(client_end, member_end, &counts).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -1,9 +1,9 @@
 //! Response headers of members and of the control plane that are passed on from another origin. Pure.
 //!
-//! Browsers apply many response headers to the whole origin of a response: cookies, stored data, transport security,
+//! Browsers apply many response headers to the entire origin of a response: cookies, stored data, transport security,
 //! service workers, reporting, authentication. A member must not control these for our origins. There are two rules:
 //!
-//! - [`pass_to_browser`]: an allow-list, for the web UI's origin, which holds the reader's session.
+//! - [`pass_to_browser`]: an allow-list, for the web UI's origin, which has the reader's session.
 //! - [`drop_origin_wide`]: a deny-list, for the aggregated proxies, whose callers (kubectl, controllers, pages of a service behind
 //!   `…/services/NAME/proxy`) rely on any other header of the member.
 
@@ -183,13 +183,14 @@ mod tests {
 
     #[test]
     fn aggregated_responses_keep_headers_without_origin_wide_effect() {
-        let kept = ["content-type", "location", "www-authenticate", "content-security-policy", "x-anything", "refresh"];
+        let remaining =
+            ["content-type", "location", "www-authenticate", "content-security-policy", "x-anything", "refresh"];
         let dropped = ["Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Alt-Svc"];
         let more = ["Service-Worker-Allowed", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"];
-        let mut headers = map(&[&kept[..], &dropped, &more].concat());
+        let mut headers = map(&[&remaining[..], &dropped, &more].concat());
         headers.append(header::SET_COOKIE, HeaderValue::from_static("second"));
         drop_origin_wide(&mut headers);
-        assert_eq!(headers, map(&kept));
+        assert_eq!(headers, map(&remaining));
     }
 
     proptest! {

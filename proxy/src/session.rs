@@ -20,11 +20,11 @@ const MAX_LOGGED_CHARS: usize = 512;
 /// Reason why a member's Cluster forbids a request; None if it does not.
 pub fn forbidden_reason(member: &Member, path: &str, is_upgrade: bool) -> Option<String> {
     let annotations = member.cluster().metadata.annotations.as_ref()?;
-    forbidden_by(annotations.get(EXEC).map(String::as_str), path, is_upgrade)
+    refusal_reason(annotations.get(EXEC).map(String::as_str), path, is_upgrade)
 }
 
 /// Reason why a value of the annotation forbids a request. An unknown value counts as disabled.
-fn forbidden_by(annotation: Option<&str>, path: &str, is_upgrade: bool) -> Option<String> {
+fn refusal_reason(annotation: Option<&str>, path: &str, is_upgrade: bool) -> Option<String> {
     let value = annotation.filter(|value| *value != EXEC_ENABLED)?;
     if !is_upgrade && !can_enter(path) {
         return None;
@@ -156,7 +156,7 @@ mod tests {
         for (annotation, expected) in
             [(None, false), (Some("enabled"), false), (Some("disabled"), is_session), (Some("off"), is_session)]
         {
-            let forbidden = forbidden_by(annotation, path, is_upgrade);
+            let forbidden = refusal_reason(annotation, path, is_upgrade);
             assert_eq!(forbidden.is_some(), expected, "{annotation:?} {path}");
             if let (Some(reason), Some(value)) = (forbidden, annotation) {
                 assert!(reason.starts_with(&format!("its annotation proxy.crowsnest.io/exec: {value:?}")), "{reason}");

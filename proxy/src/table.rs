@@ -122,7 +122,7 @@ pub fn columns(group: &str, kind: &str) -> Value {
             {"name": "Created At", "type": "date", "format": "", "description": CREATED, "priority": 0},
         ]);
     }
-    let own = columns::columns(group, kind).iter().map(|column| {
+    let resource_columns = columns::columns(group, kind).iter().map(|column| {
         let description = match column.description {
             ColumnDescription::Text(text) => text,
             ColumnDescription::Field(..) => column.name,
@@ -132,7 +132,7 @@ pub fn columns(group: &str, kind: &str) -> Value {
             "priority": column.priority,
         })
     });
-    Value::Array(insert_cluster(own.collect(), cluster_column()))
+    Value::Array(insert_cluster(resource_columns.collect(), cluster_column()))
 }
 
 fn cluster_column() -> Value {
@@ -154,16 +154,17 @@ pub fn merged_columns(columns: &[Value]) -> Value {
 /// their columns, since members of different versions have different columns; missing ones are null.
 pub fn merged_cells(cells: Vec<Value>, columns: &[Value], merged_columns: &[Value], cluster: &str) -> Vec<Value> {
     let names = |columns: &[Value]| columns.iter().map(|column| column["name"].clone()).collect::<Vec<Value>>();
-    let (own_names, mut merged_names) = (names(columns), names(merged_columns));
+    let (member_names, mut merged_names) = (names(columns), names(merged_columns));
     // Without the column of the cluster.
     if merged_names.len() > 1 {
         merged_names.remove(1);
     }
-    let cells = match own_names == merged_names {
+    let cells = match member_names == merged_names {
         true => cells,
         false => {
-            let cell =
-                |name: &Value| own_names.iter().position(|own| own == name).and_then(|at| cells.get(at).cloned());
+            let cell = |name: &Value| {
+                member_names.iter().position(|member_name| member_name == name).and_then(|at| cells.get(at).cloned())
+            };
             merged_names.iter().map(|name| cell(name).unwrap_or_default()).collect()
         }
     };

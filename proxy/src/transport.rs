@@ -84,11 +84,16 @@ impl Transport {
         member: &Member,
         caller: &Caller,
         path: &str,
-        request: Request<Body>,
+        mut request: Request<Body>,
         timeout: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let span = request_span(member.name(), path, request.method());
-        let sent = self.send_impersonated(member, caller, path, request, timeout).instrument(span.clone()).await;
+        let exchange = async {
+            let connection = address_request(member, caller, path, &mut request)?;
+            let response = self.exchange(member, &connection, request, timeout).await?;
+            impersonation::add_hint(member.name(), &caller.name, response).await
+        };
+        let sent = exchange.instrument(span.clone()).await;
         match &sent {
             Ok(response) => {
                 span.record("http.response.status_code", response.status().as_u16());
@@ -98,50 +103,26 @@ impl Transport {
         sent
     }
 
-    async fn send_impersonated(
+    /// Sends an addressed request.
+    async fn exchange(
         &self,
         member: &Member,
-        caller: &Caller,
-        path: &str,
-        mut request: Request<Body>,
+        connection: &Arc<Connection>,
+        request: Request<Body>,
         timeout: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = check_path(request.method(), path)?;
-        let cluster = member.name();
-        let connection_error = |source| match source {
-            crowsnest_members::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
-                Error::NoEndpoint(cluster.clone())
-            }
-            source @ crowsnest_members::Error::NoTunnel(_) => {
-                Error::Unreachable { cluster: cluster.clone(), reason: source.to_string() }
-            }
-            source => Error::Connection { cluster: cluster.clone(), source },
-        };
-        let connection = member.connection().map_err(connection_error)?.clone();
-        let token =
-            member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        let mut headers =
-            impersonated_headers(request.headers(), caller, Some(token), member.impersonated_attributes())
-                .map_err(|error| Error::BadRequest(error.to_string()))?;
-        let is_upgrade = requested_upgrade(&headers).is_some();
-        spans::inject_trace_context(&mut headers);
-        *request.headers_mut() = headers;
-        let target = target_uri(&connection, path, request.uri().query())
-            .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
-        *request.uri_mut() = target;
-        *request.version_mut() = http::Version::HTTP_11;
+        let (cluster, is_upgrade) = (member.name(), requested_upgrade(request.headers()).is_some());
         let follows_log = Query::parse(request.uri().query()).flag("follow");
         let timeout = timeout.or_else(|| cluster_response_timeout(member)).unwrap_or(self.response_timeout);
         // A followed log sends its response head only with the first line.
         let timeout = (!follows_log).then_some(timeout);
-        let mut response = self.member_transport(cluster, &connection).send(cluster, request, timeout).await?;
+        let mut response = self.member_transport(cluster, connection).send(cluster, request, timeout).await?;
         match response.status() {
             http::StatusCode::SWITCHING_PROTOCOLS if is_upgrade => {}
             http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
             _ => remove_hop_by_hop(response.headers_mut()),
         }
-        let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
-        impersonation::add_hint(cluster, &caller.name, response).await
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
 }
 
@@ -180,7 +161,7 @@ impl MemberTransport {
                 Err(unreachable(reason))
             }
             Err(timeout) => {
-                let reason = format!("no answer within {} s", timeout.as_secs_f32());
+                let reason = format!("no response within {} s", timeout.as_secs_f32());
                 breaker.record_timeout(now, started_at, &reason);
                 Err(unreachable(reason))
             }
@@ -207,6 +188,39 @@ fn request_span(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     )
 }
 
+/// Replaces the headers and target of a request by those for a member, as the caller. Returns the connection to the
+/// member.
+fn address_request(
+    member: &Member,
+    caller: &Caller,
+    path: &str,
+    request: &mut Request<Body>,
+) -> Result<Arc<Connection>, Error> {
+    let path = check_path(request.method(), path)?;
+    let cluster = member.name();
+    let connection_error = |source| match source {
+        crowsnest_members::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
+            Error::NoEndpoint(cluster.clone())
+        }
+        source @ crowsnest_members::Error::NoTunnel(_) => {
+            Error::Unreachable { cluster: cluster.clone(), reason: source.to_string() }
+        }
+        source => Error::Connection { cluster: cluster.clone(), source },
+    };
+    let connection = member.connection().map_err(connection_error)?.clone();
+    let token =
+        member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
+    let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.impersonated_attributes())
+        .map_err(|error| Error::BadRequest(error.to_string()))?;
+    spans::inject_trace_context(&mut headers);
+    *request.headers_mut() = headers;
+    let target = target_uri(&connection, path, request.uri().query())
+        .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
+    *request.uri_mut() = target;
+    *request.version_mut() = http::Version::HTTP_11;
+    Ok(connection)
+}
+
 /// Response timeout set by the member's Cluster.
 fn cluster_response_timeout(member: &Member) -> Option<Duration> {
     let seconds = member.cluster().metadata.annotations.as_ref()?.get(RESPONSE_TIMEOUT)?.parse().ok();
@@ -226,7 +240,7 @@ fn target_uri(connection: &Connection, path: &str, query: Option<&str>) -> Resul
 
 /// Returns the path if this process, which authorizes the request, and the recipient parse it in the same way.
 pub fn check_path<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
-    RequestPath::check_forwarded(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
+    RequestPath::parse_for_forwarding(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)
 }
 

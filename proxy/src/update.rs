@@ -56,13 +56,13 @@ pub fn to_member_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<
 }
 
 /// True if a JSON update has data and it equals the data of another object.
-pub fn has_same_data_as(update: &[u8], known: &[u8]) -> bool {
+pub fn has_same_data_as(update: &[u8], existing: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Holder {
         data: Option<Map<String, Value>>,
     }
     let data = |body: &[u8]| serde_json::from_slice::<Holder>(body).ok()?.data.filter(|data| !data.is_empty());
-    data(update).is_some_and(|sent| data(known) == Some(sent))
+    data(update).is_some_and(|sent| data(existing) == Some(sent))
 }
 
 fn has_cache_position(version: &str) -> bool {

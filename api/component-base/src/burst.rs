@@ -18,7 +18,8 @@ impl BurstLimits {
     }
 }
 
-/// Detects that something occurs more often than a given rate for some time. It needs a lock to be shared by threads.
+/// Detects that an event occurs more often than the configured rate for some time. It needs a lock to be shared by
+/// threads.
 #[derive(Debug)]
 pub struct BurstDetector {
     limits: BurstLimits,

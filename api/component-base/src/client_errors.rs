@@ -42,7 +42,7 @@ fn describe_innermost_causes(error: &kube::Error) -> String {
     }
     match causes.as_slice() {
         [] => error.to_string(),
-        [one] => one.clone(),
+        [cause] => cause.clone(),
         [_, inner @ ..] => inner.join(": "),
     }
 }

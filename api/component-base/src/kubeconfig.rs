@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// Reasons why a kubeconfig yields no client configuration.
+/// Reasons why there is no client configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read the kubeconfig {path:?}: {cause}; pass the path of a readable file")]
@@ -20,6 +20,28 @@ pub enum Error {
     Unusable { path: PathBuf, context: String, cause: KubeconfigError },
     #[error("cannot use $KUBECONFIG or ~/.kube/config: {0}")]
     Default(KubeconfigError),
+    #[error("cannot read the pod's service account; outside of a pod, use --kubeconfig")]
+    InCluster(#[source] InClusterError),
+}
+
+/// A kubeconfig file and one of its contexts.
+#[derive(Debug, Clone)]
+pub struct KubeconfigContext {
+    pub file: PathBuf,
+    /// `None` for the file's current context.
+    pub context: Option<String>,
+}
+
+impl KubeconfigContext {
+    /// The context of `file`; `None` without a file.
+    pub fn from_flags(file: Option<PathBuf>, context: Option<String>) -> Option<Self> {
+        file.map(|file| Self { file, context })
+    }
+
+    /// Loads the client configuration.
+    pub async fn load(&self) -> Result<kube::Config, Error> {
+        load_config(Some(&self.file), self.context.as_deref()).await
+    }
 }
 
 /// A kubeconfig file in memory. Relative paths in it refer to its folder.
@@ -68,6 +90,14 @@ pub async fn load_config(file: Option<&Path>, context: Option<&str>) -> Result<k
     match file {
         Some(file) => KubeconfigFile::read(file)?.config(context).await,
         None => kube::Config::from_kubeconfig(&options(context)).await.map_err(Error::Default),
+    }
+}
+
+/// Loads the client configuration of a kubeconfig; without one, that of the pod's service account.
+pub async fn load_or_in_cluster(kubeconfig: Option<&KubeconfigContext>) -> Result<kube::Config, Error> {
+    match kubeconfig {
+        Some(kubeconfig) => kubeconfig.load().await,
+        None => kube::Config::incluster().map_err(Error::InCluster),
     }
 }
 
@@ -128,7 +158,8 @@ mod tests {
     ) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let loaded = load_config(Some(file.path()), context).await;
+        let kubeconfig = KubeconfigContext { file: file.path().to_owned(), context: context.map(str::to_owned) };
+        let loaded = load_or_in_cluster(Some(&kubeconfig)).await;
         let actual = loaded.map_or_else(|error| error.to_string(), |config| config.cluster_url.to_string());
         assert_eq!(actual.replace(&format!("{:?}", file.path()), "PATH"), expected);
     }

@@ -11,8 +11,8 @@ pub struct LineTooLong {
 
 /// Assembles lines from chunks of any size. Each byte is searched for a line feed once, however many chunks a line spans.
 ///
-/// If all complete lines are removed before the next chunk is added, the buffer holds at most one line of the maximum length and
-/// one chunk.
+/// If all complete lines are removed before the next chunk is added, the buffer contains at most one line of the
+/// maximum length and one chunk.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: BytesMut,

@@ -32,7 +32,7 @@ pub struct Scrape(pub Vec<Series>);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for metric_series in self.0.chunk_by(|one, next| one.name == next.name) {
+        for metric_series in self.0.chunk_by(|previous, next| previous.name == next.name) {
             let Some(Series { name, help, is_counter, .. }) = metric_series.first() else { continue };
             let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
             // The encoder adds the suffix of counters.
@@ -93,7 +93,7 @@ fn platform(system: &str, processor: &str) -> String {
     format!("{system}/{processor}")
 }
 
-/// Collector of the counted requests to API servers, under client-go's metric name.
+/// Collector of the number of requests to API servers, under client-go's metric name.
 #[derive(Debug)]
 pub struct RequestsCollector(pub RequestCounters);
 

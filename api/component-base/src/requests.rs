@@ -121,7 +121,7 @@ mod tests {
         let requests = RequestCounters::default();
         let server = tower::service_fn(|request: Request<()>| async move {
             match request.uri().path() {
-                "/gone" => Ok(Response::builder().status(404).body(()).expect("a response")),
+                "/missing" => Ok(Response::builder().status(404).body(()).expect("a response")),
                 "/" => Ok(Response::new(())),
                 _ => Err("no connection"),
             }
@@ -130,7 +130,7 @@ mod tests {
         let second = requests.layer("m1:6443").layer(server);
         let other = requests.layer("m2:6443").layer(server);
         for (client, path) in
-            [(&first, "/"), (&second, "/"), (&first, "/gone"), (&first, "/no-connection"), (&other, "/")]
+            [(&first, "/"), (&second, "/"), (&first, "/missing"), (&first, "/no-connection"), (&other, "/")]
         {
             drop(client.clone().oneshot(Request::get(path).body(()).expect("a request")).await);
         }

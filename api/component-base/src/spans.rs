@@ -27,13 +27,13 @@ pub fn inject_trace_context(headers: &mut HeaderMap) {
 
 /// Creates a client whose requests carry the current span and this program's `User-Agent` in headers, and are counted.
 /// Must be called inside a tokio runtime.
-pub fn traced_client(config: kube::Config, count_requests: &RequestCountLayer) -> Result<kube::Client, kube::Error> {
+pub fn traced_client(config: kube::Config, request_counter: &RequestCountLayer) -> Result<kube::Client, kube::Error> {
     let propagate = MapRequestLayer::new(|mut request: Request<Body>| {
         inject_trace_context(request.headers_mut());
         user_agent::set(request.headers_mut());
         request
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(count_requests).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&propagate).with_layer(request_counter).build())
 }
 
 /// Marks a span as failed, with the type of the error.

@@ -74,7 +74,7 @@ impl Tasks {
         let first = failed.wait_for(|names| !names.is_empty()).await.ok().and_then(|names| names.first().copied());
         match first {
             Some(name) => failure_message(name),
-            // Not reached: the channel is open as long as `self` holds its sender.
+            // Not reached: the channel is open as long as `self` owns its sender.
             None => std::future::pending().await,
         }
     }

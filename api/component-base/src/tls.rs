@@ -1,18 +1,18 @@
 //! TLS of outgoing requests: trusted roots, client certificates, and error messages as in Go's HTTP client.
 
-mod bundle;
+mod server_verifier;
 
 use std::error::Error;
 use std::sync::Arc;
 
 use kube::client::ConfigExt;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-pub use self::bundle::bundle_verifier;
+pub use self::server_verifier::bundle_verifier;
+use self::server_verifier::insecure_verifier;
 
 /// Files with the trusted root certificates of Linux distributions; the first that exists is read.
 const SYSTEM_ROOTS: &[&str] = &[
@@ -60,9 +60,8 @@ pub fn client_config(
 ) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let algorithms = provider.signature_verification_algorithms;
     let builder = match (insecure, ca_bundle.is_empty()) {
-        (true, _) => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer { algorithms })),
+        (true, _) => builder.dangerous().with_custom_certificate_verifier(insecure_verifier(&provider)),
         (false, true) => builder.with_root_certificates(system_roots()),
         (false, false) => builder
             .dangerous()
@@ -99,49 +98,6 @@ fn parse_ca_bundle(ca_bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, rus
     }
 }
 
-/// Accepts every server, for `insecureSkipTLSVerify`.
-#[derive(Debug)]
-struct AnyServer {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        CryptoProvider::get_default()
-            .map_or(self.algorithms, |provider| provider.signature_verification_algorithms)
-            .supported_schemes()
-    }
-}
-
 /// Describes the root cause of a failed request to `address` with the messages of Go's HTTP client, which operators
 /// search for.
 pub fn describe_error(error: &(dyn Error + 'static), address: &str) -> String {
@@ -159,8 +115,8 @@ pub fn describe_error(error: &(dyn Error + 'static), address: &str) -> String {
                 _ => {}
             }
         }
-        if let Some(rustls::Error::InvalidCertificate(why)) = tls_error(cause) {
-            return format!("tls: failed to verify certificate: x509: {}", describe_certificate_error(why));
+        if let Some(rustls::Error::InvalidCertificate(error)) = tls_error(cause) {
+            return format!("tls: failed to verify certificate: x509: {}", describe_certificate_error(error));
         }
         last = cause.to_string();
         next = cause.source();
@@ -176,8 +132,8 @@ fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> 
     error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|wrapped| tls_error(wrapped))
 }
 
-fn describe_certificate_error(why: &rustls::CertificateError) -> String {
-    match why {
+fn describe_certificate_error(error: &rustls::CertificateError) -> String {
+    match error {
         rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
         rustls::CertificateError::Expired
         | rustls::CertificateError::ExpiredContext { .. }

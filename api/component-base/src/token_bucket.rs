@@ -14,7 +14,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket that holds up to `burst` tokens.
+    /// Creates a full bucket for up to `burst` tokens.
     pub fn new(rate_per_second: f64, burst: f64, now: Instant) -> Self {
         TokenBucket { rate_per_second, burst, tokens: burst, updated_at: now }
     }

@@ -64,7 +64,7 @@ pub mod annotation {
     /// Crowsnest; on Clusters: the attributes of a caller that Crowsnest's account may impersonate in the member. `whole`: user, groups,
     /// UID and extra; without the annotation or with another value: user and groups.
     pub const IMPERSONATES: &str = "proxy.crowsnest.io/impersonates";
-    pub const IMPERSONATES_WHOLE: &str = "whole";
+    pub const IMPERSONATES_ALL_ATTRIBUTES: &str = "whole";
     /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of rights. It includes the rights to impersonate, so
     /// the unified auth controller does not manage them.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";

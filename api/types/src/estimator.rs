@@ -23,6 +23,37 @@ pub const MAX_AVAILABLE_COMPONENT_SETS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
 pub const GET_UNSCHEDULABLE_REPLICAS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/GetUnschedulableReplicas";
+
+/// Request of a method of [`SERVICE`].
+pub trait Request: Message + Clone + 'static {
+    type Response: Message + Default + 'static;
+
+    const PATH: &'static str;
+    /// Name of the method in errors.
+    const METHOD: &'static str;
+}
+
+impl Request for MaxAvailableReplicasRequest {
+    type Response = MaxAvailableReplicasResponse;
+
+    const PATH: &'static str = MAX_AVAILABLE_REPLICAS;
+    const METHOD: &'static str = "MaxAvailableReplicas";
+}
+
+impl Request for MaxAvailableComponentSetsRequest {
+    type Response = MaxAvailableComponentSetsResponse;
+
+    const PATH: &'static str = MAX_AVAILABLE_COMPONENT_SETS;
+    const METHOD: &'static str = "MaxAvailableComponentSets";
+}
+
+impl Request for UnschedulableReplicasRequest {
+    type Response = UnschedulableReplicasResponse;
+
+    const PATH: &'static str = GET_UNSCHEDULABLE_REPLICAS;
+    const METHOD: &'static str = "UnschedulableReplicas";
+}
+
 /// gRPC metadata key with which the client names the object of a request, for logs.
 pub const OBJECT_METADATA_KEY: &str = "object";
 /// Default port of an estimator (TCP).
@@ -308,8 +339,8 @@ impl From<&work::NodeClaim> for NodeClaim {
         let affinity = claim.hard_node_affinity.as_ref();
         NodeClaim {
             node_selector: claim.node_selector.clone(),
-            node_affinity_bytes: affinity.map(|one| NodeSelector::from(one).encode_to_vec()).unwrap_or_default(),
-            tolerations_bytes: claim.tolerations.iter().map(|one| Toleration::from(one).encode_to_vec()).collect(),
+            node_affinity_bytes: affinity.map(|value| NodeSelector::from(value).encode_to_vec()).unwrap_or_default(),
+            tolerations_bytes: claim.tolerations.iter().map(|value| Toleration::from(value).encode_to_vec()).collect(),
         }
     }
 }

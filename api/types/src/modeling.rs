@@ -1,4 +1,4 @@
-//! Default resource models of clusters without their own (Karmada's cluster modeling), and standardization of given
+//! Default resource models of clusters that specify none (Karmada's cluster modeling), and standardization of specified
 //! models.
 
 use crate::cluster::{ResourceModel, ResourceModelRange};

@@ -29,7 +29,7 @@ fn safe_hash(text: &str) -> String {
 }
 
 /// Replaces colons, which names of RBAC objects may contain but names of custom resources must not.
-fn without_colons(name: &str) -> String {
+fn replace_colons(name: &str) -> String {
     name.replace(':', ".")
 }
 
@@ -52,7 +52,7 @@ pub fn is_reserved_namespace(namespace: &str) -> bool {
 
 /// Karmada's name of the binding of a template. It is not unique: see [`crate::object_identity`].
 pub fn binding_name(kind: &str, name: &str) -> String {
-    format!("{}-{kind}", without_colons(name)).to_lowercase()
+    format!("{}-{kind}", replace_colons(name)).to_lowercase()
 }
 
 /// Hash of a binding's namespace and name, for the label `resourcebinding.karmada.io/depended-by-<hash>` of the
@@ -63,15 +63,15 @@ pub fn binding_reference_key(namespace: &str, name: &str) -> String {
 
 /// Name of the Work for a template. `namespace` is empty for cluster-scoped templates.
 pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
-    let name = without_colons(name).to_lowercase();
-    let full = if namespace.is_empty() { format!("{name}-{kind}") } else { format!("{namespace}-{name}-{kind}") };
-    format!("{name}-{}", safe_hash(&full.to_lowercase()))
+    let name = replace_colons(name).to_lowercase();
+    let full_name = if namespace.is_empty() { format!("{name}-{kind}") } else { format!("{namespace}-{name}-{kind}") };
+    format!("{name}-{}", safe_hash(&full_name.to_lowercase()))
 }
 
 /// Name of the policy that `karmadactl promote` creates for an object; `gvk` is its kind as Go prints it
 /// (`apps/v1, Kind=Deployment`).
 pub fn policy_name(namespace: &str, name: &str, gvk: &str) -> String {
-    format!("{}-{}", without_colons(name), safe_hash(&format!("{namespace}{gvk}"))).to_lowercase()
+    format!("{}-{}", replace_colons(name), safe_hash(&format!("{namespace}{gvk}"))).to_lowercase()
 }
 
 /// Name of the service account with which the control plane accesses a member.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_equal_karmadas() {
+    fn names_equal_those_of_karmada() {
         assert_eq!(policy_name("ns-foo", "foo", "rand"), "foo-b4978784");
         assert_eq!(policy_name("ns-foo", "system:foo", "rand"), "system.foo-b4978784");
         assert_eq!(work_name("ConfigMap", "app", "fl-cm-basic"), "app-7754cdb794");

@@ -140,7 +140,7 @@ macro_rules! string_enum {
             pub fn as_str(&self) -> &str {
                 match self {
                     $( Self::$variant => $value, )+
-                    Self::Other(word) => word,
+                    Self::Other(text) => text,
                 }
             }
 
@@ -157,8 +157,8 @@ macro_rules! string_enum {
         }
 
         impl From<&str> for $name {
-            fn from(word: &str) -> Self {
-                match word {
+            fn from(text: &str) -> Self {
+                match text {
                     $( $value => Self::$variant, )+
                     other => Self::Other(other.to_owned()),
                 }
@@ -179,8 +179,8 @@ macro_rules! string_enum {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
-                Ok(Self::from(word.as_ref()))
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                Ok(Self::from(text.as_ref()))
             }
         }
 

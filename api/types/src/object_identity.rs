@@ -78,15 +78,15 @@ impl<'a> ObjectIdentity<'a> {
         usual.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(distinct)
     }
 
-    /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the whole identity, with
-    /// the namespace, since an execution namespace holds Works of objects of all namespaces. Hashes can collide: `binding_key_of` and
-    /// `write_work` of the controllers refuse a name that another object uses.
+    /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the
+    /// identity, including the namespace, because an execution namespace contains Works of objects of all namespaces.
+    /// Hashes can collide: `binding_key_of` and `write_work` of the controllers refuse a name that another object uses.
     fn distinct_name(&self) -> String {
         let identity = [self.group, self.kind, self.namespace, self.name].join("/");
         let suffix = format!("-{:08x}", fnv1a(&identity));
-        let sanitize = |one: char| match one.to_ascii_lowercase() {
+        let sanitize = |character: char| match character.to_ascii_lowercase() {
             ':' => '.',
-            one if one.is_ascii_lowercase() || one.is_ascii_digit() || one == '.' => one,
+            character if character.is_ascii_lowercase() || character.is_ascii_digit() || character == '.' => character,
             _ => '-',
         };
         let sanitized: String = self.name.chars().map(sanitize).take(MAX_NAME - suffix.len()).collect();
@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn distinct_names_are_different_where_usual_ones_are_equal() {
         let rbac = "rbac.authorization.k8s.io/v1";
-        let same = [
+        let identities = [
             ObjectIdentity::new("v1", "Service", "f02", "web"),
             ObjectIdentity::new("serving.example.dev/v1", "Service", "f02", "web"),
             ObjectIdentity::new(rbac, "ClusterRole", "", "f02:view"),
             ObjectIdentity::new(rbac, "ClusterRole", "", "f02.view"),
             ObjectIdentity::new(rbac, "ClusterRole", "", "F02.View"),
         ];
-        let names: std::collections::BTreeSet<String> = same.iter().map(ObjectIdentity::distinct_name).collect();
-        assert_eq!(names.len(), same.len());
+        let names: std::collections::BTreeSet<String> = identities.iter().map(ObjectIdentity::distinct_name).collect();
+        assert_eq!(names.len(), identities.len());
     }
 
     #[rstest]

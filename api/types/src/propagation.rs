@@ -10,14 +10,14 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Prefix of execution namespaces; the cluster's name follows.
-const EXECUTION_SPACE: &str = "karmada-es-";
+const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
 
 /// Destinations and state of a propagated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Propagation {
-    /// Uid of the template; empty if it is not stated.
+    /// UID of the template; empty if the object contains none.
     pub template_uid: String,
-    /// The template in the control plane; None if it is not stated.
+    /// The template in the control plane; None if the object does not identify one.
     pub template_object: Option<ObjectKey>,
     /// Copies that a Work or quota creates in member clusters.
     pub copies: Vec<MemberCopy>,
@@ -65,8 +65,8 @@ views! {
     Eviction { from_cluster: Str<'a>, reason: Str<'a>, producer: Str<'a> }
     Workload { manifests: Vec<Manifest<'a>> }
     Manifest { api_version: Str<'a>, kind: Str<'a>, metadata: Metadata<'a> }
-    Status { aggregated_status: Vec<Item<'a>>, manifest_statuses: Vec<Item<'a>>, conditions: Vec<Condition<'a>> }
-    Item { health: Text<'a>, applied: bool, applied_message: Text<'a> }
+    Status { aggregated_status: Vec<StatusItem<'a>>, manifest_statuses: Vec<StatusItem<'a>>, conditions: Vec<Condition<'a>> }
+    StatusItem { health: Text<'a>, applied: bool, applied_message: Text<'a> }
     Quota { metadata: Metadata<'a>, spec: QuotaSpec<'a> }
     QuotaSpec { overall: BTreeMap<Str<'a>, serde::de::IgnoredAny>, static_assignments: Vec<Assignment<'a>> }
     Assignment { cluster_name: Str<'a> }
@@ -82,31 +82,34 @@ impl Metadata<'_> {
 /// Reads the propagation from a binding, a Work or a federated quota; None for other objects.
 pub fn read_propagation<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Option<Propagation> {
     match (group, kind) {
-        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => source.read::<Object<'a>>().map(binding),
-        ("work.karmada.io", "Work") => source.read::<Object<'a>>().map(work),
-        ("policy.karmada.io", "FederatedResourceQuota") => source.read::<Quota<'a>>().map(quota),
+        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => {
+            source.read::<Object<'a>>().map(read_binding)
+        }
+        ("work.karmada.io", "Work") => source.read::<Object<'a>>().map(read_work),
+        ("policy.karmada.io", "FederatedResourceQuota") => source.read::<Quota<'a>>().map(read_quota),
         _ => None,
     }
 }
 
-fn binding(binding: Object<'_>) -> Propagation {
+fn read_binding(binding: Object<'_>) -> Propagation {
     let Object { spec, status, .. } = binding;
     let clusters: Vec<String> = spec.clusters.iter().map(|target| target.name.to_string()).collect();
-    let refused = status.conditions.iter().any(|c| c.type_ == condition::SCHEDULED && c.status == "False");
+    let has_scheduling_failed =
+        status.conditions.iter().any(|c| c.type_ == condition::SCHEDULED && c.status == "False");
     // Without an attempt there is no message.
-    let failed = || {
-        let failed = status.aggregated_status.iter().filter(|item| !item.applied);
-        failed.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
+    let apply_errors = || {
+        let not_applied = status.aggregated_status.iter().filter(|item| !item.applied);
+        not_applied.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
     };
     Propagation {
         template_uid: spec.resource.uid.to_string(),
         template_object: template_object(&spec.resource),
-        is_unscheduled: refused || clusters.is_empty(),
+        is_unscheduled: has_scheduling_failed || clusters.is_empty(),
         clusters,
         evicting_clusters: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
         health: health(&status.aggregated_status),
-        has_apply_error: failed().next().is_some(),
-        has_conflict: failed().any(is_conflict),
+        has_apply_error: apply_errors().next().is_some(),
+        has_conflict: apply_errors().any(is_conflict),
         is_failover: spec.graceful_eviction_tasks.iter().any(is_failover),
         ..Propagation::default()
     }
@@ -114,8 +117,8 @@ fn binding(binding: Object<'_>) -> Propagation {
 
 fn template_object(template: &Template<'_>) -> Option<ObjectKey> {
     let Template { api_version, kind, namespace, name, .. } = template;
-    let is_stated = !kind.is_empty() && !name.is_empty();
-    is_stated.then(|| ObjectKey::new(group_of(api_version), kind, namespace.as_deref().unwrap_or_default(), name))
+    let is_complete = !kind.is_empty() && !name.is_empty();
+    is_complete.then(|| ObjectKey::new(group_of(api_version), kind, namespace.as_deref().unwrap_or_default(), name))
 }
 
 fn key_of(manifest: &Manifest<'_>) -> ObjectKey {
@@ -123,9 +126,10 @@ fn key_of(manifest: &Manifest<'_>) -> ObjectKey {
     ObjectKey::new(group_of(api_version), kind, metadata.namespace.as_deref().unwrap_or_default(), &metadata.name)
 }
 
-fn work(work: Object<'_>) -> Propagation {
+fn read_work(work: Object<'_>) -> Propagation {
     let Object { metadata, spec, status, .. } = work;
-    let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
+    let cluster =
+        metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX));
     let manifests = &spec.workload.manifests;
     let uid_of =
         |manifest: &'_ Manifest<'_>| manifest.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID).map(str::to_owned);
@@ -136,7 +140,7 @@ fn work(work: Object<'_>) -> Propagation {
         cluster: cluster.to_owned(),
         object: key_of(manifest),
     };
-    let failed = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
+    let apply_failure = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
     Propagation {
         template_uid,
         template_object,
@@ -148,13 +152,13 @@ fn work(work: Object<'_>) -> Propagation {
         clusters: cluster.into_iter().map(str::to_owned).collect(),
         health: health(&status.manifest_statuses),
         overrides: overrides(&metadata),
-        has_apply_error: failed.is_some(),
-        has_conflict: failed.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
+        has_apply_error: apply_failure.is_some(),
+        has_conflict: apply_failure.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
         ..Propagation::default()
     }
 }
 
-fn quota(quota: Quota<'_>) -> Propagation {
+fn read_quota(quota: Quota<'_>) -> Propagation {
     let Quota { metadata, spec, .. } = quota;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let copy = |assignment: &Assignment<'_>| MemberCopy {
@@ -168,7 +172,7 @@ fn quota(quota: Quota<'_>) -> Propagation {
     }
 }
 
-fn health(items: &[Item<'_>]) -> Vec<String> {
+fn health(items: &[StatusItem<'_>]) -> Vec<String> {
     let mut health: Vec<String> = items.iter().filter_map(|item| item.health.as_deref()).map(str::to_owned).collect();
     health.sort_unstable();
     health.dedup();
@@ -192,14 +196,14 @@ fn is_failover(task: &Eviction<'_>) -> bool {
 
 /// Override policies in the annotations of a Work.
 fn overrides(metadata: &Metadata<'_>) -> Vec<String> {
-    let recorded = |key: &str| {
+    let policy_names = |key: &str| {
         let text = metadata.annotation(key).unwrap_or_default();
         let applied: Vec<Override<'_>> = serde_json::from_str(text).unwrap_or_default();
-        applied.into_iter().map(|one| one.policy_name.to_string()).collect::<Vec<_>>()
+        applied.into_iter().map(|policy| policy.policy_name.to_string()).collect::<Vec<_>>()
     };
-    let mut overrides = recorded(annotation::APPLIED_CLUSTER_OVERRIDES);
+    let mut overrides = policy_names(annotation::APPLIED_CLUSTER_OVERRIDES);
     let namespace = metadata.annotation(annotation::RESOURCE_BINDING_NAMESPACE).filter(|ns| !ns.is_empty());
-    for name in recorded(annotation::APPLIED_OVERRIDES) {
+    for name in policy_names(annotation::APPLIED_OVERRIDES) {
         overrides.extend(namespace.map(|namespace| format!("{namespace}/{name}")));
         overrides.push(name);
     }
@@ -219,7 +223,7 @@ mod tests {
         the work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource";
 
     fn strings(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|one| (*one).to_owned()).collect()
+        texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
     fn with_template() -> Propagation {
@@ -234,7 +238,7 @@ mod tests {
     #[case::scheduled(json!({"clusters": [{"name": "m1"}, {"name": "m2"}], "gracefulEvictionTasks": [{"fromCluster": "m3"}]}),
         json!({"aggregatedStatus": [{"health": "Healthy"}, {"health": "Unhealthy", "applied": true}, {"health": "Healthy"}]}),
         Propagation { clusters: strings(&["m1", "m2"]), evicting_clusters: strings(&["m3"]), health: strings(&["Healthy", "Unhealthy"]), ..with_template() })]
-    #[case::refused(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
+    #[case::scheduling_failed(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
         Propagation { clusters: strings(&["m1"]), is_unscheduled: true, ..with_template() })]
     #[case::unscheduled(json!({}), json!({}), Propagation { is_unscheduled: true, ..with_template() })]
     #[case::failed(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"appliedMessage": "forbidden"}]}),
@@ -291,8 +295,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits_bindings: true, ..Propagation::default() })]
-    #[case::of_some(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
+    #[case::overall(json!({"overall": {"cpu": "1"}}), Propagation { limits_bindings: true, ..Propagation::default() })]
+    #[case::static_assignments(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
         Propagation { copies: copies_in_m1("", "ResourceQuota"), ..Propagation::default() })]
     fn propagation_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
         let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});

@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::JsonSource;
-use crowsnest_apimachinery::references::{EXTENSIONS, GroupKind, KUBERNETES, Reference, Rule};
+use crowsnest_apimachinery::references::{EXTENSIONS, GroupKind, KUBERNETES, Reference, Rule, referenced_objects};
 use std::collections::BTreeSet;
 
 const SCALERS: &[GroupKind] =
@@ -23,10 +23,9 @@ pub fn find_references<'a>(group: &str, kind: &str, source: impl JsonSource<'a>)
     crowsnest_apimachinery::references::find_references(TABLES, group, kind, source)
 }
 
-/// References of an object, in order and without duplicates; see
-/// [`crowsnest_apimachinery::references::find_referenced_objects`].
+/// Objects that an object refers to, in order and without duplicates.
 pub fn find_referenced_objects<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Vec<ObjectKey> {
-    crowsnest_apimachinery::references::find_referenced_objects(TABLES, group, kind, source)
+    referenced_objects(find_references(group, kind, source))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! sink.crowsnest.io/v1alpha1: stores outside of Crowsnest that are kept equal to the cache. Written by users; the status is
-//! written by the graph sink controller.
+//! sink.crowsnest.io/v1alpha1: stores outside of Crowsnest that are kept in sync with the cache. Written by users; the
+//! status is written by the graph sink controller.
 
 use crate::object::{api_structs, kinds};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

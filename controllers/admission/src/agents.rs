@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::destination::PriorObject;
 
-/// Field manager with which our agent reports tokens.
+/// Field manager with which Crowsnest's agent reports tokens.
 pub const FIELD_MANAGER: &str = crowsnest_api::constants::AGENT_FIELD_MANAGER;
-/// Field managers of agents: ours and Karmada's.
+/// Field managers of Crowsnest's and Karmada's agents.
 const FIELD_MANAGERS: [&str; 2] = [FIELD_MANAGER, "karmada-agent"];
-/// Key of a Secret's data that holds the token.
+/// Key of a Secret's data that contains the token.
 const TOKEN: &str = "f:token";
 
 const GROUP: &str = "system:karmada:agents";
@@ -49,15 +49,15 @@ pub fn webhook_configuration(ca_bundle: &str, base_url: &str) -> Value {
 
 /// The cluster of an agent, empty for an agent without a cluster; `None` for all other users.
 fn cluster_of_agent(user: &UserInfo) -> Option<&str> {
-    let own = user.name.strip_prefix(NAME_PREFIX);
-    let in_group = user.groups.iter().any(|group| group == GROUP || group.starts_with(BOOTSTRAPPERS));
-    own.or(in_group.then_some(""))
+    let cluster = user.name.strip_prefix(NAME_PREFIX);
+    let is_group_member = user.groups.iter().any(|group| group == GROUP || group.starts_with(BOOTSTRAPPERS));
+    cluster.or(is_group_member.then_some(""))
 }
 
 /// Rejects writes of agents to Clusters other than their own. Other users are subject to RBAC only.
 pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     match cluster_of_agent(user) {
-        Some(own) if own.is_empty() || own != cluster => {
+        Some(agent_cluster) if agent_cluster.is_empty() || agent_cluster != cluster => {
             Err(format!("agent {:?} may write its own cluster only, not {cluster:?}", user.name))
         }
         _ => Ok(()),
@@ -71,38 +71,41 @@ pub fn check_registration(user: &UserInfo, before: PriorObject<'_>, after: &Clus
     if cluster_of_agent(user).is_none() {
         return Ok(());
     }
-    let refused = |why: &str| Err(format!("agent {:?} {why}", user.name));
-    let pulls = |cluster: &Cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull;
+    let refuse = |reason: &str| Err(format!("agent {:?} {reason}", user.name));
+    let is_pull_mode = |cluster: &Cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull;
     match before {
-        _ if !pulls(after) => refused("may register clusters in pull mode only"),
+        _ if !is_pull_mode(after) => refuse("may register clusters in pull mode only"),
         PriorObject::Absent => Ok(()),
-        PriorObject::Unseen => refused("must not apply a cluster that does not exist; create it instead"),
-        PriorObject::Known(before) if !pulls(before) => refused("must not change a cluster that no agent registered"),
-        PriorObject::Known(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
-            refused("must not change spec.id")
+        PriorObject::Unseen => refuse("must not apply a cluster that does not exist; create it instead"),
+        PriorObject::Stored(before) if !is_pull_mode(before) => {
+            refuse("must not change a cluster that no agent registered")
         }
-        PriorObject::Known(_) => Ok(()),
+        PriorObject::Stored(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
+            refuse("must not change spec.id")
+        }
+        PriorObject::Stored(_) => Ok(()),
     }
 }
 
 /// Rejects writes of agents to Secrets other than the two that report their cluster's tokens. A Secret of type
 /// `kubernetes.io/service-account-token` would be filled with a token of the account that it names.
 ///
-/// `before` is the stored Secret, `null` on creation; `cluster` is the stored Cluster of the agent's name. The
-/// response to a patch contains the whole Secret, so an agent must only update Secrets that an agent reported: those
+/// `before` is the stored Secret, `null` on creation; `cluster` is the stored Cluster of the agent's name. The response
+/// to a patch contains all values of the Secret, so an agent must only update Secrets that an agent reported: those
 /// whose token an agent wrote last, or that are owned by its own registered Cluster.
 pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Option<&Cluster>) -> Result<(), String> {
-    let Some(own) = cluster_of_agent(user) else { return Ok(()) };
+    let Some(agent_cluster) = cluster_of_agent(user) else { return Ok(()) };
     let text = |pointer: &str| secret.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (name, kind) = (text("/metadata/name"), text("/type"));
-    let reported = !own.is_empty() && (name == own || name.strip_suffix("-impersonator") == Some(own));
-    if !reported {
+    let is_token_secret = !agent_cluster.is_empty()
+        && (name == agent_cluster || name.strip_suffix("-impersonator") == Some(agent_cluster));
+    if !is_token_secret {
         return Err(format!("agent {:?} may write the secrets of its own cluster only, not {name:?}", user.name));
     }
     if !matches!(kind, "" | "Opaque") {
         return Err(format!("agent {:?} may write secrets of type \"Opaque\" only, not {kind:?}", user.name));
     }
-    match before.is_null() || is_token_of_agent(before) || belongs_to(before, cluster) {
+    match before.is_null() || is_token_of_agent(before) || is_owned_by(before, cluster) {
         true => Ok(()),
         false => Err(format!("agent {:?} must not write secret {name:?}, which no agent created", user.name)),
     }
@@ -110,7 +113,7 @@ pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Op
 
 /// The cluster of an agent, whose Cluster [`check_secret`] needs. `None` for other users.
 pub fn agent_cluster(user: &UserInfo) -> Option<&str> {
-    cluster_of_agent(user).filter(|own| !own.is_empty())
+    cluster_of_agent(user).filter(|cluster| !cluster.is_empty())
 }
 
 /// True if an agent was the last to write the token, by the Secret's managed fields.
@@ -124,7 +127,7 @@ fn is_token_of_agent(secret: &Value) -> bool {
 
 /// True if the Secret is owned by this Cluster and an agent registered the Cluster. Earlier versions of the agent did
 /// not name themselves in managed fields.
-fn belongs_to(secret: &Value, cluster: Option<&Cluster>) -> bool {
+fn is_owned_by(secret: &Value, cluster: Option<&Cluster>) -> bool {
     let Some(cluster) = cluster.filter(|cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull) else { return false };
     let uid = cluster.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
     let owners = secret.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -186,7 +189,7 @@ mod tests {
         .expect("a Cluster")
     }
 
-    fn written_by(managers: &[&str]) -> Value {
+    fn secret_with_managers(managers: &[&str]) -> Value {
         let entry = |manager: &&str| json!({"manager": manager, "fieldsV1": {"f:data": {".": {}, "f:token": {}}}});
         json!({"metadata": {"name": "m1", "managedFields": managers.iter().map(entry).collect::<Vec<_>>()}})
     }
@@ -194,10 +197,10 @@ mod tests {
     /// The response to a patch would contain a Secret of another user.
     #[rstest]
     #[case::new_secret(Value::Null, None, true)]
-    #[case::reported(written_by(&["crowsnest-agent"]), None, true)]
-    #[case::reported_by_karmada_agent(written_by(&["karmada-agent"]), None, true)]
-    #[case::written_by_join(written_by(&["crowsnest"]), None, false)]
-    #[case::written_by_agent_and_kubectl(written_by(&["crowsnest-agent", "kubectl"]), None, false)]
+    #[case::reported(secret_with_managers(&["crowsnest-agent"]), None, true)]
+    #[case::reported_by_karmada_agent(secret_with_managers(&["karmada-agent"]), None, true)]
+    #[case::written_by_join(secret_with_managers(&["crowsnest"]), None, false)]
+    #[case::written_by_agent_and_kubectl(secret_with_managers(&["crowsnest-agent", "kubectl"]), None, false)]
     #[case::without_managed_fields(json!({"metadata": {"name": "m1"}}), Some("Pull"), false)]
     #[case::another_field(json!({"metadata": {"managedFields": [
         {"manager": "crowsnest-agent", "fieldsV1": {"f:data": {"f:other": {}}}}]}}), None, false)]
@@ -225,7 +228,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         let (stored, after) = (registered(before, "id-1"), registered(after, id));
-        let before = if before.is_empty() { PriorObject::Absent } else { PriorObject::Known(&stored) };
+        let before = if before.is_empty() { PriorObject::Absent } else { PriorObject::Stored(&stored) };
         assert_eq!(check_registration(&agent(), before, &after).is_ok(), expected);
         assert!(check_registration(&UserInfo::new("alice", ["dev"]), before, &after).is_ok());
     }

@@ -15,7 +15,7 @@ use crowsnest_plan::autoscaling::defaults::fill_behavior;
 use super::decode::{decode, encode_changed};
 use super::{Outcome, Refusal, Request, metadata};
 
-/// Utilization in percent of the default CPU metric, which applies if no metric is given.
+/// Utilization in percent of the default CPU metric, which applies if no metric is specified.
 const DEFAULT_CPU_UTILIZATION: i32 = 80;
 const MAX_PERIOD_SECONDS: i32 = 1800;
 const MAX_STABILIZATION_WINDOW_SECONDS: i32 = 3600;
@@ -176,17 +176,18 @@ fn validate_metric(metric: &MetricSpec, path: &str) -> Vec<FieldError> {
         ("resource", metric.resource.is_some()),
         ("containerResource", metric.container_resource.is_some()),
     ];
-    let given: Vec<&str> = sources.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();
+    let specified: Vec<&str> =
+        sources.into_iter().filter(|(_, is_specified)| *is_specified).map(|(name, _)| name).collect();
     // Only the first source is validated, since more than one is an error anyway.
-    if let Some(first) = given.first() {
+    if let Some(first) = specified.first() {
         errors.extend(validate_source(metric, first, &format!("{path}.{first}")));
     }
-    if !expected.is_empty() && !given.contains(&expected) {
+    if !expected.is_empty() && !specified.contains(&expected) {
         let detail = "must populate information for the given metric source";
         errors.push(FieldError::required(format!("{path}.{expected}"), detail));
     }
-    if given.len() > 1 {
-        for other in given.into_iter().filter(|name| *name != expected) {
+    if specified.len() > 1 {
+        for other in specified.into_iter().filter(|name| *name != expected) {
             let detail = "must populate the given metric source only";
             errors.push(FieldError::forbidden(format!("{path}.{other}"), detail));
         }

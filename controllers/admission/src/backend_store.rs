@@ -62,15 +62,15 @@ impl Destination {
             open_search.addresses.iter().map(|address| address.trim().trim_end_matches('/').to_owned()).collect();
         addresses.sort();
         addresses.dedup();
-        let annotated = |key: &str, field: &'static str| {
+        let find_secret = |key: &str, field: &'static str| {
             let value = registry.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
             value.map(|value| parse_secret_name(value, field)).transpose()
         };
         Ok(Some(Self {
             addresses,
             credentials: Some(credentials).filter(|name| !name.namespace.is_empty() && !name.name.is_empty()),
-            ca: annotated(BACKEND_STORE_CA, CA)?,
-            certificate: annotated(BACKEND_STORE_CERTIFICATE, CERTIFICATE)?,
+            ca: find_secret(BACKEND_STORE_CA, CA)?,
+            certificate: find_secret(BACKEND_STORE_CERTIFICATE, CERTIFICATE)?,
         }))
     }
 
@@ -82,13 +82,13 @@ impl Destination {
     /// Reason why credentials must not be sent: an address is not encrypted. With `allow_local`, plain http to
     /// addresses of this host is allowed.
     pub fn plaintext_problem(&self, allow_local: bool) -> Option<String> {
-        let is_plain = |address: &&String| {
-            let plain = scheme_of(address).eq_ignore_ascii_case("http");
-            plain && !(allow_local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
+        let is_unencrypted = |address: &&String| {
+            let is_http = scheme_of(address).eq_ignore_ascii_case("http");
+            is_http && !(allow_local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
         };
-        let sends = self.credentials.is_some() || self.certificate.is_some();
+        let has_credentials = self.credentials.is_some() || self.certificate.is_some();
         // The address may contain a password, so it is not repeated.
-        let index = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
+        let index = self.addresses.iter().position(|address| is_unencrypted(&address)).filter(|_| has_credentials)?;
         Some(format!("credentials are never sent over http, but address {index} is not an https URL"))
     }
 }
@@ -98,8 +98,8 @@ fn scheme_of(address: &str) -> &str {
 }
 
 fn is_local(host: &str) -> bool {
-    let bare = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-    local_kind_of_host(bare.map_or(host, |(bare, _)| bare)).is_some()
+    let host_and_port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    local_kind_of_host(host_and_port.map_or(host, |(name, _)| name)).is_some()
 }
 
 fn parse_secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError> {
@@ -123,8 +123,8 @@ pub fn required_permissions(
         PriorObject::Unseen => {
             vec!["apply could change a registry that is created at the same time; use create instead"]
         }
-        PriorObject::Known(before) => match Destination::from_registry(before) {
-            Ok(Some(known)) => changed_fields(&known, &destination),
+        PriorObject::Stored(before) => match Destination::from_registry(before) {
+            Ok(Some(stored)) => changed_fields(&stored, &destination),
             Ok(None) | Err(_) => vec![ADDRESSES],
         },
     };
@@ -141,13 +141,13 @@ pub fn required_permissions(
 }
 
 fn changed_fields(before: &Destination, after: &Destination) -> Vec<&'static str> {
-    let compared = [
+    let comparisons = [
         (ADDRESSES, before.addresses == after.addresses),
         (SECRET_REF, before.credentials == after.credentials),
         (CA, before.ca == after.ca),
         (CERTIFICATE, before.certificate == after.certificate),
     ];
-    compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
+    comparisons.into_iter().filter(|(_, is_same)| !is_same).map(|(field, _)| field).collect()
 }
 
 /// Validates where a registry's objects and credentials are sent. Stored values that an earlier version accepted
@@ -158,13 +158,13 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, all
         Ok(None) => return Vec::new(),
         Err(error) => return vec![error],
     };
-    let known = before.and_then(|before| Destination::from_registry(before).ok().flatten());
-    if known.as_ref() == Some(&destination) {
+    let stored = before.and_then(|before| Destination::from_registry(before).ok().flatten());
+    if stored.as_ref() == Some(&destination) {
         return Vec::new();
     }
-    let written = after.spec.backend_store.iter().filter_map(|store| store.open_search.as_ref());
+    let open_searches = after.spec.backend_store.iter().filter_map(|store| store.open_search.as_ref());
     let mut errors = Vec::new();
-    for (index, address) in written.flat_map(|open_search| &open_search.addresses).enumerate() {
+    for (index, address) in open_searches.flat_map(|open_search| &open_search.addresses).enumerate() {
         let field = format!("{ADDRESSES}[{index}]");
         // Invalid URLs are rejected by the validation of the registry.
         let Ok(url) = Url::parse(address) else { continue };
@@ -203,23 +203,23 @@ mod tests {
         .unwrap()
     }
 
-    fn plain(name: &str) -> ResourceRegistry {
+    fn https_registry(name: &str) -> ResourceRegistry {
         registry(&format!("https://{name}:9200"), "engine", json!({}))
     }
 
     fn secrets(permissions: &RequiredPermissions) -> Vec<String> {
-        permissions.uses.iter().map(|used| format!("{}/{}", used.namespace, used.name)).collect()
+        permissions.uses.iter().map(|secret| format!("{}/{}", secret.namespace, secret.name)).collect()
     }
 
     #[rstest]
-    #[case::new(None, plain("a"), &["search/engine"])]
-    #[case::same(Some(plain("a")), plain("a"), &[])]
-    #[case::trailing_slash(Some(plain("a")), registry("https://a:9200/", "engine", json!({})), &[])]
-    #[case::another_address(Some(plain("a")), plain("b"), &["search/engine"])]
-    #[case::another_secret(Some(plain("a")), registry("https://a:9200", "other", json!({})), &["search/other"])]
-    #[case::no_secret(Some(plain("a")), registry("https://a:9200", "", json!({})), &[])]
+    #[case::new(None, https_registry("a"), &["search/engine"])]
+    #[case::same(Some(https_registry("a")), https_registry("a"), &[])]
+    #[case::trailing_slash(Some(https_registry("a")), registry("https://a:9200/", "engine", json!({})), &[])]
+    #[case::another_address(Some(https_registry("a")), https_registry("b"), &["search/engine"])]
+    #[case::another_secret(Some(https_registry("a")), registry("https://a:9200", "other", json!({})), &["search/other"])]
+    #[case::no_secret(Some(https_registry("a")), registry("https://a:9200", "", json!({})), &[])]
     #[case::a_certificate(
-        Some(plain("a")),
+        Some(https_registry("a")),
         registry("https://a:9200", "engine", json!({BACKEND_STORE_CERTIFICATE: "x/cert", BACKEND_STORE_CA: "x/ca"})),
         &["search/engine", "x/ca", "x/cert"]
     )]
@@ -228,7 +228,8 @@ mod tests {
         #[case] after: ResourceRegistry,
         #[case] expected: &[&str],
     ) {
-        let permissions = required_permissions(before.as_ref().map_or(PriorObject::Absent, PriorObject::Known), &after);
+        let permissions =
+            required_permissions(before.as_ref().map_or(PriorObject::Absent, PriorObject::Stored), &after);
         assert_eq!(secrets(&permissions), expected);
         if !expected.is_empty() {
             assert_eq!(secrets(&required_permissions(PriorObject::Unseen, &after)), expected);
@@ -237,11 +238,11 @@ mod tests {
 
     #[test]
     fn adding_a_backend_store_requires_permission() {
-        let without: ResourceRegistry =
+        let without_store: ResourceRegistry =
             serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"targetCluster": {}}})).unwrap();
-        let permissions = required_permissions(PriorObject::Known(&without), &plain("a"));
+        let permissions = required_permissions(PriorObject::Stored(&without_store), &https_registry("a"));
         assert_eq!(secrets(&permissions), ["search/engine"]);
-        assert!(secrets(&required_permissions(PriorObject::Known(&plain("a")), &without)).is_empty());
+        assert!(secrets(&required_permissions(PriorObject::Stored(&https_registry("a")), &without_store)).is_empty());
         let refusal = permissions.refusal("eve", &permissions.uses[0]);
         assert!(
             refusal.contains("deciding where the values of a Secret are sent requires that permission"),
@@ -277,7 +278,7 @@ mod tests {
     fn destinations_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
         let destination = |registry: &ResourceRegistry| Destination::from_registry(registry).unwrap().unwrap();
         let registry = registry(other, "other", json!({}));
-        assert_eq!(destination(&plain("a")).shares_address(&destination(&registry)), expected);
+        assert_eq!(destination(&https_registry("a")).shares_address(&destination(&registry)), expected);
     }
 
     #[rstest]

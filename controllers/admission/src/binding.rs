@@ -39,12 +39,13 @@ fn validate_permanent_id(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldErro
 /// Rejects negative replicas, since quotas count them.
 fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
     let clusters = spec.clusters.iter().enumerate();
-    let clusters = clusters.map(|(index, one)| (format!("spec.clusters[{index}].replicas"), one.replicas));
+    let clusters = clusters.map(|(index, target)| (format!("spec.clusters[{index}].replicas"), target.replicas));
     let components = spec.components.iter().enumerate();
-    let components = components.map(|(index, one)| (format!("spec.components[{index}].replicas"), one.replicas));
+    let components =
+        components.map(|(index, component)| (format!("spec.components[{index}].replicas"), component.replicas));
     let required = spec.required_by.iter().enumerate().flat_map(|(index, parent)| {
         let clusters = parent.clusters.iter().enumerate();
-        clusters.map(move |(at, one)| (format!("spec.requiredBy[{index}].clusters[{at}].replicas"), one.replicas))
+        clusters.map(move |(at, target)| (format!("spec.requiredBy[{index}].clusters[{at}].replicas"), target.replicas))
     });
     let all =
         [("spec.replicas".to_owned(), spec.replicas)].into_iter().chain(clusters).chain(components).chain(required);
@@ -89,9 +90,9 @@ fn check_binding(request: &Request, context: &AdmissionContext<'_>) -> Result<Ve
 /// A binding must refer to an object of its own namespace (`plan::reference::check`). Stored bindings with other
 /// references are ignored by controllers, and remain valid until the reference changes.
 fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
-    let (own, resource) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
+    let (namespace, resource) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
     // As in Karmada, a reference without namespace is accepted. Controllers ignore it.
-    if own.is_empty() || resource.namespace.is_empty() || resource.namespace == own {
+    if namespace.is_empty() || resource.namespace.is_empty() || resource.namespace == namespace {
         return Vec::new();
     }
     if old.is_some_and(|old| old.spec.resource == *resource) {
@@ -100,7 +101,7 @@ fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -
     vec![FieldError::invalid(
         "spec.resource.namespace",
         &resource.namespace,
-        format!("must be the binding's namespace, {own}"),
+        format!("must be the binding's namespace, {namespace}"),
     )]
 }
 

@@ -13,14 +13,24 @@ struct Webhook {
     operations: &'static [&'static str],
 }
 
-const WRITES: &[&str] = &["CREATE", "UPDATE"];
+const CREATE_AND_UPDATE: &[&str] = &["CREATE", "UPDATE"];
 
-const fn namespaced(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Webhook {
-    Webhook { name, path, group, resource, scope: "Namespaced", operations: WRITES }
+const fn namespaced_webhook(
+    name: &'static str,
+    path: &'static str,
+    group: &'static str,
+    resource: &'static str,
+) -> Webhook {
+    Webhook { name, path, group, resource, scope: "Namespaced", operations: CREATE_AND_UPDATE }
 }
 
-const fn cluster(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Webhook {
-    Webhook { name, path, group, resource, scope: "Cluster", operations: WRITES }
+const fn cluster_webhook(
+    name: &'static str,
+    path: &'static str,
+    group: &'static str,
+    resource: &'static str,
+) -> Webhook {
+    Webhook { name, path, group, resource, scope: "Cluster", operations: CREATE_AND_UPDATE }
 }
 
 const POLICY: &str = "policy.karmada.io";
@@ -28,36 +38,36 @@ const WORK: &str = "work.karmada.io";
 const CONFIG: &str = "config.karmada.io";
 const AUTOSCALING: &str = "autoscaling.karmada.io";
 const NETWORKING: &str = "networking.karmada.io";
-const CREATES: &[&str] = &["CREATE"];
+const CREATE: &[&str] = &["CREATE"];
 
 #[rustfmt::skip]
 const MUTATING: [Webhook; 8] = [
-    namespaced("propagationpolicy.karmada.io", "/mutate-propagationpolicy", POLICY, "propagationpolicies"),
-    cluster("clusterpropagationpolicy.karmada.io", "/mutate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
-    namespaced("overridepolicy.karmada.io", "/mutate-overridepolicy", POLICY, "overridepolicies"),
-    Webhook { operations: CREATES, ..namespaced("resourcebinding.karmada.io", "/mutate-resourcebinding", WORK, "resourcebindings") },
-    Webhook { operations: CREATES, ..cluster("clusterresourcebinding.karmada.io", "/mutate-clusterresourcebinding", WORK, "clusterresourcebindings") },
-    namespaced("work.karmada.io", "/mutate-work", WORK, "works"),
-    namespaced("autoscaling.karmada.io", "/mutate-federatedhpa", AUTOSCALING, "federatedhpas"),
-    namespaced("multiclusterservice.karmada.io", "/mutate-multiclusterservice", NETWORKING, "multiclusterservices"),
+    namespaced_webhook("propagationpolicy.karmada.io", "/mutate-propagationpolicy", POLICY, "propagationpolicies"),
+    cluster_webhook("clusterpropagationpolicy.karmada.io", "/mutate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
+    namespaced_webhook("overridepolicy.karmada.io", "/mutate-overridepolicy", POLICY, "overridepolicies"),
+    Webhook { operations: CREATE, ..namespaced_webhook("resourcebinding.karmada.io", "/mutate-resourcebinding", WORK, "resourcebindings") },
+    Webhook { operations: CREATE, ..cluster_webhook("clusterresourcebinding.karmada.io", "/mutate-clusterresourcebinding", WORK, "clusterresourcebindings") },
+    namespaced_webhook("work.karmada.io", "/mutate-work", WORK, "works"),
+    namespaced_webhook("autoscaling.karmada.io", "/mutate-federatedhpa", AUTOSCALING, "federatedhpas"),
+    namespaced_webhook("multiclusterservice.karmada.io", "/mutate-multiclusterservice", NETWORKING, "multiclusterservices"),
 ];
 
 #[rustfmt::skip]
 const VALIDATING: [Webhook; 14] = [
-    namespaced("propagationpolicy.karmada.io", "/validate-propagationpolicy", POLICY, "propagationpolicies"),
-    cluster("clusterpropagationpolicy.karmada.io", "/validate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
-    namespaced("overridepolicy.karmada.io", "/validate-overridepolicy", POLICY, "overridepolicies"),
-    cluster("clusteroverridepolicy.karmada.io", "/validate-clusteroverridepolicy", POLICY, "clusteroverridepolicies"),
-    cluster("config.karmada.io", "/validate-resourceinterpreterwebhookconfiguration", CONFIG, "resourceinterpreterwebhookconfigurations"),
-    cluster("resourceinterpretercustomization.karmada.io", "/validate-resourceinterpretercustomization", CONFIG, "resourceinterpretercustomizations"),
-    namespaced("federatedresourcequota.karmada.io", "/validate-federatedresourcequota", POLICY, "federatedresourcequotas"),
-    namespaced("multiclusteringress.karmada.io", "/validate-multiclusteringress", NETWORKING, "multiclusteringresses"),
-    namespaced("federatedhpa.karmada.io", "/validate-federatedhpa", AUTOSCALING, "federatedhpas"),
-    namespaced("cronfederatedhpa.karmada.io", "/validate-cronfederatedhpa", AUTOSCALING, "cronfederatedhpas"),
-    namespaced("multiclusterservice.karmada.io", "/validate-multiclusterservice", NETWORKING, "multiclusterservices"),
-    Webhook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", DELETION_PROTECTION, "*", "*") },
-    namespaced("resourcebinding.karmada.io", "/validate-resourcebinding", WORK, "resourcebindings"),
-    cluster("clustertaintpolicy.karmada.io", "/validate-clustertaintpolicy", POLICY, "clustertaintpolicies"),
+    namespaced_webhook("propagationpolicy.karmada.io", "/validate-propagationpolicy", POLICY, "propagationpolicies"),
+    cluster_webhook("clusterpropagationpolicy.karmada.io", "/validate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
+    namespaced_webhook("overridepolicy.karmada.io", "/validate-overridepolicy", POLICY, "overridepolicies"),
+    cluster_webhook("clusteroverridepolicy.karmada.io", "/validate-clusteroverridepolicy", POLICY, "clusteroverridepolicies"),
+    cluster_webhook("config.karmada.io", "/validate-resourceinterpreterwebhookconfiguration", CONFIG, "resourceinterpreterwebhookconfigurations"),
+    cluster_webhook("resourceinterpretercustomization.karmada.io", "/validate-resourceinterpretercustomization", CONFIG, "resourceinterpretercustomizations"),
+    namespaced_webhook("federatedresourcequota.karmada.io", "/validate-federatedresourcequota", POLICY, "federatedresourcequotas"),
+    namespaced_webhook("multiclusteringress.karmada.io", "/validate-multiclusteringress", NETWORKING, "multiclusteringresses"),
+    namespaced_webhook("federatedhpa.karmada.io", "/validate-federatedhpa", AUTOSCALING, "federatedhpas"),
+    namespaced_webhook("cronfederatedhpa.karmada.io", "/validate-cronfederatedhpa", AUTOSCALING, "cronfederatedhpas"),
+    namespaced_webhook("multiclusterservice.karmada.io", "/validate-multiclusterservice", NETWORKING, "multiclusterservices"),
+    Webhook { scope: "*", operations: &["DELETE"], ..cluster_webhook("resourcedeletionprotection.karmada.io", DELETION_PROTECTION, "*", "*") },
+    namespaced_webhook("resourcebinding.karmada.io", "/validate-resourcebinding", WORK, "resourcebindings"),
+    cluster_webhook("clustertaintpolicy.karmada.io", "/validate-clustertaintpolicy", POLICY, "clustertaintpolicies"),
 ];
 
 /// Path of the webhook that protects objects of all kinds from deletion.

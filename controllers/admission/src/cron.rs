@@ -37,9 +37,10 @@ fn validate_spec(spec: &CronFederatedHPASpec) -> Vec<FieldError> {
         if let Some(zone) = rule.time_zone.as_deref().filter(|zone| !is_time_zone(zone)) {
             errors.push(FieldError::invalid(format!("{path}.timeZone"), zone, format!("unknown time zone {zone}")));
         }
-        let wrong = if is_karmada_target { validate_bounds(rule) } else { validate_replicas(rule, &target.kind) };
-        errors
-            .extend(wrong.into_iter().map(|(name, detail)| FieldError::invalid(format!("{path}.{name}"), "", detail)));
+        let problems = if is_karmada_target { validate_bounds(rule) } else { validate_replicas(rule, &target.kind) };
+        errors.extend(
+            problems.into_iter().map(|(name, detail)| FieldError::invalid(format!("{path}.{name}"), "", detail)),
+        );
     }
     errors
 }
@@ -52,7 +53,7 @@ fn is_time_zone(zone: &str) -> bool {
 fn validate_bounds(rule: &CronFederatedHPARule) -> Vec<(&'static str, String)> {
     let min = rule.target_min_replicas.unwrap_or(1);
     let max = rule.target_max_replicas.unwrap_or(i32::MAX);
-    let wrong = [
+    let checks = [
         (
             rule.target_min_replicas.is_none() && rule.target_max_replicas.is_none(),
             "targetMaxReplicas",
@@ -62,7 +63,11 @@ fn validate_bounds(rule: &CronFederatedHPARule) -> Vec<(&'static str, String)> {
         (max <= 0, "targetMaxReplicas", "targetMaxReplicas should be larger than 0"),
         (min > max, "targetMinReplicas", "targetMaxReplicas should be larger than or equal to targetMinReplicas"),
     ];
-    wrong.into_iter().filter(|(wrong, ..)| *wrong).map(|(_, name, detail)| (name, detail.to_owned())).collect()
+    checks
+        .into_iter()
+        .filter(|(is_violated, ..)| *is_violated)
+        .map(|(_, name, detail)| (name, detail.to_owned()))
+        .collect()
 }
 
 fn validate_replicas(rule: &CronFederatedHPARule, kind: &str) -> Vec<(&'static str, String)> {

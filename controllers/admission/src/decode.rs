@@ -19,54 +19,56 @@ pub(super) fn decode<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Re
     })
 }
 
-/// Encodes the object to store. `given` is the object of the request. Its fields that the types of this version do not
-/// have are kept, so that during an upgrade the earlier version does not drop fields of the later one.
+/// Encodes the object to store. Fields of the request's object that the types of this version do not have are kept, so
+/// that during an upgrade the earlier version does not drop fields of the later one.
 pub(super) fn encode_changed<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
-    given: &Value,
+    request_object: &Value,
 ) -> Result<Value, Refusal> {
     let encode = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
-    let mut kept = encode(object)?;
+    let mut encoded = encode(object)?;
     // Usually nothing is missing; decoding the object again would double the cost.
-    if is_missing(given, &kept) {
-        keep_unknown(given, &encode(&decode(given)?)?, &mut kept);
+    if is_missing(request_object, &encoded) {
+        copy_unknown_fields(request_object, &encode(&decode(request_object)?)?, &mut encoded);
     }
-    Ok(kept)
+    Ok(encoded)
 }
 
-/// True if any value of `given` is missing in `kept`. Empty values are ignored.
-fn is_missing(given: &Value, kept: &Value) -> bool {
-    match (given, kept) {
-        (Value::Object(given), Value::Object(kept)) => given.iter().any(|(name, member)| match kept.get(name) {
-            Some(kept) => is_missing(member, kept),
-            None => !is_empty(member),
-        }),
-        (Value::Array(given), Value::Array(kept)) => {
-            given.iter().zip(kept).any(|(given, kept)| is_missing(given, kept))
+/// True if any value of the original is missing in the encoded object. Empty values are ignored.
+fn is_missing(original: &Value, encoded: &Value) -> bool {
+    match (original, encoded) {
+        (Value::Object(original), Value::Object(encoded)) => {
+            original.iter().any(|(name, member)| match encoded.get(name) {
+                Some(encoded) => is_missing(member, encoded),
+                None => !is_empty(member),
+            })
+        }
+        (Value::Array(original), Value::Array(encoded)) => {
+            original.iter().zip(encoded).any(|(original, encoded)| is_missing(original, encoded))
         }
         _ => false,
     }
 }
 
-/// Copies the fields of `given` that the types do not have into `kept`, the encoded result. `known` is the decoded and
-/// encoded `given`. Empty values, which Go's types would omit, are omitted, and lists whose items were added, removed
-/// or moved are left unchanged.
-pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
-    match (given, known, kept) {
-        (Value::Object(given), Value::Object(known), Value::Object(kept)) => {
-            for (name, member) in given {
-                match (known.get(name), kept.get_mut(name)) {
-                    (Some(known), Some(kept)) => keep_unknown(member, known, kept),
-                    (None, None) if !is_empty(member) => drop(kept.insert(name.clone(), member.clone())),
+/// Copies the fields of the original that the types do not have into the encoded result. `decoded` is the original
+/// after decoding and encoding it. Empty values, which Go's types would omit, are omitted, and lists whose items were
+/// added, removed or moved are left unchanged.
+pub fn copy_unknown_fields(original: &Value, decoded: &Value, encoded: &mut Value) {
+    match (original, decoded, encoded) {
+        (Value::Object(original), Value::Object(decoded), Value::Object(encoded)) => {
+            for (name, member) in original {
+                match (decoded.get(name), encoded.get_mut(name)) {
+                    (Some(decoded), Some(encoded)) => copy_unknown_fields(member, decoded, encoded),
+                    (None, None) if !is_empty(member) => drop(encoded.insert(name.clone(), member.clone())),
                     _ => {}
                 }
             }
         }
-        (Value::Array(given), Value::Array(known), Value::Array(kept))
-            if given.len() == known.len() && are_in_order(known, kept) =>
+        (Value::Array(original), Value::Array(decoded), Value::Array(encoded))
+            if original.len() == decoded.len() && are_in_order(decoded, encoded) =>
         {
-            for ((given, known), kept) in given.iter().zip(known).zip(kept) {
-                keep_unknown(given, known, kept);
+            for ((original, decoded), encoded) in original.iter().zip(decoded).zip(encoded) {
+                copy_unknown_fields(original, decoded, encoded);
             }
         }
         _ => {}
@@ -75,15 +77,15 @@ pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
 
 /// True if a list has the same number of items as before, and the scalar fields that each item had are unchanged. The
 /// items then are in the same order.
-fn are_in_order(before: &[Value], now: &[Value]) -> bool {
-    let is_same = |(before, now): (&Value, &Value)| match (before.as_object(), now.as_object()) {
-        (Some(before), Some(now)) => before
+fn are_in_order(before: &[Value], after: &[Value]) -> bool {
+    let is_same = |(before, after): (&Value, &Value)| match (before.as_object(), after.as_object()) {
+        (Some(before), Some(after)) => before
             .iter()
             .filter(|(_, value)| !value.is_object() && !value.is_array())
-            .all(|(name, value)| now.get(name) == Some(value)),
-        _ => before == now,
+            .all(|(name, value)| after.get(name) == Some(value)),
+        _ => before == after,
     };
-    before.len() == now.len() && before.iter().zip(now).all(is_same)
+    before.len() == after.len() && before.iter().zip(after).all(is_same)
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -97,16 +99,16 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Encodes the object to store. `lists` names required lists in `spec`. A list that is missing in the request is
+/// Encodes the object to store. `lists` names the required lists in `spec`. A list that is missing in the request is
 /// encoded as null, so that the schema rejects it with Karmada's message.
 pub(super) fn encode_changed_with_lists<K: Kind + Serialize + DeserializeOwned>(
     object: &K,
-    given: &Value,
+    request_object: &Value,
     lists: &[&str],
 ) -> Result<Outcome, Refusal> {
-    let mut object = encode_changed(object, given)?;
+    let mut object = encode_changed(object, request_object)?;
     for list in lists {
-        if given["spec"].get(*list).is_none_or(Value::is_null) {
+        if request_object["spec"].get(*list).is_none_or(Value::is_null) {
             object["spec"][*list] = Value::Null;
         }
     }
@@ -128,15 +130,15 @@ mod tests {
     #[case::removed_fields_are_not_restored(json!({"a": 1}), json!({"a": 1}), json!({}), json!({}))]
     #[case::empty_values_are_omitted(json!({"a": "", "b": {"c": []}, "d": false, "e": 0, "f": null}), json!({}), json!({}), json!({}))]
     fn unknown_fields_are_kept(
-        #[case] given: Value,
-        #[case] known: Value,
-        #[case] mut kept: Value,
+        #[case] original: Value,
+        #[case] decoded: Value,
+        #[case] mut encoded: Value,
         #[case] expected: Value,
     ) {
-        let has_missing = is_missing(&given, &kept);
-        let before = kept.clone();
-        keep_unknown(&given, &known, &mut kept);
-        assert_eq!(kept, expected);
-        assert!(has_missing || kept == before, "a missing value must be detected");
+        let has_missing = is_missing(&original, &encoded);
+        let before = encoded.clone();
+        copy_unknown_fields(&original, &decoded, &mut encoded);
+        assert_eq!(encoded, expected);
+        assert!(has_missing || encoded == before, "a missing value must be detected");
     }
 }

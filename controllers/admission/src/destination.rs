@@ -4,7 +4,7 @@
 //! For a Cluster, the server reads two Secrets and sends their tokens to an endpoint; the author of the Cluster
 //! chooses both. The author must therefore be permitted to read these Secrets when the Cluster is created, and on
 //! each change that affects where tokens are sent. Agents may overwrite the tokens of their own cluster without
-//! permission to read them: for Secrets with the cluster's own name, as created by Karmada's and our `join`,
+//! permission to read them: for Secrets with the cluster's name, as created by Karmada's and Crowsnest's `join`,
 //! permission to patch is sufficient.
 
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
@@ -24,7 +24,7 @@ pub enum PriorObject<'b, T = Cluster> {
     /// The write applies to whatever object is stored.
     Unseen,
     /// The stored object; the write fails if another one is stored by then.
-    Known(&'b T),
+    Stored(&'b T),
 }
 
 impl<T> Clone for PriorObject<'_, T> {
@@ -41,7 +41,7 @@ impl<'b, T> PriorObject<'b, T> {
         match self {
             Self::Absent => PriorObject::Absent,
             Self::Unseen => PriorObject::Unseen,
-            Self::Known(whole) => part(whole).map_or(PriorObject::Unseen, PriorObject::Known),
+            Self::Stored(object) => part(object).map_or(PriorObject::Unseen, PriorObject::Stored),
         }
     }
 }
@@ -76,7 +76,7 @@ pub fn required_permissions(before: PriorObject<'_>, after: &Cluster) -> Require
     let reasons = match before {
         PriorObject::Absent => vec!["the cluster is new"],
         PriorObject::Unseen => vec!["an apply also changes a cluster that is created concurrently; create it instead"],
-        PriorObject::Known(before) => changed_fields(before, after),
+        PriorObject::Stored(before) => changed_fields(before, after),
     };
     if reasons.is_empty() {
         return RequiredPermissions::default();
@@ -88,11 +88,11 @@ pub fn required_permissions(before: PriorObject<'_>, after: &Cluster) -> Require
         (IMPERSONATOR_REF, &spec.impersonator_secret_ref, format!("{name}{IMPERSONATOR_SUFFIX}")),
     ]
     .into_iter()
-    .filter_map(|(field, reference, own)| Some(secret_use(field, reference.as_ref()?, name, &own)))
+    .filter_map(|(field, reference, join_name)| Some(secret_use(field, reference.as_ref()?, name, &join_name)))
     .collect();
     if matches!(before, PriorObject::Unseen) {
         // A Cluster created concurrently can refer to these Secrets, and keeps fields that are not written.
-        uses.extend(join_secrets(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
+        uses.extend(join_secrets(name).into_iter().filter(|secret| !uses.contains(secret)).collect::<Vec<_>>());
     }
     RequiredPermissions { uses, reasons, sent_values: "a cluster's token is" }
 }
@@ -113,26 +113,29 @@ impl RequiredPermissions {
 const SECRET_REF: &str = "spec.secretRef";
 const IMPERSONATOR_REF: &str = "spec.impersonatorSecretRef";
 
-fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, own: &str) -> SecretUse {
+fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, join_name: &str) -> SecretUse {
     // The Secret with the token of a cluster "a-impersonator" has the same name as that with the impersonator token
     // of cluster "a".
-    let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
-    let verbs = if is_own { READ_OR_PATCH } else { READ };
+    let is_join_secret = !cluster.is_empty() && reference.name == join_name && !cluster.ends_with(IMPERSONATOR_SUFFIX);
+    let verbs = if is_join_secret { READ_OR_PATCH } else { READ };
     SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }
 }
 
 /// The Secrets that `join` creates for a cluster.
 fn join_secrets(cluster: &str) -> [SecretUse; 2] {
     let reference = |name: String| LocalSecretReference { namespace: NAMESPACE_KARMADA_CLUSTER.to_owned(), name };
-    let own = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
-    [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]
+    let join_secret = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
+    [
+        join_secret(SECRET_REF, cluster.to_owned()),
+        join_secret(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}")),
+    ]
 }
 
 /// Changed fields that determine which tokens are sent, where they are sent, or who can read them on the network.
 fn changed_fields(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     let (old, new) = (&before.spec, &after.spec);
-    let reached = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
-    let compared = [
+    let reached_through = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
+    let comparisons = [
         ("spec.syncMode", old.sync_mode == new.sync_mode),
         ("spec.apiEndpoint", old.api_endpoint == new.api_endpoint),
         (SECRET_REF, old.secret_ref == new.secret_ref),
@@ -140,9 +143,9 @@ fn changed_fields(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
         ("spec.insecureSkipTLSVerification", old.insecure_skip_tls_verification == new.insecure_skip_tls_verification),
         ("spec.proxyURL", old.proxy_url == new.proxy_url),
         ("spec.proxyHeader", old.proxy_header == new.proxy_header),
-        ("the annotation fleet.crowsnest.io/reached-through", reached(before) == reached(after)),
+        ("the annotation fleet.crowsnest.io/reached-through", reached_through(before) == reached_through(after)),
     ];
-    compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
+    comparisons.into_iter().filter(|(_, is_same)| !is_same).map(|(field, _)| field).collect()
 }
 
 /// Validates where a Cluster's tokens are sent. Stored values that an earlier version accepted remain valid until
@@ -157,12 +160,12 @@ pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool
     // In pull mode the endpoint is the API server's address inside the member. It is validated when the mode changes.
     if !local_endpoints && after.spec.sync_mode != ClusterSyncMode::Pull {
         let addresses = |spec: &ClusterSpec| [spec.api_endpoint.clone(), spec.proxy_url.clone()];
-        let known = before.filter(|before| before.spec.sync_mode == after.spec.sync_mode);
-        let known = known.map(|before| addresses(&before.spec)).unwrap_or_default();
-        for ((field, address), known) in
-            ["spec.apiEndpoint", "spec.proxyURL"].into_iter().zip(addresses(&after.spec)).zip(known)
+        let unchanged_mode = before.filter(|before| before.spec.sync_mode == after.spec.sync_mode);
+        let stored_addresses = unchanged_mode.map(|before| addresses(&before.spec)).unwrap_or_default();
+        for ((field, address), stored_address) in
+            ["spec.apiEndpoint", "spec.proxyURL"].into_iter().zip(addresses(&after.spec)).zip(stored_addresses)
         {
-            errors.extend(reject_local_host(field, &address).filter(|_| address != known));
+            errors.extend(reject_local_host(field, &address).filter(|_| address != stored_address));
         }
     }
     errors
@@ -175,20 +178,20 @@ fn sends_over_http(spec: &ClusterSpec) -> bool {
 }
 
 fn has_same_endpoint(before: &Cluster, after: &Cluster) -> bool {
-    let sent = |spec: &ClusterSpec| {
+    let endpoint_and_secrets = |spec: &ClusterSpec| {
         let ClusterSpec { api_endpoint, secret_ref, impersonator_secret_ref, .. } = spec;
         (api_endpoint.clone(), secret_ref.clone(), impersonator_secret_ref.clone())
     };
-    sent(&before.spec) == sent(&after.spec)
+    endpoint_and_secrets(&before.spec) == endpoint_and_secrets(&after.spec)
 }
 
 pub(super) fn reject_local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     // Karmada's own validation rejects invalid URLs. The HTTP client accepts some of them nevertheless, with a
     // different host: `[::]` in `http://[::]a`.
-    let read = Url::parse(&with_scheme).ok().and_then(|url| local_kind_of_host(without_port(url.host)));
-    let dialled = || with_scheme.parse::<http::Uri>().ok()?.host().and_then(local_kind_of_host);
-    let kind = read.or_else(dialled)?;
+    let parsed_kind = Url::parse(&with_scheme).ok().and_then(|url| local_kind_of_host(without_port(url.host)));
+    let dialed_kind = || with_scheme.parse::<http::Uri>().ok()?.host().and_then(local_kind_of_host);
+    let kind = parsed_kind.or_else(dialed_kind)?;
     let detail = format!("is a {kind} address of this host; --allow-local-endpoints allows it");
     Some(FieldError::invalid(field, address, detail))
 }

@@ -26,7 +26,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }
 
-/// Validates load balancer addresses, given as pairs of IP and host name.
+/// Validates load balancer addresses, which are pairs of IP and host name.
 pub(super) fn validate_addresses<'a>(
     addresses: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>,
 ) -> Vec<FieldError> {
@@ -51,8 +51,8 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-fn to_invalid_errors(found: Vec<String>, field: &str, value: &str) -> Vec<FieldError> {
-    found.into_iter().map(|problem| FieldError::invalid(field, value, problem)).collect()
+fn to_invalid_errors(problems: Vec<String>, field: &str, value: &str) -> Vec<FieldError> {
+    problems.into_iter().map(|problem| FieldError::invalid(field, value, problem)).collect()
 }
 
 pub(super) fn validate_port_number(port: i32, field: String) -> Option<FieldError> {
@@ -98,8 +98,8 @@ fn validate_host(host: &str, field: &str, reject_addresses: bool) -> Vec<FieldEr
     if reject_addresses && is_address(host) {
         errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
     }
-    let found = if host.contains('*') { format::wildcard_subdomain(host) } else { format::dns1123_subdomain(host) };
-    errors.extend(to_invalid_errors(found, field, host));
+    let problems = if host.contains('*') { format::wildcard_subdomain(host) } else { format::dns1123_subdomain(host) };
+    errors.extend(to_invalid_errors(problems, field, host));
     errors
 }
 
@@ -120,22 +120,22 @@ fn validate_path(path: &HTTPIngressPath, at: &str) -> Vec<FieldError> {
         return vec![FieldError::required(format!("{at}.pathType"), "pathType must be specified")];
     }
     let text = path.path.as_deref().unwrap_or_default();
-    let mut wrong = |detail: String| errors.push(FieldError::invalid(format!("{at}.path"), text, detail));
+    let mut reject = |detail: String| errors.push(FieldError::invalid(format!("{at}.path"), text, detail));
     match path.path_type.as_str() {
         "Exact" | "Prefix" => {
             if !text.starts_with('/') {
-                wrong("must be an absolute path".to_owned());
+                reject("must be an absolute path".to_owned());
             }
             for sequence in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|sequence| text.contains(**sequence)) {
-                wrong(format!("must not contain '{sequence}'"));
+                reject(format!("must not contain '{sequence}'"));
             }
             for suffix in ["/..", "/."].iter().filter(|suffix| text.ends_with(**suffix)) {
-                wrong(format!("cannot end with '{suffix}'"));
+                reject(format!("cannot end with '{suffix}'"));
             }
         }
         "ImplementationSpecific" => {
             if !text.is_empty() && !text.starts_with('/') {
-                wrong("must be an absolute path".to_owned());
+                reject("must be an absolute path".to_owned());
             }
         }
         _ => {

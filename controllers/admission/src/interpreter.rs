@@ -93,15 +93,15 @@ fn validate_rule(rule: &RuleWithOperations, path: &str) -> Vec<FieldError> {
 }
 
 /// Validates a list of names, or `*` alone. The core group is the empty name.
-fn validate_names(names: &[String], field: &str, what: &str, may_be_empty: bool) -> Vec<FieldError> {
+fn validate_names(names: &[String], field: &str, plural: &str, may_be_empty: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if names.is_empty() {
         errors.push(FieldError::required(field, ""));
     }
-    if names.len() > 1 && names.iter().any(|word| word == "*") {
-        errors.push(FieldError::invalid(field, names, format!("if '*' is present, must not specify other {what}")));
+    if names.len() > 1 && names.iter().any(|name| name == "*") {
+        errors.push(FieldError::invalid(field, names, format!("if '*' is present, must not specify other {plural}")));
     }
-    for (index, _) in names.iter().enumerate().filter(|(_, word)| !may_be_empty && word.is_empty()) {
+    for (index, _) in names.iter().enumerate().filter(|(_, name)| !may_be_empty && name.is_empty()) {
         errors.push(FieldError::required(format!("{field}[{index}]"), ""));
     }
     errors
@@ -129,9 +129,9 @@ pub(super) fn validate_customization(request: &Request, context: &AdmissionConte
         if other.spec.target != new.spec.target {
             continue;
         }
-        let both = new.spec.customizations.scripts().into_iter().zip(other.spec.customizations.scripts());
+        let script_pairs = new.spec.customizations.scripts().into_iter().zip(other.spec.customizations.scripts());
         // Dependencies of several customizations are merged, so they never conflict.
-        let conflict = both
+        let conflict = script_pairs
             .filter(|((operation, _), _)| *operation != InterpreterOperation::InterpretDependency)
             .find(|((_, new), (_, other))| new.is_some() && other.is_some());
         if let Some(((operation, _), _)) = conflict {

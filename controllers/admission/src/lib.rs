@@ -32,7 +32,7 @@ mod work;
 
 pub use configurations::webhook_configurations;
 pub use convert::convert_review;
-pub use decode::keep_unknown;
+pub use decode::copy_unknown_fields;
 pub use review::{Operation, Outcome, Refusal, Request, Review};
 
 use crowsnest_api::config::ResourceInterpreterCustomization;

@@ -12,7 +12,7 @@ const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 * 1024;
 /// Validates name, namespace, labels and annotations. `name_rule` returns the problems of a name.
 pub(super) fn validate(
     metadata: &ObjectMeta,
-    namespaced: bool,
+    is_namespaced: bool,
     name_rule: impl Fn(&str) -> Vec<String>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn validate(
         name => errors
             .extend(name_rule(name).into_iter().map(|problem| FieldError::invalid("metadata.name", name, problem))),
     }
-    match (metadata.namespace.as_deref().unwrap_or_default(), namespaced) {
+    match (metadata.namespace.as_deref().unwrap_or_default(), is_namespaced) {
         ("", true) => errors.push(FieldError::required("metadata.namespace", "")),
         (namespace, true) => errors.extend(
             format::dns1123_label(namespace)
@@ -31,11 +31,11 @@ pub(super) fn validate(
         ("", false) => {}
         (_, false) => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
     }
-    if let Some(given) = &metadata.labels {
-        errors.extend(validate_labels(given, "metadata.labels"));
+    if let Some(labels) = &metadata.labels {
+        errors.extend(validate_labels(labels, "metadata.labels"));
     }
-    if let Some(given) = &metadata.annotations {
-        errors.extend(validate_annotations(given, "metadata.annotations"));
+    if let Some(annotations) = &metadata.annotations {
+        errors.extend(validate_annotations(annotations, "metadata.annotations"));
     }
     errors
 }

@@ -31,7 +31,7 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
             let detail = "overrideRules and targetCluster can't co-exist";
             errors.push(FieldError::invalid("spec.targetCluster", target, detail));
         }
-        // This rule of Karmada's is older than field overriders and does not include them.
+        // Karmada's rule is older than field overriders and does not include them.
         if (Overriders { field_overrider: Vec::new(), ..spec.overriders.clone() }) != Overriders::default() {
             let detail = "overrideRules and overriders can't co-exist";
             errors.push(FieldError::invalid("spec.overriders", &spec.overriders, detail));

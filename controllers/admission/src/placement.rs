@@ -111,7 +111,7 @@ fn validate_spread(constraints: &[SpreadConstraint], path: &str) -> Vec<FieldErr
     let mut errors = Vec::new();
     let mut fields: Vec<(&SpreadFieldValue, bool)> = Vec::new();
     for (index, constraint) in constraints.iter().enumerate() {
-        let wrong = [
+        let rules = [
             (
                 constraint.spread_by_field.is_some() && !constraint.spread_by_label.is_empty(),
                 "spreadByLabel should not co-exist with spreadByField",
@@ -123,11 +123,11 @@ fn validate_spread(constraints: &[SpreadConstraint], path: &str) -> Vec<FieldErr
                 "maxGroups lower than minGroups is not allowed",
             ),
         ];
-        for (_, detail) in wrong.iter().filter(|(wrong, _)| *wrong) {
+        for (_, detail) in rules.iter().filter(|(is_violated, _)| *is_violated) {
             errors.push(FieldError::invalid(format!("{path}[{index}]"), constraint, *detail));
         }
         let Some(field) = &constraint.spread_by_field else { continue };
-        match fields.iter_mut().find(|(known, _)| *known == field) {
+        match fields.iter_mut().find(|(existing, _)| *existing == field) {
             None => fields.push((field, false)),
             // Reported once per field.
             Some((_, is_reported)) if !*is_reported => {
@@ -146,15 +146,15 @@ fn validate_spread(constraints: &[SpreadConstraint], path: &str) -> Vec<FieldErr
 }
 
 fn validate_workload_affinity(affinity: &WorkloadAffinity, path: &str) -> Vec<FieldError> {
-    let together = affinity.affinity.as_ref().map(|term| &term.group_by_label_key);
-    let apart = affinity.anti_affinity.as_ref().map(|term| &term.group_by_label_key);
+    let affinity_key = affinity.affinity.as_ref().map(|term| &term.group_by_label_key);
+    let anti_affinity_key = affinity.anti_affinity.as_ref().map(|term| &term.group_by_label_key);
     let mut errors = Vec::new();
-    for (key, name) in [(together, "affinity"), (apart, "antiAffinity")] {
+    for (key, name) in [(affinity_key, "affinity"), (anti_affinity_key, "antiAffinity")] {
         for problem in key.iter().flat_map(|key| format::qualified_name(key)) {
             errors.push(FieldError::invalid(format!("{path}.{name}.groupByLabelKey"), &key, problem));
         }
     }
-    if together.is_some() && together == apart {
+    if affinity_key.is_some() && affinity_key == anti_affinity_key {
         let detail = "affinity and antiAffinity must not use the same groupByLabelKey";
         errors.push(FieldError::invalid(path, affinity, detail));
     }
@@ -162,11 +162,11 @@ fn validate_workload_affinity(affinity: &WorkloadAffinity, path: &str) -> Vec<Fi
 }
 
 fn validate_tolerations(tolerations: &[Toleration], path: &str) -> Vec<FieldError> {
-    let compares = |operator: &&str| matches!(*operator, "Lt" | "Gt");
+    let is_comparison = |operator: &&str| matches!(*operator, "Lt" | "Gt");
     let tolerations = tolerations.iter().enumerate();
     tolerations
         .filter_map(|(index, toleration)| {
-            let operator = toleration.operator.as_deref().filter(compares)?;
+            let operator = toleration.operator.as_deref().filter(is_comparison)?;
             Some(FieldError::not_supported(format!("{path}[{index}].operator"), operator, &["", "Exists", "Equal"]))
         })
         .collect()

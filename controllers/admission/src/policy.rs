@@ -19,8 +19,8 @@ const DEFAULT_GRACE_PERIOD_SECONDS: i32 = 600;
 
 pub(super) fn mutate_propagation_policy(request: &Request, context: &AdmissionContext<'_>) -> Result<Outcome, Refusal> {
     let mut policy: PropagationPolicy = decode(&request.object)?;
-    default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
-    default_spec(&mut policy.spec);
+    set_default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
+    set_spec_defaults(&mut policy.spec);
     if request.operation == Operation::Create {
         metadata::set_label(&mut policy.metadata, label::PROPAGATION_POLICY_PERMANENT_ID, context.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::PROPAGATION_POLICY_CONTROLLER);
@@ -33,7 +33,7 @@ pub(super) fn mutate_cluster_propagation_policy(
     context: &AdmissionContext<'_>,
 ) -> Result<Outcome, Refusal> {
     let mut policy: ClusterPropagationPolicy = decode(&request.object)?;
-    default_spec(&mut policy.spec);
+    set_spec_defaults(&mut policy.spec);
     if request.operation == Operation::Create {
         metadata::set_label(&mut policy.metadata, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, context.permanent_id);
         metadata::add_finalizer(&mut policy.metadata, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER);
@@ -43,18 +43,18 @@ pub(super) fn mutate_cluster_propagation_policy(
 
 pub(super) fn mutate_override_policy(request: &Request) -> Result<Outcome, Refusal> {
     let mut policy: OverridePolicy = decode(&request.object)?;
-    default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
+    set_default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
     encode_changed(&policy, &request.object).map(Outcome::Changed)
 }
 
-fn default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {
+fn set_default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {
     for selector in selectors.iter_mut().filter(|selector| selector.namespace.is_empty()) {
         selector.namespace = namespace.to_owned();
     }
 }
 
-fn default_spec(spec: &mut PropagationSpec) {
-    default_spread_constraints(&mut spec.placement);
+fn set_spec_defaults(spec: &mut PropagationSpec) {
+    set_default_spread_constraints(&mut spec.placement);
     // A ServiceImport needs the EndpointSlices that belong to it.
     let is_service_import = |selector: &ResourceSelector| {
         selector.kind == "ServiceImport" && selector.api_version == "multicluster.x-k8s.io/v1alpha1"
@@ -62,9 +62,9 @@ fn default_spec(spec: &mut PropagationSpec) {
     if spec.resource_selectors.iter().any(is_service_import) {
         spec.propagate_deps = true;
     }
-    default_division_preference(&mut spec.placement);
+    set_default_division_preference(&mut spec.placement);
     if let Some(application) = spec.failover.as_mut().and_then(|failover| failover.application.as_mut()) {
-        if let Some(replacement) = application.purge_mode.as_ref().and_then(current_purge_mode) {
+        if let Some(replacement) = application.purge_mode.as_ref().and_then(replace_removed_purge_mode) {
             application.purge_mode = Some(replacement);
         }
         if application.purge_mode == Some(PurgeMode::Gracefully) {
@@ -73,8 +73,8 @@ fn default_spec(spec: &mut PropagationSpec) {
     }
 }
 
-/// The replacement of a purge mode that Karmada 1.19 removed. `None` for current modes.
-fn current_purge_mode(mode: &PurgeMode) -> Option<PurgeMode> {
+/// Returns the replacement of a purge mode that Karmada 1.19 removed. `None` for current modes.
+fn replace_removed_purge_mode(mode: &PurgeMode) -> Option<PurgeMode> {
     match mode.as_str() {
         "Immediately" => Some(PurgeMode::Directly),
         "Graciously" => Some(PurgeMode::Gracefully),
@@ -82,7 +82,7 @@ fn current_purge_mode(mode: &PurgeMode) -> Option<PurgeMode> {
     }
 }
 
-fn default_spread_constraints(placement: &mut Placement) {
+fn set_default_spread_constraints(placement: &mut Placement) {
     for constraint in &mut placement.spread_constraints {
         if constraint.spread_by_label.is_empty() && constraint.spread_by_field.is_none() {
             constraint.spread_by_field = Some(SpreadFieldValue::Cluster);
@@ -93,7 +93,7 @@ fn default_spread_constraints(placement: &mut Placement) {
     }
 }
 
-fn default_division_preference(placement: &mut Placement) {
+fn set_default_division_preference(placement: &mut Placement) {
     if let Some(scheduling) = &mut placement.replica_scheduling
         && scheduling.replica_scheduling_type == Some(ReplicaSchedulingType::Divided)
     {
@@ -166,7 +166,7 @@ fn validate_spec(spec: &PropagationSpec, namespace: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Validates that namespaced policies select objects of their own namespace only. `namespace` is empty for
+/// Validates that namespaced policies select objects of the same namespace only. `namespace` is empty for
 /// cluster-scoped policies.
 pub(super) fn validate_selector_namespaces(selectors: &[ResourceSelector], namespace: &str) -> Vec<FieldError> {
     let validate = |(index, selector): (usize, &ResourceSelector)| {

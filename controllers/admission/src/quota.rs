@@ -109,8 +109,8 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
         if amount < Quantity::ZERO {
             errors.push(FieldError::invalid(&field, &amount, "must be greater than or equal to 0"));
         }
-        let counted = COUNT_RESOURCES.contains(&name.as_str()) || is_extended(name);
-        if counted && amount.milli_value() % 1000 != 0 {
+        let is_count = COUNT_RESOURCES.contains(&name.as_str()) || is_extended(name);
+        if is_count && amount.milli_value() % 1000 != 0 {
             errors.push(FieldError::invalid(&field, &amount, "must be an integer"));
         }
     }
@@ -119,8 +119,8 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
 
 /// True for vendor resources such as `example.com/gpu`.
 fn is_extended(name: &str) -> bool {
-    let native = !name.contains('/') || name.contains("kubernetes.io/");
-    !native && !name.starts_with("requests.") && format::qualified_name(&format!("requests.{name}")).is_empty()
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    !is_native && !name.starts_with("requests.") && format::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
@@ -212,12 +212,12 @@ fn enforce(
                 return Err(Refusal::quota_exceeded(&exceeded));
             }
         }
-        let more: Usage = tracked.into_iter().filter(|(_, quantity)| *quantity > Quantity::ZERO).collect();
-        if more.is_empty() {
+        let increase: Usage = tracked.into_iter().filter(|(_, quantity)| *quantity > Quantity::ZERO).collect();
+        if increase.is_empty() {
             continue;
         }
         let mut quota = quota.clone();
-        quota.status.overall_used = to_list(sum(&quota.status.overall_used, more));
+        quota.status.overall_used = to_list(sum(&quota.status.overall_used, increase));
         changed.push(quota);
     }
     Ok(changed)
@@ -226,8 +226,9 @@ fn enforce(
 fn reference(quota: &FederatedResourceQuota) -> ObjectReference {
     let text = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&quota.metadata.namespace), text(&quota.metadata.name));
-    let named = ObjectReference::new("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
-    ObjectReference { uid: text(&quota.metadata.uid), ..named }
+    let reference_by_name =
+        ObjectReference::new("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
+    ObjectReference { uid: text(&quota.metadata.uid), ..reference_by_name }
 }
 
 /// Recorded usage plus a change, in the formats of recorded usage.

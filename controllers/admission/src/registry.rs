@@ -18,7 +18,7 @@ pub fn validate(registry: &ResourceRegistry) -> Vec<FieldError> {
     for (index, address) in store.iter().flat_map(|store| &store.addresses).enumerate() {
         let detail = match Url::parse(address) {
             Ok(url)
-                if ["http", "https"].iter().any(|known| url.scheme.eq_ignore_ascii_case(known))
+                if ["http", "https"].iter().any(|scheme| url.scheme.eq_ignore_ascii_case(scheme))
                     && !url.host.is_empty() =>
             {
                 continue;

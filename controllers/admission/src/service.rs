@@ -72,10 +72,10 @@ fn validate_port<'p>(port: &'p ExposurePort, names: &mut BTreeSet<&'p str>, path
 }
 
 fn validate_clusters(clusters: &[ClusterSelector], path: &str) -> Vec<FieldError> {
-    let wrong = |(index, cluster): (usize, &ClusterSelector)| {
+    let find_error = |(index, cluster): (usize, &ClusterSelector)| {
         let problems = format::cluster_name(&cluster.name);
         let field = format!("{path}[{index}]");
         (!problems.is_empty()).then(|| FieldError::invalid(field, &cluster.name, problems.join(",")))
     };
-    clusters.iter().enumerate().filter_map(wrong).collect()
+    clusters.iter().enumerate().filter_map(find_error).collect()
 }

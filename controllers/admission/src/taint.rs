@@ -22,8 +22,8 @@ fn validate_taints(taints: &[Taint], allow_no_execute: bool) -> Vec<FieldError> 
                           this capability must be explicitly enabled by administrators through command-line flags";
             errors.push(FieldError::forbidden(&field, detail));
         }
-        let same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
-        if taints[index + 1..].iter().any(same) {
+        let is_same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
+        if taints[index + 1..].iter().any(is_same) {
             let value =
                 format!("Duplicate taint with the same key({}) and effect({}) is not allowed", taint.key, taint.effect);
             errors.push(FieldError::duplicate(&field, &value));

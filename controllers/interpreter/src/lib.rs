@@ -61,8 +61,8 @@ impl Script {
         call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,
     ) -> Result<T, Error> {
         let text = Arc::clone(&self.text);
-        let answer = pool::run(&self.permits, move || call(&text)).await;
-        answer.map_err(|source| Error::Script { customization: self.customization.clone(), source })
+        let result = pool::run(&self.permits, move || call(&text)).await;
+        result.map_err(|source| Error::Script { customization: self.customization.clone(), source })
     }
 }
 
@@ -146,19 +146,24 @@ impl Interpreter {
 
     /// apiVersion and kind of a customization's target.
     pub fn customization_target(&self, name: &str) -> Option<(String, String)> {
-        self.customizations.read().get(name).map(|known| (known.api_version.clone(), known.kind.clone()))
+        self.customizations
+            .read()
+            .get(name)
+            .map(|customization| (customization.api_version.clone(), customization.kind.clone()))
     }
 
     /// Scripts for an operation on objects of this kind, in order.
     fn find_scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
         let (api_version, kind) = (unstructured::api_version(object), unstructured::kind(object));
-        let known = self.customizations.read();
-        let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
-        let script = |(name, known): (&String, &Customization)| {
-            let (_, text) = known.scripts.iter().find(|(of, _)| of == operation)?;
-            Some(Script { customization: name.clone(), text: Arc::clone(text), permits: known.permits.clone() })
+        let customizations = self.customizations.read();
+        let matching = customizations
+            .iter()
+            .filter(|(_, customization)| customization.kind == kind && customization.api_version == api_version);
+        let script = |(name, customization): (&String, &Customization)| {
+            let (_, text) = customization.scripts.iter().find(|(script_operation, _)| script_operation == operation)?;
+            Some(Script { customization: name.clone(), text: Arc::clone(text), permits: customization.permits.clone() })
         };
-        of_kind.filter_map(script).collect()
+        matching.filter_map(script).collect()
     }
 
     /// Finds the interpreter of an operation: customizations take precedence over webhooks, and those over built-in
@@ -183,8 +188,9 @@ impl Interpreter {
             || match self.find_interpreter(object, operation) {
                 OperationInterpreter::Script(..) | OperationInterpreter::Webhook(_) => true,
                 OperationInterpreter::BuiltIn => {
-                    let other = thirdparty::find(unstructured::api_version(object), unstructured::kind(object));
-                    other.is_some_and(|kind| kind.has_rule_for(operation))
+                    let third_party_kind =
+                        thirdparty::find(unstructured::api_version(object), unstructured::kind(object));
+                    third_party_kind.is_some_and(|kind| kind.has_rule_for(operation))
                         || find_native(object).is_some_and(|kind| kind.has_rule_for(operation))
                 }
             }
@@ -198,17 +204,17 @@ impl Interpreter {
     /// Replicas of a template and their requirements. Empty for kinds without replicas.
     pub async fn replicas(&self, template: &Value) -> Result<ReplicaFacts, Error> {
         if self.gates.multiple_pod_templates_scheduling {
-            let of_components = |components| ReplicaFacts { components, ..ReplicaFacts::default() };
+            let from_components = |components| ReplicaFacts { components, ..ReplicaFacts::default() };
             match self.find_interpreter(template, &Operation::InterpretComponent) {
                 OperationInterpreter::Script(script, _) => {
                     let template = template.clone();
-                    return script.run(move |text| declarative::components(text, &template)).await.map(of_components);
+                    return script.run(move |text| declarative::components(text, &template)).await.map(from_components);
                 }
-                OperationInterpreter::Webhook(hook) => return hook.components(template).await.map(of_components),
+                OperationInterpreter::Webhook(hook) => return hook.components(template).await.map(from_components),
                 OperationInterpreter::BuiltIn => {
                     let components = |kind: &ThirdPartyKind| Some((kind.components?)(template, self.gates));
                     if let Some(components) = apply_third_party_rule(template, components)? {
-                        return Ok(of_components(components));
+                        return Ok(from_components(components));
                     }
                 }
             }
@@ -221,18 +227,19 @@ impl Interpreter {
             OperationInterpreter::Webhook(hook) => hook.replicas(template).await?,
             OperationInterpreter::BuiltIn => return self.built_in_replicas(template),
         };
-        let requirements = requirements.map(|needed| replicas::complete_for_quota(needed, template, self.gates));
+        let requirements =
+            requirements.map(|requirements| replicas::complete_for_quota(requirements, template, self.gates));
         Ok(ReplicaFacts { replicas, requirements, components: Vec::new() })
     }
 
     fn built_in_replicas(&self, template: &Value) -> Result<ReplicaFacts, Error> {
-        let counted = apply_third_party_rule(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
-        if let Some((replicas, mut requirements)) = counted {
-            if let Some(needed) = &mut requirements
-                && needed.namespace.is_empty()
+        let result = apply_third_party_rule(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
+        if let Some((replicas, mut requirements)) = result {
+            if let Some(requirements) = &mut requirements
+                && requirements.namespace.is_empty()
                 && self.gates.resource_quota_estimate
             {
-                unstructured::namespace(template).clone_into(&mut needed.namespace);
+                unstructured::namespace(template).clone_into(&mut requirements.namespace);
             }
             return Ok(ReplicaFacts { replicas, requirements, components: Vec::new() });
         }
@@ -274,8 +281,8 @@ impl Interpreter {
             }
             OperationInterpreter::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
             OperationInterpreter::BuiltIn => {
-                let known = apply_third_party_rule(desired, |kind| kind.retain.map(Ok))?;
-                if let Some(retain) = known.or_else(|| find_native(desired).and_then(|kind| kind.retain)) {
+                let third_party_rule = apply_third_party_rule(desired, |kind| kind.retain.map(Ok))?;
+                if let Some(retain) = third_party_rule.or_else(|| find_native(desired).and_then(|kind| kind.retain)) {
                     retain(desired, observed);
                 }
             }
@@ -339,10 +346,10 @@ impl Interpreter {
                         status: item.status.as_ref().map(|status| &status.0),
                     })
                     .collect();
-                if let Some(total) =
+                if let Some(status) =
                     apply_third_party_rule(template, |kind| kind.aggregate_status(template, &members, now))?
                 {
-                    return Ok(Some(total));
+                    return Ok(Some(status));
                 }
                 return Ok(find_native(template).and_then(|kind| kind.aggregate(template, &members, now)));
             }
@@ -354,20 +361,20 @@ impl Interpreter {
     pub async fn dependencies(&self, template: &Value) -> Result<Option<DependencyList>, Error> {
         match self.find_interpreter(template, &Operation::InterpretDependency) {
             OperationInterpreter::Script(first, others) => {
-                let mut needed = Vec::new();
+                let mut found = Vec::new();
                 for script in std::iter::once(&first).chain(&others) {
                     let template = template.clone();
-                    needed.extend(script.run(move |text| declarative::dependencies(text, &template)).await?);
+                    found.extend(script.run(move |text| declarative::dependencies(text, &template)).await?);
                 }
-                Ok(Some(DependencyList(Some(dependencies::sort_and_deduplicate(needed)))))
+                Ok(Some(DependencyList(Some(dependencies::sort_and_deduplicate(found)))))
             }
             OperationInterpreter::Webhook(hook) => hook.dependencies(template).await.map(Some),
             OperationInterpreter::BuiltIn => {
-                if let Some(needed) = apply_third_party_rule(template, |kind| kind.sorted_dependencies(template))? {
-                    return Ok(Some(DependencyList(Some(needed))));
+                if let Some(found) = apply_third_party_rule(template, |kind| kind.sorted_dependencies(template))? {
+                    return Ok(Some(DependencyList(Some(found))));
                 }
                 let rule = find_native(template).and_then(|kind| kind.dependencies);
-                Ok(rule.map(|needed| DependencyList::from_native(needed(template))))
+                Ok(rule.map(|find_dependencies| DependencyList::from_native(find_dependencies(template))))
             }
         }
     }

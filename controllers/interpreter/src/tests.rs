@@ -46,8 +46,11 @@ async fn dependencies_of_all_customizations_are_merged() {
         json!({"dependencyInterpretation": {"luaScript": script}})
     };
     let interpreter = interpreter(&[("a", needs("two")), ("b", needs("one")), ("c", needs("two"))]);
-    let needed = interpreter.dependencies(&deployment()).await.expect("a list").expect("some");
-    assert_eq!(needed.list().iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    let dependencies = interpreter.dependencies(&deployment()).await.expect("a list").expect("some");
+    assert_eq!(
+        dependencies.list().iter().map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(),
+        ["one", "two"]
+    );
 }
 
 fn of_kind(api_version: &str, kind: &str, fields: Value) -> Value {
@@ -92,7 +95,7 @@ async fn components_are_counted_if_enabled() {
     let spec = json!({"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]});
     let cluster = of_kind("ray.io/v1", "RayCluster", json!({"spec": spec}));
     let read = async |gates| Interpreter::new(gates).replicas(&cluster).await.expect("replicas");
-    let names = |read: ReplicaFacts| read.components.into_iter().map(|one| one.name).collect::<Vec<_>>();
+    let names = |read: ReplicaFacts| read.components.into_iter().map(|component| component.name).collect::<Vec<_>>();
     assert_eq!(names(read(Gates::all()).await), ["ray-head", "worker-1"]);
     assert_eq!(read(Gates::default()).await, ReplicaFacts::default());
 }

@@ -24,8 +24,8 @@ pub fn grants_proxy(role: &ClusterRole, cluster: &str) -> bool {
 }
 
 fn covers(rule: &PolicyRule, group: &str, resource: &str) -> bool {
-    let has = |list: Option<&Vec<String>>, wanted: &str| {
-        list.into_iter().flatten().any(|entry| entry == wanted || entry == "*")
+    let has = |list: Option<&Vec<String>>, value: &str| {
+        list.into_iter().flatten().any(|entry| entry == value || entry == "*")
     };
     has(rule.api_groups.as_ref(), group) && has(rule.resources.as_ref(), resource)
 }
@@ -53,7 +53,7 @@ pub fn plan(
 
 /// The ClusterRole and ClusterRoleBinding that allow impersonating UID and extra fields. RBAC names the key of an
 /// extra field as a subresource and has no wildcard for the subresources of one resource, so the rule covers the
-/// whole API group, which holds nothing else that can be impersonated.
+/// API group, which contains nothing else that can be impersonated.
 pub fn full_impersonation(impersonator_namespace: &str) -> (Value, Value) {
     let rules = json!([{"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": ["*"]}]);
     (cluster_role(FULL_IMPERSONATOR, &rules), binding(FULL_IMPERSONATOR, impersonator_namespace))

@@ -30,7 +30,7 @@ pub fn set_granted_for(role: &mut Value, request_uid: &str) {
 /// An agent's RBAC objects: ClusterRole, ClusterRoleBinding, and the Role and RoleBinding in the namespace of the
 /// clusters' tokens, in this order.
 pub fn rbac_objects(cluster: &ClusterName) -> [Value; 4] {
-    let (name, own) = (role_name(cluster), cluster.as_str());
+    let (name, cluster_name) = (role_name(cluster), cluster.as_str());
     let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
         let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         if !names.is_empty() {
@@ -38,15 +38,16 @@ pub fn rbac_objects(cluster: &ClusterName) -> [Value; 4] {
         }
         rule
     };
-    let impersonator = format!("{own}-impersonator");
+    let impersonator = format!("{cluster_name}-impersonator");
     let clusters = [
         rule("cluster.karmada.io", "clusters", &[], &["create"]),
-        rule("cluster.karmada.io", "clusters", &[own], &["get", "patch"]),
-        rule("cluster.karmada.io", "clusters/attach", &[own], &["create"]),
+        rule("cluster.karmada.io", "clusters", &[cluster_name], &["get", "patch"]),
+        rule("cluster.karmada.io", "clusters/attach", &[cluster_name], &["create"]),
         rule("", "namespaces", &[KARMADA_CLUSTER], &["get"]),
         rule("certificates.k8s.io", "certificatesigningrequests", &[], &["create", "get"]),
     ];
-    let secrets = [rule("", "secrets", &[], &["create"]), rule("", "secrets", &[own, &impersonator], &["patch"])];
+    let secrets =
+        [rule("", "secrets", &[], &["create"]), rule("", "secrets", &[cluster_name, &impersonator], &["patch"])];
     let subject = json!({"apiGroup": RBAC, "kind": "User", "name": agent_name(cluster)});
     let object = |kind: &str, fields: Value| {
         let mut object = json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": {"name": name}});
@@ -79,11 +80,11 @@ mod tests {
         let rules = |objects: &[Value], kind: &str| {
             objects.iter().find(|object| object["kind"] == kind).map(|object| object["rules"].clone())
         };
-        let given = rbac_objects(&ClusterName::parse("m1").expect("a name"));
+        let objects = rbac_objects(&ClusterName::parse("m1").expect("a name"));
         for kind in ["ClusterRole", "Role"] {
-            assert_eq!(rules(&given, kind), rules(&shown, kind), "{kind}");
+            assert_eq!(rules(&objects, kind), rules(&shown, kind), "{kind}");
         }
-        assert_eq!(given[3]["subjects"][0]["name"], "system:karmada:agent:m1");
-        assert_eq!(given[3]["metadata"], json!({"name": "crowsnest:agent:m1", "namespace": "karmada-cluster"}));
+        assert_eq!(objects[3]["subjects"][0]["name"], "system:karmada:agent:m1");
+        assert_eq!(objects[3]["metadata"], json!({"name": "crowsnest:agent:m1", "namespace": "karmada-cluster"}));
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::{
-    CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH,
+    CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_ALL_ATTRIBUTES, REACHED_THROUGH,
     REACHED_THROUGH_AGENT, RESPONSE_TIMEOUT,
 };
 use crowsnest_apimachinery::field::FieldError;
@@ -36,7 +36,11 @@ pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnn
     let choices: [(&'static str, &[&str], &'static str); 4] = [
         (CONFIRMED_DOWN, &["true", "false"], "its readiness is probed as for any other cluster"),
         (EXEC, &[EXEC_DISABLED, EXEC_ENABLED], "exec into its pods is refused, as with \"disabled\""),
-        (IMPERSONATES, &[IMPERSONATES_WHOLE], "only users and groups are impersonated, neither UID nor extra fields"),
+        (
+            IMPERSONATES,
+            &[IMPERSONATES_ALL_ATTRIBUTES],
+            "only users and groups are impersonated, neither UID nor extra fields",
+        ),
         (
             REACHED_THROUGH,
             &[REACHED_THROUGH_AGENT],
@@ -46,12 +50,12 @@ pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnn
     let path = |key: &str| format!("metadata.annotations[{key}]");
     let mut found: Vec<UnsupportedAnnotation> = choices
         .into_iter()
-        .filter_map(|(key, known, fallback)| {
-            let value = annotations.get(key).filter(|value| !known.contains(&value.as_str()))?;
+        .filter_map(|(key, supported, fallback)| {
+            let value = annotations.get(key).filter(|value| !supported.contains(&value.as_str()))?;
             Some(UnsupportedAnnotation {
                 key,
                 value: value.clone(),
-                error: FieldError::not_supported(path(key), value, known),
+                error: FieldError::not_supported(path(key), value, supported),
                 fallback,
             })
         })
@@ -86,8 +90,8 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn annotations(given: &[(&str, &str)]) -> Annotations {
-        given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    fn annotations(entries: &[(&str, &str)]) -> Annotations {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[rstest]

@@ -25,13 +25,13 @@ pub struct Permission {
 }
 
 /// Permission of an agent to renew its own certificate.
-pub const OWN_CERTIFICATE: Permission = Permission {
+pub const RENEW_CERTIFICATE: Permission = Permission {
     subresource: "selfclusteragent",
     message: "Auto approving self karmada agent certificate after SubjectAccessReview.",
 };
 
 /// Permission of another user, usually of a bootstrap token, to request an agent's certificate.
-pub const ANY_CERTIFICATE: Permission = Permission {
+pub const REQUEST_CERTIFICATE: Permission = Permission {
     subresource: "clusteragent",
     message: "Auto approving karmada agent certificate after SubjectAccessReview.",
 };
@@ -40,7 +40,7 @@ pub const ANY_CERTIFICATE: Permission = Permission {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     #[error("unable to parse csr {name:?}: {error}")]
-    Unreadable { name: String, error: String },
+    Unparsable { name: String, error: String },
 }
 
 /// True if a request is not decided yet and is for the client certificate signer.
@@ -59,10 +59,10 @@ pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError>
     if agent(&signing_request).is_none() || !has_usages(request) {
         return Ok(Vec::new());
     }
-    Ok(is_own_certificate(request, &signing_request)
-        .then_some(OWN_CERTIFICATE)
+    Ok(is_renewal(request, &signing_request)
+        .then_some(RENEW_CERTIFICATE)
         .into_iter()
-        .chain([ANY_CERTIFICATE])
+        .chain([REQUEST_CERTIFICATE])
         .collect())
 }
 
@@ -71,7 +71,7 @@ pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError>
 pub fn find_joining_cluster(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
     let signing_request = parse_signing_request(request)?;
     Ok(match agent(&signing_request) {
-        Some(Agent::Cluster(cluster)) if !is_own_certificate(request, &signing_request) => Some(cluster),
+        Some(Agent::Cluster(cluster)) if !is_renewal(request, &signing_request) => Some(cluster),
         _ => None,
     })
 }
@@ -105,11 +105,11 @@ pub fn approve(request: &Value, permission: Permission, now: &str) -> Value {
 }
 
 fn parse_signing_request(request: &Value) -> Result<SigningRequest, CertificateError> {
-    let unreadable =
-        |error: String| CertificateError::Unreadable { name: unstructured::name(request).to_owned(), error };
+    let parse_error =
+        |error: String| CertificateError::Unparsable { name: unstructured::name(request).to_owned(), error };
     let pem =
-        STANDARD.decode(unstructured::text(request, &["spec", "request"])).map_err(|e| unreadable(e.to_string()))?;
-    SigningRequest::parse(&pem).map_err(|error| unreadable(error.to_string()))
+        STANDARD.decode(unstructured::text(request, &["spec", "request"])).map_err(|e| parse_error(e.to_string()))?;
+    SigningRequest::parse(&pem).map_err(|error| parse_error(error.to_string()))
 }
 
 /// The agent for which a certificate is requested; the request must have no subject alternative names.
@@ -118,7 +118,7 @@ fn agent(signing_request: &SigningRequest) -> Option<Agent> {
 }
 
 /// True if an agent requests its own certificate: the requester is the user in the subject.
-fn is_own_certificate(request: &Value, signing_request: &SigningRequest) -> bool {
+fn is_renewal(request: &Value, signing_request: &SigningRequest) -> bool {
     signing_request.subject.common_name() == Some(unstructured::text(request, &["spec", "username"]))
 }
 
@@ -164,10 +164,10 @@ mod tests {
     const CLIENT_USAGES: &[&str] = &["client auth", "digital signature"];
 
     #[rstest]
-    #[case::bootstrap(&[ORGANIZATION], AGENT, "system:bootstrap:abcdef", CLIENT_USAGES, &[ANY_CERTIFICATE])]
-    #[case::own(&[ORGANIZATION], AGENT, AGENT, CLIENT_USAGES, &[OWN_CERTIFICATE, ANY_CERTIFICATE])]
+    #[case::bootstrap(&[ORGANIZATION], AGENT, "system:bootstrap:abcdef", CLIENT_USAGES, &[REQUEST_CERTIFICATE])]
+    #[case::renewal(&[ORGANIZATION], AGENT, AGENT, CLIENT_USAGES, &[RENEW_CERTIFICATE, REQUEST_CERTIFICATE])]
     #[case::encipherment(
-        &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[ANY_CERTIFICATE]
+        &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[REQUEST_CERTIFICATE]
     )]
     #[case::missing_usage(&[ORGANIZATION], AGENT, "x", &["client auth"], &[])]
     #[case::extra_usage(&[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "server auth"], &[])]
@@ -190,7 +190,7 @@ mod tests {
 
     #[rstest]
     #[case::new(AGENT, "system:bootstrap:abcdef", Some("member1"))]
-    #[case::own(AGENT, AGENT, None)]
+    #[case::renewal(AGENT, AGENT, None)]
     #[case::with_invalid_cluster_name("system:karmada:agent:No Cluster", "x", None)]
     #[case::control_plane("system:karmada:agent:@control-plane", "x", None)]
     #[case::no_agent("system:admin", "x", None)]
@@ -236,11 +236,11 @@ mod tests {
     #[test]
     fn approval_names_the_subject_access_review() {
         let request = request("", AGENT, CLIENT_USAGES);
-        let spec = &access_review(&request, OWN_CERTIFICATE)["spec"];
+        let spec = &access_review(&request, RENEW_CERTIFICATE)["spec"];
         assert_eq!((&spec["user"], &spec["groups"]), (&json!(AGENT), &json!(["system:authenticated"])));
         assert_eq!(spec["resourceAttributes"]["subresource"], "selfclusteragent");
-        let condition = &approve(&request, OWN_CERTIFICATE, "2026-01-01T00:00:00Z")["status"]["conditions"][0];
+        let condition = &approve(&request, RENEW_CERTIFICATE, "2026-01-01T00:00:00Z")["status"]["conditions"][0];
         assert_eq!((&condition["type"], &condition["reason"]), (&json!("Approved"), &json!("AutoApproved")));
-        assert_eq!(condition["message"], OWN_CERTIFICATE.message);
+        assert_eq!(condition["message"], RENEW_CERTIFICATE.message);
     }
 }

@@ -34,8 +34,8 @@ pub fn ready_condition(health: &Health, now: Timestamp) -> Condition {
             (false, "ClusterNotReady", "cluster is reachable but health endpoint responded without ok")
         }
         Health::Unreachable(_) => (false, "ClusterNotReachable", "cluster is not reachable"),
-        Health::NoClient(why) => {
-            let message = format!("failed to create a ClusterClient: {why}");
+        Health::NoClient(error) => {
+            let message = format!("failed to create a ClusterClient: {error}");
             return condition(condition_names::READY, false, "StatusCollectionFailed", message, now);
         }
     };
@@ -88,8 +88,8 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
         None => (Some(taint_keys::NOT_READY), &[]),
     };
     let has_key = |taint: &Taint, key: &str| taint.effect == "NoSchedule" && taint.key == key;
-    let kept = |taint: &&Taint| !removed.iter().any(|key| has_key(taint, key));
-    let mut taints: Vec<Taint> = cluster.spec.taints.iter().filter(kept).cloned().collect();
+    let is_kept = |taint: &&Taint| !removed.iter().any(|key| has_key(taint, key));
+    let mut taints: Vec<Taint> = cluster.spec.taints.iter().filter(is_kept).cloned().collect();
     if let Some(key) = added
         && !taints.iter().any(|taint| has_key(taint, key))
     {
@@ -104,7 +104,7 @@ pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
 pub fn work_blocker(work: &Value, is_agent_managed: bool) -> String {
     let others = unstructured::finalizers(work).find(|finalizer| *finalizer != finalizer::EXECUTION_CONTROLLER);
     match others {
-        Some(finalizer) => format!("held by finalizer {finalizer}"),
+        Some(finalizer) => format!("blocked by finalizer {finalizer}"),
         None if is_agent_managed => "its agent has not removed its finalizer".to_owned(),
         None => "its manifests are not deleted from the cluster yet".to_owned(),
     }
@@ -139,28 +139,33 @@ pub fn binding_blocker(binding: &Value, scheduler: &str) -> String {
     }
 }
 
-/// The `Removing` condition of a cluster, which lists the objects that its removal waits for. `what` is their kind in
+/// The `Removing` condition of a cluster, which lists the objects that its removal waits for. `plural` is their kind in
 /// the plural, `blockers` has their names and reasons.
-pub fn removing_condition(reason: &str, what: &str, mut blockers: Vec<(String, String)>, now: Timestamp) -> Condition {
-    condition(condition_names::REMOVING, false, reason, format!("waits for {}", list_names(what, &mut blockers)), now)
+pub fn removing_condition(
+    reason: &str,
+    plural: &str,
+    mut blockers: Vec<(String, String)>,
+    now: Timestamp,
+) -> Condition {
+    condition(condition_names::REMOVING, false, reason, format!("waits for {}", list_names(plural, &mut blockers)), now)
 }
 
-/// Lists objects in a message: their number, and the first ten in order of their names, with reasons. `what` is their
+/// Lists objects in a message: their number, and the first ten in order of their names, with reasons. `plural` is their
 /// kind in the plural.
-pub fn list_names(what: &str, all: &mut [(String, String)]) -> String {
+pub fn list_names(plural: &str, all: &mut [(String, String)]) -> String {
     /// Maximum number of listed names.
     const MAX_NAMES: usize = 10;
     all.sort();
-    let one = |(name, why): &(String, String)| match why.as_str() {
+    let format_object = |(name, reason): &(String, String)| match reason.as_str() {
         "" => name.clone(),
-        why => format!("{name} ({why})"),
+        reason => format!("{name} ({reason})"),
     };
-    let names: Vec<String> = all.iter().take(MAX_NAMES).map(one).collect();
+    let names: Vec<String> = all.iter().take(MAX_NAMES).map(format_object).collect();
     let more = match all.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{} {what}: {}{more}", all.len(), names.join(", "))
+    format!("{} {plural}: {}{more}", all.len(), names.join(", "))
 }
 
 /// API enablements from tuples of (group version, plural name, kind), sorted as the Cluster status keeps them.
@@ -192,8 +197,8 @@ pub fn api_condition(enablements: &[ApiEnablement], is_complete: bool, now: Time
         (0, _) => {
             (condition_names::API_ENABLEMENTS_EMPTY, "collected empty APIEnablements from the cluster".to_owned())
         }
-        (some, false) => {
-            let message = format!("might collect partial APIEnablements({some}) from the cluster");
+        (count, false) => {
+            let message = format!("might collect partial APIEnablements({count}) from the cluster");
             (condition_names::API_ENABLEMENTS_PARTIAL, message)
         }
         (_, true) => {
@@ -250,13 +255,13 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::ready(Some("True"), &[taint_keys::NOT_READY, "own", taint_keys::UNREACHABLE], &["own"])]
-    #[case::not_ready(Some("False"), &["own"], &["own", taint_keys::NOT_READY])]
+    #[case::ready(Some("True"), &[taint_keys::NOT_READY, "team", taint_keys::UNREACHABLE], &["team"])]
+    #[case::not_ready(Some("False"), &["team"], &["team", taint_keys::NOT_READY])]
     #[case::unreachable(Some("Unknown"), &[taint_keys::NOT_READY], &[taint_keys::UNREACHABLE])]
     #[case::reachable_again(Some("False"), &[taint_keys::UNREACHABLE], &[taint_keys::NOT_READY])]
     #[case::without_ready_condition(None, &[taint_keys::UNREACHABLE], &[taint_keys::UNREACHABLE, taint_keys::NOT_READY])]
-    fn taints_follow_readiness(#[case] ready: Option<&str>, #[case] given: &[&str], #[case] expected: &[&str]) {
-        let taints = taints(&cluster(ready, given), Timestamp::UNIX_EPOCH);
+    fn taints_follow_readiness(#[case] ready: Option<&str>, #[case] current: &[&str], #[case] expected: &[&str]) {
+        let taints = taints(&cluster(ready, current), Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
     }
 
@@ -286,11 +291,11 @@ mod tests {
                 "its scheduling is suspended",
             ),
             (serde_json::json!({"placement": placed, "schedulerName": "other"}), "schedulerName is other"),
-            (serde_json::json!({"schedulerName": "ours"}), "it has no placement"),
+            (serde_json::json!({"schedulerName": "default-scheduler"}), "it has no placement"),
             (serde_json::json!({"placement": placed}), "it is not rescheduled yet"),
         ];
         for (spec, expected) in cases {
-            assert_eq!(binding_blocker(&binding(spec), "ours"), expected);
+            assert_eq!(binding_blocker(&binding(spec), "default-scheduler"), expected);
         }
         let (solved, failed) = (("False", "solved"), ("True", "Discovery failed for some groups"));
         for (conditions, expected) in [
@@ -304,9 +309,9 @@ mod tests {
             let namespace = serde_json::json!({"status": {"conditions": conditions}});
             assert_eq!(namespace_blocker(&namespace), expected);
         }
-        let waits: Vec<_> = (0..12).rev().map(|nth| (format!("ns/b{nth:02}"), "why".to_owned())).collect();
+        let blockers: Vec<_> = (0..12).rev().map(|nth| (format!("ns/b{nth:02}"), "why".to_owned())).collect();
         let condition =
-            removing_condition(condition_names::REMOVING_BINDINGS, "bindings", waits, Timestamp::UNIX_EPOCH);
+            removing_condition(condition_names::REMOVING_BINDINGS, "bindings", blockers, Timestamp::UNIX_EPOCH);
         assert!(condition.message.starts_with("waits for 12 bindings: ns/b00 (why), ns/b01 (why), "), "{condition:?}");
         assert!(condition.message.ends_with("ns/b09 (why) and 2 more"), "{condition:?}");
     }

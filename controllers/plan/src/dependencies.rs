@@ -89,16 +89,16 @@ impl Parent<'_> {
     }
 
     /// The clusters that an attached binding has recorded for this parent, and to which dispatching is suspended.
-    fn held_clusters(&self, attached: &Value) -> Vec<TargetCluster> {
-        let recorded = required_by(attached).into_iter().find(|known| self.is_snapshot(known));
+    fn suspended_clusters(&self, attached: &Value) -> Vec<TargetCluster> {
+        let recorded = required_by(attached).into_iter().find(|snapshot| self.is_snapshot(snapshot));
         let clusters = recorded.map(|recorded| recorded.clusters).unwrap_or_default();
         clusters.into_iter().filter(|target| is_suspended(self.suspension, &target.name)).collect()
     }
 }
 
 /// The parent's `resourcebinding.karmada.io/dependencies` annotation.
-pub fn annotation(needs: &DependencyList) -> Value {
-    json!({ annotations::DEPENDENCIES: serde_json::to_string(needs).unwrap_or_default() })
+pub fn annotation(dependencies: &DependencyList) -> Value {
+    json!({ annotations::DEPENDENCIES: serde_json::to_string(dependencies).unwrap_or_default() })
 }
 
 /// The plan for an attached binding, and the conflict among its parents' settings.
@@ -128,8 +128,9 @@ pub fn attach<'a>(
 ) -> Attachment {
     let plan = |plan| Attachment { plan, conflict: None };
     let mut clusters = parent.clusters.to_vec();
-    let held = existing.map(|existing| parent.held_clusters(existing)).unwrap_or_default();
-    clusters.extend(held.into_iter().filter(|held| parent.clusters.iter().all(|target| target.name != held.name)));
+    let suspended = existing.map(|existing| parent.suspended_clusters(existing)).unwrap_or_default();
+    let is_left = |cluster: &TargetCluster| parent.clusters.iter().all(|target| target.name != cluster.name);
+    clusters.extend(suspended.into_iter().filter(is_left));
     let snapshot = BindingSnapshot { namespace: parent.namespace.to_owned(), name: parent.name.to_owned(), clusters };
     let Some(existing) = existing else {
         return plan(AttachmentPlan::Create(create(parent, template, &snapshot, new)));
@@ -144,12 +145,12 @@ pub fn attach<'a>(
     settings.extend(
         required
             .iter()
-            .filter(|known| !parent.is_snapshot(known))
-            .filter_map(|known| find_parent(&known.namespace, &known.name))
+            .filter(|snapshot| !parent.is_snapshot(snapshot))
+            .filter_map(|snapshot| find_parent(&snapshot.namespace, &snapshot.name))
             .map(DependencySettings::from_binding),
     );
-    match required.iter_mut().find(|known| parent.is_snapshot(known)) {
-        Some(known) => *known = snapshot,
+    match required.iter_mut().find(|recorded| parent.is_snapshot(recorded)) {
+        Some(recorded) => *recorded = snapshot,
         None => required.push(snapshot),
     }
     unstructured::set(&mut updated, &["spec", "requiredBy"], json!(required));
@@ -164,24 +165,24 @@ pub fn attach<'a>(
         DependencySettings::merge(&settings).write(&mut updated);
         conflict = describe_conflict(&settings);
     }
-    let same = unstructured::semantically_equal(existing, &updated);
-    Attachment { plan: if same { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) }, conflict }
+    let is_unchanged = unstructured::semantically_equal(existing, &updated);
+    Attachment { plan: if is_unchanged { AttachmentPlan::Keep } else { AttachmentPlan::Update(updated) }, conflict }
 }
 
-/// Detaches a parent from the binding of a former dependency, except in clusters where the parent holds it. `None` if
-/// nothing changes.
+/// Detaches a parent from the binding of a former dependency, except in clusters to which dispatching is suspended.
+/// `None` if nothing changes.
 pub fn release<'a>(
     parent: &Parent<'_>,
     existing: &Value,
     find_parent: impl Fn(&str, &str) -> Option<&'a Value>,
 ) -> Option<Value> {
-    let held = parent.held_clusters(existing);
-    if held.is_empty() {
+    let suspended = parent.suspended_clusters(existing);
+    if suspended.is_empty() {
         return detach(parent.namespace, parent.name, existing, find_parent);
     }
     let mut required = required_by(existing);
-    for known in required.iter_mut().filter(|known| parent.is_snapshot(known)) {
-        known.clusters.clone_from(&held);
+    for snapshot in required.iter_mut().filter(|snapshot| parent.is_snapshot(snapshot)) {
+        snapshot.clusters.clone_from(&suspended);
     }
     let mut updated = existing.clone();
     unstructured::set(&mut updated, &["spec", "requiredBy"], json!(required));
@@ -195,8 +196,12 @@ fn has_no_policy(binding: &Value) -> bool {
 
 /// Keys of the parents of an attached binding.
 pub fn parents(binding: &Value) -> Vec<BindingKey> {
-    let own = |parent: &BindingSnapshot| parent.namespace == unstructured::namespace(binding);
-    required_by(binding).into_iter().filter(own).map(|parent| BindingKey::new(parent.namespace, parent.name)).collect()
+    let is_in_namespace = |parent: &BindingSnapshot| parent.namespace == unstructured::namespace(binding);
+    required_by(binding)
+        .into_iter()
+        .filter(is_in_namespace)
+        .map(|parent| BindingKey::new(parent.namespace, parent.name))
+        .collect()
 }
 
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {
@@ -240,7 +245,7 @@ pub fn detach<'a>(
     let label = format!("{}{}", labels::DEPENDED_BY_PREFIX, binding_reference_key(parent_namespace, parent_name));
     let mut required = required_by(existing);
     let before = required.len();
-    required.retain(|known| known.namespace != parent_namespace || known.name != parent_name);
+    required.retain(|snapshot| snapshot.namespace != parent_namespace || snapshot.name != parent_name);
     if required.len() == before && unstructured::label(existing, &label).is_none() {
         return None;
     }
@@ -249,7 +254,7 @@ pub fn detach<'a>(
     if has_no_policy(existing) {
         let settings: Vec<DependencySettings> = required
             .iter()
-            .filter_map(|known| find_parent(&known.namespace, &known.name))
+            .filter_map(|snapshot| find_parent(&snapshot.namespace, &snapshot.name))
             .map(DependencySettings::from_binding)
             .collect();
         if required.is_empty() {
@@ -361,23 +366,23 @@ mod tests {
         let AttachmentPlan::Update(updated) = again.plan else { panic!("{again:?}") };
         assert_eq!(written_settings(&updated), ("Abort", Some(false)));
         // Without a change, nothing is written.
-        let settled = attach(
+        let unchanged = attach(
             &parent("a", DependencySettings::default()),
             &config_map(),
             Some(&updated),
             |_, _| Some(&unset),
             NEW,
         );
-        assert_eq!(settled.plan, AttachmentPlan::Keep);
+        assert_eq!(unchanged.plan, AttachmentPlan::Keep);
     }
 
     #[test]
     fn settings_of_a_removed_parent_no_longer_count() {
         let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
         let unset = parent_with_settings(None, None);
-        let left = detach("ns", "a", &binding, |_, _| Some(&unset)).expect("a parent");
-        assert_eq!(written_settings(&left), ("Abort", Some(false)));
-        let alone = detach("ns", "b", &left, no_parents).expect("a parent");
+        let detached = detach("ns", "a", &binding, |_, _| Some(&unset)).expect("a parent");
+        assert_eq!(written_settings(&detached), ("Abort", Some(false)));
+        let alone = detach("ns", "b", &detached, no_parents).expect("a parent");
         assert_eq!(written_settings(&alone), ("", None));
         assert_eq!(detach("ns", "b", &alone, no_parents), None);
     }
@@ -387,8 +392,8 @@ mod tests {
         let (mut binding, _) = attached((None, None), (None, None));
         unstructured::set(&mut binding, &["spec", "placement"], json!({}));
         let settings = DependencySettings { overwrite: true, preserve: true };
-        let kept = attach(&parent("a", settings), &config_map(), Some(&binding), no_parents, NEW);
-        assert_eq!(kept, Attachment { plan: AttachmentPlan::Keep, conflict: None });
+        let result = attach(&parent("a", settings), &config_map(), Some(&binding), no_parents, NEW);
+        assert_eq!(result, Attachment { plan: AttachmentPlan::Keep, conflict: None });
     }
 
     fn required_clusters(binding: &Value) -> Vec<String> {
@@ -420,14 +425,14 @@ mod tests {
         let AttachmentPlan::Update(updated) = updated.plan else { panic!("{updated:?}") };
         assert_eq!(required_clusters(&updated), attached);
         let resumed = Parent { suspension: None, ..moved };
-        let left = match attach(&resumed, &config_map(), Some(&updated), no_parents, NEW).plan {
-            AttachmentPlan::Update(left) => left,
+        let detached = match attach(&resumed, &config_map(), Some(&updated), no_parents, NEW).plan {
+            AttachmentPlan::Update(detached) => detached,
             _ => updated,
         };
-        assert_eq!(required_clusters(&left), ["m2"]);
+        assert_eq!(required_clusters(&detached), ["m2"]);
 
         let moved = Parent { suspension: Some(&suspension), ..resumed };
-        let kept = release(&moved, &binding, no_parents).unwrap_or_else(|| binding.clone());
-        assert_eq!(required_clusters(&kept), released.unwrap_or_default());
+        let result = release(&moved, &binding, no_parents).unwrap_or_else(|| binding.clone());
+        assert_eq!(required_clusters(&result), released.unwrap_or_default());
     }
 }

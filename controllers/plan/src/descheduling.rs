@@ -82,12 +82,12 @@ pub fn reduce(
         if unschedulable <= 0 || unschedulable > target.replicas {
             continue;
         }
-        let kept = ready_replicas(status, &target.name).filter(|ready| *ready <= target.replicas).unwrap_or_default();
-        let stays = (target.replicas - unschedulable).max(kept);
-        let taken = target.replicas - stays;
-        target.replicas = stays;
-        total = total.saturating_add(taken);
-        message.push_str(&format!(", {taken} replica(s) in cluster({})", target.name));
+        let ready = ready_replicas(status, &target.name).filter(|ready| *ready <= target.replicas).unwrap_or_default();
+        let remaining = (target.replicas - unschedulable).max(ready);
+        let removed = target.replicas - remaining;
+        target.replicas = remaining;
+        total = total.saturating_add(removed);
+        message.push_str(&format!(", {removed} replica(s) in cluster({})", target.name));
     }
     message.push_str(&format!(", {total} total descheduled replica(s)"));
     (total > 0).then_some(ReducedAssignment { clusters, message })
@@ -106,8 +106,10 @@ impl UnschedulablePod {
     pub fn from_json(pod: &Value) -> Option<Self> {
         let list = |path: &[&str]| unstructured::at(pod, path).and_then(Value::as_array);
         let conditions = list(&["status", "conditions"]);
-        let found =
-            conditions.into_iter().flatten().find(|one| unstructured::text(one, &["type"]) == "PodScheduled")?;
+        let found = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| unstructured::text(condition, &["type"]) == "PodScheduled")?;
         let is_unschedulable = unstructured::text(found, &["status"]) == "False"
             && unstructured::text(found, &["reason"]) == "Unschedulable";
         if !is_unschedulable || matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
@@ -130,16 +132,16 @@ pub fn exceeds_threshold(since: Timestamp, threshold: SignedDuration, now: Times
 pub fn current_replica_set<'r>(deployment: &Deployment, replica_sets: &'r [ReplicaSet]) -> Option<&'r ReplicaSet> {
     let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
     let template = without_hash(&deployment.spec.template);
-    let is_its = |set: &&ReplicaSet| {
+    let is_match = |set: &&ReplicaSet| {
         let owners = set.metadata.owner_references.iter().flatten();
         let controlled = owners.filter(|owner| owner.controller.unwrap_or_default()).any(|owner| owner.uid == uid);
-        controlled && set.spec.template.as_ref().is_some_and(|own| without_hash(own) == template)
+        controlled && set.spec.template.as_ref().is_some_and(|candidate| without_hash(candidate) == template)
     };
     let age = |set: &&ReplicaSet| {
         let created = set.metadata.creation_timestamp.as_ref().map(|created| created.0);
         (created.unwrap_or(Timestamp::UNIX_EPOCH), set.metadata.name.clone())
     };
-    replica_sets.iter().filter(is_its).min_by_key(age)
+    replica_sets.iter().filter(is_match).min_by_key(age)
 }
 
 /// A pod template without the label that the Deployment controller adds to its ReplicaSets.

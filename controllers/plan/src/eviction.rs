@@ -30,22 +30,22 @@ pub enum TaintDecision {
 /// counts for all taints that it matches.
 pub fn evaluate_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
     let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
-    let covering = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
-    let Some(used) = taints.iter().map(covering).collect::<Option<Vec<&Toleration>>>() else {
+    let find_toleration = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
+    let Some(used_tolerations) = taints.iter().map(find_toleration).collect::<Option<Vec<&Toleration>>>() else {
         return TaintDecision::EvictAt(now);
     };
-    let ends = used.iter().filter_map(|toleration| Some((toleration, toleration.toleration_seconds?)));
-    let ends = ends.flat_map(|(toleration, seconds)| {
-        let covered = taints.iter().filter(|taint| taints::tolerates(toleration, taint));
-        covered.filter_map(move |taint| toleration_end(taint, seconds))
+    let limits = used_tolerations.iter().filter_map(|toleration| Some((toleration, toleration.toleration_seconds?)));
+    let ends = limits.flat_map(|(toleration, seconds)| {
+        let tolerated_taints = taints.iter().filter(|taint| taints::tolerates(toleration, taint));
+        tolerated_taints.filter_map(move |taint| toleration_end(taint, seconds))
     });
     ends.min().map_or(TaintDecision::Stay, TaintDecision::EvictAt)
 }
 
 /// End of a toleration. Never, if the taint has no `timeAdded`.
 fn toleration_end(taint: &Taint, seconds: i64) -> Option<Timestamp> {
-    let added = taint.time_added.as_ref()?.0;
-    Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
+    let time_added = taint.time_added.as_ref()?.0;
+    Some(time_added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
 /// Error that makes the tolerations of a binding unknown.
@@ -54,7 +54,7 @@ pub enum PlacementError {
     #[error("the applied placement for ResourceBining can not be empty")]
     Missing,
     #[error("the applied placement cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
+    Unparsable(#[from] serde_json::Error),
 }
 
 /// Tolerations of the placement that the current scheduling result was made with.
@@ -77,16 +77,16 @@ pub fn purge_mode(failover: Option<&FailoverBehavior>, default_mode: PurgeMode) 
 pub fn evict(spec: &ResourceBindingSpec, cluster: &str, task: GracefulEvictionTask) -> Option<ResourceBindingSpec> {
     let target = spec.clusters.iter().find(|target| target.name == cluster)?;
     let replicas = (target.replicas > 0).then_some(target.replicas);
-    let mut evicted = spec.clone();
-    evicted.clusters.retain(|target| target.name != cluster);
+    let mut updated = spec.clone();
+    updated.clusters.retain(|target| target.name != cluster);
     if !spec.evicts(cluster) {
-        evicted.graceful_eviction_tasks.push(GracefulEvictionTask {
+        updated.graceful_eviction_tasks.push(GracefulEvictionTask {
             from_cluster: cluster.to_owned(),
             replicas,
             ..task
         });
     }
-    Some(evicted)
+    Some(updated)
 }
 
 #[cfg(test)]

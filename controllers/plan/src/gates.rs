@@ -60,7 +60,7 @@ const ALL_BETA: &str = "AllBeta";
 pub enum GateError {
     #[error("invalid feature gate {0:?}: must be Name=true or Name=false")]
     Form(String),
-    #[error("unrecognized feature gate: {0} (known are {known})", known = gate_names())]
+    #[error("unrecognized feature gate: {0} (supported: {supported})", supported = gate_names())]
     Unknown(String),
 }
 
@@ -102,18 +102,18 @@ impl Gates {
     pub fn with(mut self, list: &str) -> Result<Self, GateError> {
         let mut named: Vec<(Field, bool)> = Vec::new();
         for entry in parse_entries(list) {
-            let (name, on) = entry?;
+            let (name, is_enabled) = entry?;
             match name {
-                ALL_ALPHA => self.set(Stage::Alpha, on),
-                ALL_BETA => self.set(Stage::Beta, on),
+                ALL_ALPHA => self.set(Stage::Alpha, is_enabled),
+                ALL_BETA => self.set(Stage::Beta, is_enabled),
                 _ if WITHOUT_EFFECT.contains(&name) => {}
-                _ => match GATES.iter().find(|(known, _, _)| *known == name) {
-                    Some((_, _, field)) => named.push((*field, on)),
+                _ => match GATES.iter().find(|(gate, _, _)| *gate == name) {
+                    Some((_, _, field)) => named.push((*field, is_enabled)),
                     None => return Err(GateError::Unknown(name.to_owned())),
                 },
             }
         }
-        named.into_iter().for_each(|(field, on)| *field(&mut self) = on);
+        named.into_iter().for_each(|(field, is_enabled)| *field(&mut self) = is_enabled);
         Ok(self)
     }
 
@@ -123,8 +123,11 @@ impl Gates {
         WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()
     }
 
-    fn set(&mut self, stage: Stage, on: bool) {
-        GATES.iter().filter(|(_, of, _)| *of == stage).for_each(|(_, _, field)| *field(self) = on);
+    fn set(&mut self, stage: Stage, is_enabled: bool) {
+        GATES
+            .iter()
+            .filter(|(_, gate_stage, _)| *gate_stage == stage)
+            .for_each(|(_, _, field)| *field(self) = is_enabled);
     }
 }
 

@@ -90,12 +90,12 @@ impl Cause {
     }
 
     /// Sets the object that caused the change.
-    pub fn by(self, reference: ObjectReference) -> Self {
+    pub fn caused_by(self, reference: ObjectReference) -> Self {
         Cause { reference: Some(reference), ..self }
     }
 
     /// Sets the previous entry that led to this one, as namespace and name of its Event.
-    pub fn after(self, previous: Option<String>) -> Self {
+    pub fn preceded_by(self, previous: Option<String>) -> Self {
         Cause { previous, ..self }
     }
 }
@@ -235,7 +235,9 @@ mod tests {
             subject,
             action: Action::Evicted,
             cluster: "m1".to_owned(),
-            cause: Cause::new("why").by(ObjectReference::cluster("m1")).after(Some("default/m1.1".to_owned())),
+            cause: Cause::new("why")
+                .caused_by(ObjectReference::cluster("m1"))
+                .preceded_by(Some("default/m1.1".to_owned())),
             effect: json!({"replicas": 2}),
             generation: Some(7),
             is_warning: false,

@@ -68,7 +68,7 @@ mod tests {
     }
 
     /// Status from `service=cluster,cluster` items.
-    fn located(services: &str, blocked: &[&str]) -> MultiClusterIngressStatus {
+    fn status_of(services: &str, blocked: &[&str]) -> MultiClusterIngressStatus {
         let services = services.split_whitespace().map(|service| {
             let (name, clusters) = service.split_once('=').unwrap();
             (name.to_owned(), clusters.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
@@ -85,8 +85,8 @@ mod tests {
     #[case::no_location("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
     fn only_changes_are_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
         let current =
-            MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2,m1", &["m2"]) };
-        let written = patch(&current, &located(services, blocked));
+            MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..status_of("web=m2,m1", &["m2"]) };
+        let written = patch(&current, &status_of(services, blocked));
         assert_eq!(written, expected.map(|status| json!({"status": status})));
     }
 }

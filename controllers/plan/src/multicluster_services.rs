@@ -29,7 +29,7 @@ pub fn is_cross_cluster(spec: &MultiClusterServiceSpec) -> bool {
 pub fn selected_clusters(selectors: &[ClusterSelector], all: &[impl AsRef<str>]) -> BTreeSet<String> {
     match selectors {
         [] => all.iter().map(|name| name.as_ref().to_owned()).collect(),
-        selectors => selectors.iter().map(|one| one.name.clone()).collect(),
+        selectors => selectors.iter().map(|selector| selector.name.clone()).collect(),
     }
 }
 
@@ -42,23 +42,23 @@ pub enum Role {
 
 /// Reason and message of the warning event if a cluster cannot be used now.
 pub fn unusable_reason(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'static str, String)> {
-    let (who, what) = match role {
+    let (role_name, kind) = match role {
         Role::Provider => ("Provider", "MultiClusterService"),
         Role::Consumer => ("Consumer", "EndpointSlice"),
     };
     let Some(cluster) = cluster else {
-        return Some((event::CLUSTER_NOT_FOUND, format!("{who} cluster {name} is not found")));
+        return Some((event::CLUSTER_NOT_FOUND, format!("{role_name} cluster {name} is not found")));
     };
     if !conditions::is_true(&cluster.status.conditions, condition::READY) {
-        let text = format!("{who} cluster {name} is not ready, skip to propagate {what}");
+        let text = format!("{role_name} cluster {name} is not ready, skip to propagate {kind}");
         return Some((event::SYNC_SERVICE_FAILED, text));
     }
-    let known = conditions::is_true(&cluster.status.conditions, condition::COMPLETE_API_ENABLEMENTS);
+    let are_enablements_complete = conditions::is_true(&cluster.status.conditions, condition::COMPLETE_API_ENABLEMENTS);
     let serves = cluster.status.api_enablements.iter().any(|enabled| {
         enabled.group_version == SLICES.0 && enabled.resources.iter().any(|resource| resource.kind == SLICES.1)
     });
-    (known && !serves)
-        .then(|| (event::API_INCOMPATIBLE, format!("{who} cluster {name} does not support EndpointSlice")))
+    (are_enablements_complete && !serves)
+        .then(|| (event::API_INCOMPATIBLE, format!("{role_name} cluster {name} does not support EndpointSlice")))
 }
 
 fn permanent_id(mcs: &Value) -> &str {
@@ -122,7 +122,7 @@ pub fn release_service(work: &Value) -> Option<Value> {
     let mut others = managers(work);
     others.remove(MULTI_CLUSTER_SERVICE);
     let finalizers: Vec<&str> = unstructured::finalizers(work)
-        .filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER)
+        .filter(|finalizer| *finalizer != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER)
         .collect();
     let removed = Value::Null;
     (!others.is_empty()).then(|| {

@@ -115,9 +115,9 @@ pub fn increase(old: Option<&ResourceBindingSpec>, new: &ResourceBindingSpec) ->
 /// Raises each amount in `maximum` to that of `usage` if it is smaller.
 pub fn merge_maximum(maximum: &mut Usage, usage: Usage) {
     for (name, quantity) in usage {
-        let known = maximum.entry(name).or_default();
-        if quantity > *known {
-            *known = quantity;
+        let current = maximum.entry(name).or_default();
+        if quantity > *current {
+            *current = quantity;
         }
     }
 }
@@ -156,7 +156,7 @@ pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>
     let name = quota.metadata.name.as_deref().unwrap_or_default();
     let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
     let is_registered = |cluster: &str| registered.iter().any(|name| name.as_ref() == cluster);
-    let assigned = quota.spec.static_assignments.iter().filter(|one| is_registered(&one.cluster_name));
+    let assigned = quota.spec.static_assignments.iter().filter(|assignment| is_registered(&assignment.cluster_name));
     let wrap = |cluster: &str, hard: &ResourceList| {
         let manifest = json!({
             "apiVersion": "v1",
@@ -170,7 +170,7 @@ pub fn assignments(quota: &FederatedResourceQuota, registered: &[impl AsRef<str>
         ]);
         construct::wrap(cluster, manifest, labels, BTreeMap::new(), WorkOptions::default())
     };
-    assigned.map(|one| wrap(&one.cluster_name, &one.hard)).collect()
+    assigned.map(|assignment| wrap(&assignment.cluster_name, &assignment.hard)).collect()
 }
 
 /// Quota status of a member, from the Work of its static assignment. `None` until it is applied and reports usage.
@@ -190,18 +190,18 @@ pub fn member_status(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaSta
     Some(ClusterQuotaStatus { cluster_name: cluster.to_owned(), hard, used })
 }
 
-/// Status of a quota. `counted` is the usage of the bindings in its namespace; without it, the usage of the members
-/// is summed up.
+/// Status of a quota. `bindings_usage` is the usage of the bindings in its namespace; without it, the usage of the
+/// members is summed up.
 pub fn status(
     spec: &FederatedResourceQuotaSpec,
     mut members: Vec<ClusterQuotaStatus>,
-    counted: Option<Usage>,
+    bindings_usage: Option<Usage>,
 ) -> FederatedResourceQuotaStatus {
     members.sort_by(|left, right| left.cluster_name.cmp(&right.cluster_name));
-    let overall_used = match counted {
-        Some(mut counted) => {
-            counted.retain(|name, _| spec.overall.contains_key(name));
-            in_status_formats(counted)
+    let overall_used = match bindings_usage {
+        Some(mut bindings_usage) => {
+            bindings_usage.retain(|name, _| spec.overall.contains_key(name));
+            in_status_formats(bindings_usage)
         }
         None => members.iter().fold(Usage::new(), |mut sum, member| {
             add(&mut sum, amounts(&member.used));
@@ -291,16 +291,16 @@ mod tests {
     #[case::counted_bindings(Some(json!({"cpu": "500m", "pods": "3"})), json!({"cpu": "500m"}))]
     #[case::no_bindings(Some(json!({})), Value::Null)]
     #[case::sum_of_members(None, json!({"cpu": "3", "memory": "1Gi"}))]
-    fn usage_is_counted_or_summed_up(#[case] counted: Option<Value>, #[case] expected: Value) {
+    fn usage_is_counted_or_summed_up(#[case] bindings_usage: Option<Value>, #[case] expected: Value) {
         let member = |name: &str, used: Value| ClusterQuotaStatus {
             cluster_name: name.to_owned(),
             used: serde_json::from_value(used).expect("amounts"),
             ..ClusterQuotaStatus::default()
         };
         let members = vec![member("m2", json!({"cpu": "2", "memory": "1Gi"})), member("m1", json!({"cpu": "1"}))];
-        let counted =
-            counted.map(|counted| amounts(&serde_json::from_value::<ResourceList>(counted).expect("amounts")));
-        let status = json!(status(&quota(json!({"overall": {"cpu": "9"}})).spec, members, counted));
+        let bindings_usage = bindings_usage
+            .map(|bindings_usage| amounts(&serde_json::from_value::<ResourceList>(bindings_usage).expect("amounts")));
+        let status = json!(status(&quota(json!({"overall": {"cpu": "9"}})).spec, members, bindings_usage));
         assert_eq!((&status["overall"], &status["overallUsed"]), (&json!({"cpu": "9"}), &expected));
         let names: Vec<_> =
             status["aggregatedStatus"].as_array().expect("members").iter().map(|m| &m["clusterName"]).collect();

@@ -55,7 +55,7 @@ pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
 
 /// True if the spec contains the workload.
 pub fn contains_workload(spec: &WorkloadRebalancerSpec, workload: &ObjectReference) -> bool {
-    spec.workloads.iter().any(|one| identity(one) == identity(workload))
+    spec.workloads.iter().any(|listed_workload| identity(listed_workload) == identity(workload))
 }
 
 /// True if a rebalancer created at `created` must request rescheduling of a binding for which it was last requested at

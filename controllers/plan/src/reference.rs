@@ -16,17 +16,19 @@ pub enum ForeignReference {
     Reserved(String),
 }
 
-/// Checks that a binding refers to an object of its own scope. Controllers read and write that object with their own
-/// permissions; otherwise, permission to write bindings in one namespace would allow copying any object of the
+/// Checks that a binding refers to an object in the scope of the binding. Controllers read and write that object with
+/// their permissions; otherwise, permission to write bindings in one namespace would allow copying any object of the
 /// control plane into a member. `namespaced` is the scope of the object's kind; `binding_namespace` is empty for
 /// ClusterResourceBindings.
-pub fn check(binding_namespace: &str, to: &ObjectReference, namespaced: bool) -> Result<(), ForeignReference> {
+pub fn check(binding_namespace: &str, target: &ObjectReference, namespaced: bool) -> Result<(), ForeignReference> {
     match (binding_namespace, namespaced) {
-        ("", true) => Err(ForeignReference::Namespaced(to.kind.clone())),
+        ("", true) => Err(ForeignReference::Namespaced(target.kind.clone())),
         ("", false) => Ok(()),
-        (_, false) => Err(ForeignReference::ClusterScoped(to.kind.clone())),
-        (own, true) if own != to.namespace => Err(ForeignReference::OtherNamespace(to.namespace.clone())),
-        (own, true) if is_reserved_namespace(own) => Err(ForeignReference::Reserved(own.to_owned())),
+        (_, false) => Err(ForeignReference::ClusterScoped(target.kind.clone())),
+        (namespace, true) if namespace != target.namespace => {
+            Err(ForeignReference::OtherNamespace(target.namespace.clone()))
+        }
+        (namespace, true) if is_reserved_namespace(namespace) => Err(ForeignReference::Reserved(namespace.to_owned())),
         (_, true) => Ok(()),
     }
 }
@@ -42,22 +44,22 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::own_namespace("shop", "shop", true, true)]
+    #[case::same_namespace("shop", "shop", true, true)]
     #[case::other_namespace("shop", "bank", true, false)]
     #[case::without_namespace("shop", "", true, false)]
     #[case::cluster_scoped("shop", "", false, false)]
     #[case::cluster_scoped_with_a_namespace("shop", "shop", false, false)]
     #[case::tokens_of_members("karmada-cluster", "karmada-cluster", true, false)]
     #[case::works("karmada-es-m1", "karmada-es-m1", true, false)]
-    #[case::of_a_cluster_binding("", "", false, true)]
-    #[case::namespaced_of_a_cluster_binding("", "bank", true, false)]
+    #[case::cluster_binding_without_namespace("", "", false, true)]
+    #[case::cluster_binding_to_a_namespaced_object("", "bank", true, false)]
     fn bindings_refer_to_their_own_scope(
         #[case] binding: &str,
-        #[case] to: &str,
+        #[case] target_namespace: &str,
         #[case] namespaced: bool,
         #[case] expected: bool,
     ) {
-        let to = ObjectReference { namespace: to.to_owned(), ..ObjectReference::default() };
-        assert_eq!(check(binding, &to, namespaced).is_ok(), expected);
+        let target = ObjectReference { namespace: target_namespace.to_owned(), ..ObjectReference::default() };
+        assert_eq!(check(binding, &target, namespaced).is_ok(), expected);
     }
 }

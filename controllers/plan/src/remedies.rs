@@ -12,7 +12,7 @@ pub fn actions(cluster: &Cluster, remedies: &[Remedy]) -> Vec<String> {
     let applying =
         remedies.iter().filter(|remedy| selects_cluster(cluster, remedy) && matches_conditions(cluster, remedy));
     let actions: BTreeSet<&str> =
-        applying.flat_map(|remedy| remedy.spec.actions.iter().map(|one| one.as_str())).collect();
+        applying.flat_map(|remedy| remedy.spec.actions.iter().map(|action| action.as_str())).collect();
     actions.into_iter().map(str::to_owned).collect()
 }
 
@@ -27,13 +27,13 @@ pub fn selects_cluster(cluster: &Cluster, remedy: &Remedy) -> bool {
 /// of them.
 fn matches_conditions(cluster: &Cluster, remedy: &Remedy) -> bool {
     let is_met = |decision: &DecisionMatch| {
-        let Some(wanted) = &decision.cluster_condition_match else { return false };
-        let Some(condition) = conditions::find(&cluster.status.conditions, &wanted.condition_type) else {
+        let Some(requirement) = &decision.cluster_condition_match else { return false };
+        let Some(condition) = conditions::find(&cluster.status.conditions, &requirement.condition_type) else {
             return false;
         };
-        match wanted.operator {
-            ClusterConditionOperator::Equal => condition.status == wanted.condition_status,
-            ClusterConditionOperator::NotEqual => condition.status != wanted.condition_status,
+        match requirement.operator {
+            ClusterConditionOperator::Equal => condition.status == requirement.condition_status,
+            ClusterConditionOperator::NotEqual => condition.status != requirement.condition_status,
             ClusterConditionOperator::Other(_) => false,
         }
     };

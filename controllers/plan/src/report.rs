@@ -63,12 +63,12 @@ pub struct PolicyReport {
 
 impl PolicyReport {
     pub fn all(considered: &[ConsideredPolicy]) -> Vec<Self> {
-        let report = |one: &ConsideredPolicy| PolicyReport {
-            policy: PolicyName::propagation(&one.namespace, &one.name),
-            priority: one.priority,
-            selects_by: one.precision,
-            outcome: one.outcome,
-            message: outcome_message(one.outcome),
+        let report = |policy: &ConsideredPolicy| PolicyReport {
+            policy: PolicyName::propagation(&policy.namespace, &policy.name),
+            priority: policy.priority,
+            selects_by: policy.precision,
+            outcome: policy.outcome,
+            message: outcome_message(policy.outcome),
         };
         considered.iter().map(report).collect()
     }
@@ -160,24 +160,24 @@ impl SchedulingReport {
             Plan::Clear { error } => (Decision::Clear, Some(error)),
             Plan::Fail { error } => (Decision::Fail, Some(error)),
         };
-        let cluster = |one: super::scheduling::ClusterReport| {
-            let bound_by = bounds.get(&one.name).copied();
+        let cluster = |report: super::scheduling::ClusterReport| {
+            let bound_by = bounds.get(&report.name).copied();
             // Without replicas there is no estimate.
-            let allocatable = one.allocatable.filter(|allocatable| *allocatable != i32::MAX || bound_by.is_some());
+            let allocatable = report.allocatable.filter(|allocatable| *allocatable != i32::MAX || bound_by.is_some());
             ClusterReport {
-                rejected: one.rejected,
-                evicted_by: one.evicted_by,
-                score: one.score,
+                rejected: report.rejected,
+                evicted_by: report.evicted_by,
+                score: report.score,
                 estimate: allocatable.map(|replicas| EstimateReport { replicas, bound_by }),
-                selected: one.selected,
-                replicas: one.replicas,
-                name: one.name,
+                selected: report.selected,
+                replicas: report.replicas,
+                name: report.name,
             }
         };
-        let term = |one: super::scheduling::TermReport| TermReport {
-            affinity: one.affinity,
-            message: one.error,
-            clusters: one.clusters.into_iter().map(cluster).collect(),
+        let term = |report: super::scheduling::TermReport| TermReport {
+            affinity: report.affinity,
+            message: report.error,
+            clusters: report.clusters.into_iter().map(cluster).collect(),
         };
         SchedulingReport {
             decision,
@@ -206,8 +206,8 @@ impl OverrideReport {
     /// `namespace` is that of the template.
     pub fn all(traced: &OverrideTrace, namespace: &str) -> Vec<Self> {
         let reports = traced.steps.iter().map(|step| OverrideReport {
-            policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
-            overriders: step.overriders.clone(),
+            policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.rule.policy_name),
+            overriders: step.rule.overriders.clone(),
             differences: step.differences.clone(),
             notes: step.notes.clone(),
         });
@@ -295,11 +295,11 @@ pub enum Change {
 
 impl Change {
     /// Change between two optional values.
-    pub fn between<T>(before: Option<&T>, after: Option<&T>, same: impl FnOnce(&T, &T) -> bool) -> Self {
+    pub fn between<T>(before: Option<&T>, after: Option<&T>, is_equal: impl FnOnce(&T, &T) -> bool) -> Self {
         match (before, after) {
             (None, Some(_)) => Change::Added,
             (Some(_), None) => Change::Removed,
-            (Some(before), Some(after)) if !same(before, after) => Change::Changed,
+            (Some(before), Some(after)) if !is_equal(before, after) => Change::Changed,
             _ => Change::Unchanged,
         }
     }

@@ -88,42 +88,44 @@ pub enum ReplicasDecision {
     /// The status of the members is not complete yet.
     Wait,
     /// The template adopts this number of replicas.
-    Follow(i64),
+    Adopt(i64),
 }
 
-/// A divided template adopts the sum of the members' replicas, once its own replicas have been applied and reported.
-pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> ReplicasDecision {
-    let divided = binding
+/// A divided template adopts the sum of the members' replicas, once the members have applied and reported the requested
+/// replicas.
+pub fn decide_replicas(deployment: &Value, binding: &ResourceBinding) -> ReplicasDecision {
+    let is_divided = binding
         .spec
         .placement
         .as_ref()
         .is_some_and(|placement| scheduling_type(placement) == ReplicaSchedulingType::Divided);
-    if !divided || !is_retained(deployment) {
+    if !is_divided || !is_retained(deployment) {
         return ReplicasDecision::Keep;
     }
-    let wanted = unstructured::integer(deployment, &["spec", "replicas"]);
-    let found = unstructured::integer(deployment, &["status", "replicas"]).unwrap_or_default();
-    match wanted {
-        Some(wanted) if wanted == found => ReplicasDecision::Keep,
-        Some(wanted) if is_collected(wanted, found, binding) => ReplicasDecision::Follow(found),
+    let requested = unstructured::integer(deployment, &["spec", "replicas"]);
+    let observed = unstructured::integer(deployment, &["status", "replicas"]).unwrap_or_default();
+    match requested {
+        Some(requested) if requested == observed => ReplicasDecision::Keep,
+        Some(requested) if is_status_complete(requested, observed, binding) => ReplicasDecision::Adopt(observed),
         _ => ReplicasDecision::Wait,
     }
 }
 
-fn is_collected(wanted: i64, found: i64, binding: &ResourceBinding) -> bool {
+/// True if all scheduled clusters have reported the replicas of the current template and schedule.
+fn is_status_complete(requested: i64, observed: i64, binding: &ResourceBinding) -> bool {
     let (spec, status) = (&binding.spec, &binding.status);
     // Autoscalers keep at least one replica, so a member without replicas has not reported yet. Without scheduled
     // clusters there is nothing to adopt.
-    let reported = |item: &AggregatedStatusItem| {
+    let reported_replicas = |item: &AggregatedStatusItem| {
         let status = item.status.as_ref()?;
         unstructured::integer(&status.0, &["replicas"]).filter(|replicas| *replicas > 0)
     };
-    let sum: Option<i64> = status.aggregated_status.iter().map(reported).sum();
-    wanted == i64::from(spec.replicas)
+    let sum: Option<i64> = status.aggregated_status.iter().map(reported_replicas).sum();
+    requested == i64::from(spec.replicas)
         && binding.metadata.generation == Some(status.scheduler_observed_generation)
         && !spec.clusters.is_empty()
         && status.aggregated_status.len() == spec.clusters.len()
-        && sum == Some(found)
+        && sum == Some(observed)
 }
 
 #[cfg(test)]
@@ -153,7 +155,7 @@ mod tests {
     #[case::another_group(autoscaler("ns", "v1 web", BY_POLICY), false)]
     #[case::another_name(autoscaler("ns", "apps/v1 api", BY_POLICY), false)]
     #[case::another_namespace(autoscaler("other", "apps/v1 web", BY_POLICY), false)]
-    fn targets(#[case] autoscaler: Autoscaler, #[case] expected: bool) {
+    fn scale_targets_match_their_objects(#[case] autoscaler: Autoscaler, #[case] expected: bool) {
         let template =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "ns"}});
         assert_eq!(autoscaler.target.matches(&template), expected);
@@ -170,7 +172,7 @@ mod tests {
     #[case::another_target_unclaimed(Some(("web", None)), Some(("api", None)), &["web"])]
     #[case::deleted(Some(("web", BY_POLICY)), None, &["web"])]
     #[case::deleted_unclaimed(Some(("web", None)), None, &["web"])]
-    fn changed_scale_targets(
+    fn targets_of_changed_autoscalers_are_reconciled(
         #[case] old: Option<(&str, Option<&str>)>,
         #[case] new: Option<(&str, Option<&str>)>,
         #[case] expected: &[&str],
@@ -189,7 +191,11 @@ mod tests {
     #[case::another_value(Some("no"), true, Some(json!("true")))]
     #[case::unmarked(Some("true"), false, Some(Value::Null))]
     #[case::never_marked(None, false, None)]
-    fn label_patches(#[case] label: Option<&str>, #[case] scaled: bool, #[case] expected: Option<Value>) {
+    fn labels_are_patched_if_they_are_wrong(
+        #[case] label: Option<&str>,
+        #[case] scaled: bool,
+        #[case] expected: Option<Value>,
+    ) {
         let mut template = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
         if let Some(value) = label {
             unstructured::set_label(&mut template, label::RETAIN_REPLICAS, value);
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_reported(&[], &[], ReplicasDecision::Follow(7))]
+    #[case::all_reported(&[], &[], ReplicasDecision::Adopt(7))]
     #[case::not_retained(&[("/metadata/labels", json!({}))], &[], ReplicasDecision::Keep)]
     #[case::equal_replicas(&[("/status/replicas", json!(3))], &[], ReplicasDecision::Keep)]
     #[case::duplicated(
@@ -241,17 +247,17 @@ mod tests {
         ReplicasDecision::Wait
     )]
     fn replicas_follow_the_members(
-        #[case] of_deployment: &[(&str, Value)],
-        #[case] of_binding: &[(&str, Value)],
+        #[case] deployment_edits: &[(&str, Value)],
+        #[case] binding_edits: &[(&str, Value)],
         #[case] expected: ReplicasDecision,
     ) {
-        let edited = |mut object: Value, edits: &[(&str, Value)]| {
+        let edit = |mut object: Value, edits: &[(&str, Value)]| {
             for (pointer, value) in edits {
                 *object.pointer_mut(pointer).expect("a field") = value.clone();
             }
             object
         };
-        let binding = serde_json::from_value(edited(binding(), of_binding)).expect("a binding");
-        assert_eq!(replicas(&edited(deployment(), of_deployment), &binding), expected);
+        let binding = serde_json::from_value(edit(binding(), binding_edits)).expect("a binding");
+        assert_eq!(decide_replicas(&edit(deployment(), deployment_edits), &binding), expected);
     }
 }

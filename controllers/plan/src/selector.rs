@@ -35,10 +35,12 @@ pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Pre
         namespace: unstructured::namespace(template),
         name: unstructured::name(template),
     };
-    precision(selector, fields, |wanted| label_selector_matches(wanted, &unstructured::labels(template)))
+    precision(selector, fields, |label_selector| {
+        label_selector_matches(label_selector, &unstructured::labels(template))
+    })
 }
 
-/// The best precision of any selector for an object of which only these fields and labels are known.
+/// The best precision of any selector for an object with these fields and labels.
 pub fn best_precision_of_fields(
     selectors: &[ResourceSelector],
     named: ObjectFields<'_>,
@@ -46,7 +48,9 @@ pub fn best_precision_of_fields(
 ) -> Option<Precision> {
     selectors
         .iter()
-        .filter_map(|selector| precision(selector, named, |wanted| label_selector_matches(wanted, labels)))
+        .filter_map(|selector| {
+            precision(selector, named, |label_selector| label_selector_matches(label_selector, labels))
+        })
         .max()
 }
 
@@ -65,7 +69,7 @@ fn precision(
     }
     match &selector.label_selector {
         None => Some(Precision::All),
-        Some(wanted) => has_labels(wanted).then_some(Precision::LabelSelector),
+        Some(label_selector) => has_labels(label_selector).then_some(Precision::LabelSelector),
     }
 }
 
@@ -84,7 +88,7 @@ pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
     let labels = cluster.metadata.labels.as_ref().unwrap_or(&empty);
     affinity.label_selector.as_ref().is_none_or(|selector| label_selector_matches(selector, labels))
         && affinity.field_selector.as_ref().is_none_or(|selector| fields_match(selector, cluster))
-        && (affinity.cluster_names.is_empty() || affinity.cluster_names.iter().any(|wanted| wanted == name))
+        && (affinity.cluster_names.is_empty() || affinity.cluster_names.iter().any(|listed_name| listed_name == name))
 }
 
 /// Provider and region are treated as labels that are absent if empty. A cluster can have several zones.

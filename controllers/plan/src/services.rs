@@ -39,7 +39,7 @@ pub fn belongs_to_service(slice: &Value, service: &str) -> bool {
 /// Managers of a Work with an EndpointSlice, from the dot-separated label.
 pub fn managers(work: &Value) -> BTreeSet<String> {
     let joined = unstructured::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
-    joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    joined.split('.').filter(|manager| !manager.is_empty()).map(str::to_owned).collect()
 }
 
 pub(super) fn join_managers(managers: &BTreeSet<String>) -> String {
@@ -142,13 +142,14 @@ pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, servi
 /// True if a slice has the desired contents, labels and annotations. Additional metadata is ignored.
 pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
     let has = |kind: &str| {
-        let wanted = unstructured::at(desired, &["metadata", kind]).and_then(Value::as_object);
+        let desired_entries = unstructured::at(desired, &["metadata", kind]).and_then(Value::as_object);
         let live = |key: &String| unstructured::at(existing, &["metadata", kind, key.as_str()]);
-        wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| live(key) == Some(value)))
+        desired_entries
+            .is_none_or(|desired_entries| desired_entries.iter().all(|(key, value)| live(key) == Some(value)))
     };
     let field = |slice: &Value, field: &str| slice.get(field).cloned().unwrap_or_default();
-    let same = |name: &str| unstructured::semantically_equal(&field(existing, name), &field(desired, name));
-    SLICE_FIELDS.iter().all(|name| same(name)) && has("labels") && has("annotations")
+    let is_same_field = |name: &str| unstructured::semantically_equal(&field(existing, name), &field(desired, name));
+    SLICE_FIELDS.iter().all(|name| is_same_field(name)) && has("labels") && has("annotations")
 }
 
 /// True if an import needs a derived Service.
@@ -239,13 +240,13 @@ mod tests {
     #[rstest]
     #[case::only_manager("ServiceExport", None)]
     #[case::other_manager("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
-    fn work_without_managers_is_deleted(#[case] set: &str, #[case] left: Option<&str>) {
-        let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
+    fn work_without_managers_is_deleted(#[case] managers: &str, #[case] expected: Option<&str>) {
+        let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: managers}}});
         let patch = release_export(&work);
-        let kept = patch
+        let remaining = patch
             .as_ref()
             .map(|patch| unstructured::text(patch, &["metadata", "labels", label::ENDPOINT_SLICE_MANAGED_BY]));
-        assert_eq!(kept, left);
+        assert_eq!(remaining, expected);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()
         .filter(|(_, work)| work.metadata.deletion_timestamp.is_none())
-        .map(|(cluster, work)| contains_object(work, resource).then(|| item(cluster, work, resource)))
+        .map(|(cluster, work)| contains_object(work, resource).then(|| build_item(cluster, work, resource)))
         .collect::<Option<_>>()?;
     items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
     Some(items)
@@ -38,25 +38,25 @@ fn contains_object(work: &Work, resource: &ObjectReference) -> bool {
     })
 }
 
-fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedStatusItem {
+fn build_item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedStatusItem {
     let mut item = AggregatedStatusItem {
         cluster_name: cluster.to_owned(),
         health: Some(ResourceHealth::Unknown),
         ..AggregatedStatusItem::default()
     };
-    let applied = conditions::find(&work.status.conditions, condition_names::APPLIED);
-    item.applied = applied.is_some_and(|condition| condition.status == "True");
+    let applied_condition = conditions::find(&work.status.conditions, condition_names::APPLIED);
+    item.applied = applied_condition.is_some_and(|condition| condition.status == "True");
     if !item.applied {
-        item.applied_message = applied.map(|condition| condition.message.clone()).unwrap_or_default();
+        item.applied_message = applied_condition.map(|condition| condition.message.clone()).unwrap_or_default();
         return item;
     }
-    let is_of_resource = |status: &&ManifestStatus| {
+    let is_status_of_resource = |status: &&ManifestStatus| {
         let identifier = &status.identifier;
         identifier.kind == resource.kind
             && identifier.name == resource.name
             && identifier.namespace == resource.namespace
     };
-    if let Some(status) = work.status.manifest_statuses.iter().find(is_of_resource) {
+    if let Some(status) = work.status.manifest_statuses.iter().find(is_status_of_resource) {
         item.status.clone_from(&status.status);
         item.health.clone_from(&status.health);
     }
@@ -71,18 +71,19 @@ pub fn fully_applied_condition(
 ) -> Condition {
     let mut expected: BTreeSet<&str> = spec.clusters.iter().map(|target| target.name.as_str()).collect();
     expected.extend(spec.required_by.iter().flat_map(|parent| &parent.clusters).map(|target| target.name.as_str()));
-    let evicting = spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
-    expected.extend(evicting.filter(|cluster| construct::is_expected_in(spec, cluster)));
-    let applied = items.iter().filter(|item| item.applied && expected.contains(item.cluster_name.as_str())).count();
-    let all = !expected.is_empty() && items.len() == expected.len() && applied == expected.len();
-    let (reason, message) = match all {
+    let evicting_clusters = spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
+    expected.extend(evicting_clusters.filter(|cluster| construct::is_expected_in(spec, cluster)));
+    let applied_count =
+        items.iter().filter(|item| item.applied && expected.contains(item.cluster_name.as_str())).count();
+    let is_fully_applied = !expected.is_empty() && items.len() == expected.len() && applied_count == expected.len();
+    let (reason, message) = match is_fully_applied {
         true => (condition_names::FULLY_APPLIED_SUCCESS, "All works have been successfully applied"),
         false => (
             condition_names::FULLY_APPLIED_FAILED,
             "Failed to apply all works, see status.aggregatedStatus for details",
         ),
     };
-    condition(condition_names::FULLY_APPLIED, all, reason, message, now)
+    condition(condition_names::FULLY_APPLIED, is_fully_applied, reason, message, now)
 }
 
 /// The Work's status entry for one manifest, without the nulls of the reflected status. The entry is written as a merge
@@ -91,13 +92,13 @@ pub fn manifest_status(
     ordinal: usize,
     manifest: &Value,
     status: Option<Value>,
-    healthy: Option<bool>,
+    is_healthy: Option<bool>,
 ) -> ManifestStatus {
     let (group, version) = match unstructured::api_version(manifest).split_once('/') {
         Some((group, version)) => (group, version),
         None => ("", unstructured::api_version(manifest)),
     };
-    let health = match healthy {
+    let health = match is_healthy {
         Some(true) => ResourceHealth::Healthy,
         Some(false) => ResourceHealth::Unhealthy,
         None => ResourceHealth::Unknown,
@@ -142,7 +143,7 @@ mod tests {
     #[case::only_manifest(json!([config_map("v1", "n", "a")]), Some(json!([
         {"clusterName": "m1", "applied": true, "health": "Healthy"}
     ])))]
-    #[case::among_others(json!([config_map("v1", "n", "b"), config_map("v1", "n", "a")]), Some(json!([
+    #[case::several_manifests(json!([config_map("v1", "n", "b"), config_map("v1", "n", "a")]), Some(json!([
         {"clusterName": "m1", "applied": true, "health": "Healthy"}
     ])))]
     #[case::renamed(json!([config_map("v1", "n", "b")]), None)]

@@ -47,17 +47,17 @@ pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], is_doubted: bo
 
 /// True if all match conditions are met. False for an empty list, a condition that the cluster does not have, or an
 /// unknown operator.
-fn matches(conditions: &[Condition], wanted: &[MatchCondition]) -> bool {
-    let is_met = |wanted: &MatchCondition| {
-        let Some(condition) = conditions::find(conditions, &wanted.condition_type) else { return false };
-        let listed = wanted.status_values.contains(&condition.status);
-        match wanted.operator {
-            MatchConditionOperator::In => listed,
-            MatchConditionOperator::NotIn => !listed,
+fn matches(conditions: &[Condition], match_conditions: &[MatchCondition]) -> bool {
+    let is_met = |match_condition: &MatchCondition| {
+        let Some(condition) = conditions::find(conditions, &match_condition.condition_type) else { return false };
+        let is_listed = match_condition.status_values.contains(&condition.status);
+        match match_condition.operator {
+            MatchConditionOperator::In => is_listed,
+            MatchConditionOperator::NotIn => !is_listed,
             MatchConditionOperator::Other(_) => false,
         }
     };
-    !wanted.is_empty() && wanted.iter().all(is_met)
+    !match_conditions.is_empty() && match_conditions.iter().all(is_met)
 }
 
 /// Message of the event for changed taints, in Karmada's format.
@@ -83,7 +83,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a policy")
     }
 
-    fn on(operator: &str, status: &str) -> Value {
+    fn ready_condition(operator: &str, status: &str) -> Value {
         json!([{"conditionType": "Ready", "operator": operator, "statusValues": [status]}])
     }
 
@@ -92,23 +92,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case::added(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("new")})], vec!["own", "new"])]
-    #[case::present_already(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("own")})], vec!["own"])]
-    #[case::removed(vec![json!({"removeOnConditions": on("NotIn", "False"), "taints": taint("own")})], vec![])]
+    #[case::added(vec![json!({"addOnConditions": ready_condition("In", "True"), "taints": taint("new")})], vec!["own", "new"])]
+    #[case::present_already(vec![json!({"addOnConditions": ready_condition("In", "True"), "taints": taint("own")})], vec!["own"])]
+    #[case::removed(vec![json!({"removeOnConditions": ready_condition("NotIn", "False"), "taints": taint("own")})], vec![])]
     #[case::added_and_removed(
-        vec![json!({"addOnConditions": on("In", "True"), "removeOnConditions": on("In", "True"), "taints": taint("new")})],
+        vec![json!({"addOnConditions": ready_condition("In", "True"), "removeOnConditions": ready_condition("In", "True"), "taints": taint("new")})],
         vec!["own"]
     )]
     #[case::later_policy_wins(
         vec![
-            json!({"removeOnConditions": on("In", "True"), "taints": taint("new")}),
-            json!({"addOnConditions": on("In", "True"), "taints": taint("new")}),
+            json!({"removeOnConditions": ready_condition("In", "True"), "taints": taint("new")}),
+            json!({"addOnConditions": ready_condition("In", "True"), "taints": taint("new")}),
         ],
         vec!["own", "new"]
     )]
     #[case::another_cluster(
         vec![json!({
-            "targetClusters": {"clusterNames": ["m2"]}, "addOnConditions": on("In", "True"), "taints": taint("new"),
+            "targetClusters": {"clusterNames": ["m2"]}, "addOnConditions": ready_condition("In", "True"), "taints": taint("new"),
         })],
         vec!["own"]
     )]
@@ -120,7 +120,7 @@ mod tests {
         })],
         vec!["own"]
     )]
-    #[case::unknown_operator(vec![json!({"addOnConditions": on("Like", "True"), "taints": taint("new")})], vec!["own"])]
+    #[case::unknown_operator(vec![json!({"addOnConditions": ready_condition("Like", "True"), "taints": taint("new")})], vec!["own"])]
     fn taints_follow_conditions(#[case] specs: Vec<Value>, #[case] expected: Vec<&str>) {
         let cluster = json!({
             "metadata": {"name": "m1"},
@@ -148,7 +148,7 @@ mod tests {
         }]}});
         let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
         let added = json!([{"key": "stop", "effect": "NoSchedule"}, {"key": "go", "effect": "NoExecute"}]);
-        let policy = policy("p", "00", json!({"addOnConditions": on("In", "False"), "taints": added}));
+        let policy = policy("p", "00", json!({"addOnConditions": ready_condition("In", "False"), "taints": added}));
         let taints = taints(&cluster, &[policy], is_doubted, Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
     }

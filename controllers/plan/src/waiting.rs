@@ -92,12 +92,12 @@ pub fn explain_template(state: &TemplateState<'_>) -> Vec<WaitReason> {
             "objects of this kind or in this namespace are never propagated",
         )];
     }
-    if let Some(by) =
-        unstructured::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty())
+    if let Some(claimant) =
+        unstructured::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|claimant| !claimant.is_empty())
     {
         return vec![WaitReason::new(
             Cause::ClaimedElsewhere,
-            format!("the template is claimed by a {by}, so that policies do not apply"),
+            format!("the template is claimed by a {claimant}, so that policies do not apply"),
         )];
     }
     let policy = match state.choice {
@@ -285,11 +285,13 @@ fn work_reason(cluster: &str, work: Option<&Value>) -> Option<WaitReason> {
         }
         Some(work) => {
             let conditions = unstructured::at(work, &["status", "conditions"]).and_then(Value::as_array);
-            let applied =
-                conditions.into_iter().flatten().find(|one| unstructured::text(one, &["type"]) == condition::APPLIED);
-            applied
-                .filter(|one| unstructured::text(one, &["status"]) == "False")
-                .map(|one| WaitReason::in_cluster(cluster, Cause::ApplyFailed, unstructured::text(one, &["message"])))
+            let applied = conditions
+                .into_iter()
+                .flatten()
+                .find(|condition| unstructured::text(condition, &["type"]) == condition::APPLIED);
+            applied.filter(|condition| unstructured::text(condition, &["status"]) == "False").map(|condition| {
+                WaitReason::in_cluster(cluster, Cause::ApplyFailed, unstructured::text(condition, &["message"]))
+            })
         }
     }
 }

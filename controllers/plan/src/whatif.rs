@@ -24,38 +24,38 @@ pub const UNKNOWN_ID: &str = "known-after-apply";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The result of `kubectl apply`: merges `given` into the live object, and removes fields that were applied last time
-/// and are absent now.
-pub fn simulate_apply(live: Option<&Value>, given: &Value) -> Value {
-    let mut given = given.clone();
-    unstructured::remove(&mut given, &["status"]);
-    let Some(live) = live else { return given };
+/// The result of `kubectl apply`: merges the manifest into the live object, and removes fields that were applied last
+/// time and are absent now.
+pub fn simulate_apply(live: Option<&Value>, manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    unstructured::remove(&mut manifest, &["status"]);
+    let Some(live) = live else { return manifest };
     let mut merged = live.clone();
     // The last-applied configuration always contains annotations, possibly empty ones.
-    if unstructured::at(&given, &["metadata", "annotations"]).is_none() {
-        unstructured::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
+    if unstructured::at(&manifest, &["metadata", "annotations"]).is_none() {
+        unstructured::set(&mut manifest, &["metadata", "annotations"], Value::Object(Map::new()));
     }
     let last = unstructured::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    if let Some(removal_patch) = last.and_then(|last| removal_patch(&last, &given)) {
+    if let Some(removal_patch) = last.and_then(|last| removal_patch(&last, &manifest)) {
         json_patch::merge(&mut merged, &removal_patch);
     }
     // The annotation is written by the next apply.
-    unstructured::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
-    json_patch::merge(&mut merged, &given);
+    unstructured::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
+    json_patch::merge(&mut merged, &manifest);
     merged
 }
 
-/// Merge patch that removes the fields of `last` that `given` lacks.
-fn removal_patch(last: &Value, given: &Value) -> Option<Value> {
-    let (last, given) = (last.as_object()?, given.as_object()?);
+/// Merge patch that removes the fields of `last` that the manifest lacks.
+fn removal_patch(last: &Value, manifest: &Value) -> Option<Value> {
+    let (last, manifest) = (last.as_object()?, manifest.as_object()?);
     let mut patch = Map::new();
     for (key, value) in last {
-        match given.get(key) {
+        match manifest.get(key) {
             None => {
                 patch.insert(key.clone(), Value::Null);
             }
-            Some(now) => {
-                if let Some(below) = removal_patch(value, now) {
+            Some(current) => {
+                if let Some(below) = removal_patch(value, current) {
                     patch.insert(key.clone(), below);
                 }
             }
@@ -70,7 +70,7 @@ pub fn plan_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan 
         (None, _) | (_, None) => Vec::new(),
         (Some(before), Some(after)) => {
             let (all, _) = find_differences(before, after, ComparisonKind::Versions);
-            all.into_iter().filter(|one| one.path != "/metadata/generation").collect()
+            all.into_iter().filter(|difference| difference.path != "/metadata/generation").collect()
         }
     };
     let change = Change::between(before, after, |_, _| differences.is_empty());
@@ -102,22 +102,22 @@ pub fn lose_cluster(
     lost
 }
 
-/// Policy choice after all controllers have settled.
-pub struct SettledChoice<'a> {
+/// Policy choice once all controllers have reconciled.
+pub struct PredictedChoice<'a> {
     pub choice: Choice<'a>,
     pub considered: Vec<ConsideredPolicy>,
     /// The template without its current claim, if that would be released.
     pub unclaimed: Option<Value>,
 }
 
-/// Chooses like the detector after it has settled: deleted policies release their templates, and so do changed ones
+/// Chooses like the detector once it has reconciled: deleted policies release their templates, and so do changed ones
 /// (`is_proposed`) that no longer select them.
-pub fn settle_choice<'a>(
+pub fn predict_choice<'a>(
     template: &Value,
     policies: &[Policy<'a>],
     is_proposed: impl Fn(&Policy<'a>) -> bool,
     preemption: bool,
-) -> SettledChoice<'a> {
+) -> PredictedChoice<'a> {
     let (choice, considered) = choose(template, policies, preemption);
     let is_released = match &choice {
         Choice::Release => true,
@@ -125,12 +125,12 @@ pub fn settle_choice<'a>(
         _ => false,
     };
     match claim::release(template, Claim::from_object(template).id()).filter(|_| is_released) {
-        None => SettledChoice { choice, considered, unclaimed: None },
+        None => PredictedChoice { choice, considered, unclaimed: None },
         Some(patch) => {
             let mut unclaimed = template.clone();
             json_patch::merge(&mut unclaimed, &patch);
             let (choice, considered) = choose(&unclaimed, policies, preemption);
-            SettledChoice { choice, considered, unclaimed: Some(unclaimed) }
+            PredictedChoice { choice, considered, unclaimed: Some(unclaimed) }
         }
     }
 }
@@ -173,15 +173,15 @@ mod tests {
     fn objects_are_merged_like_kubectl_apply(
         #[case] spec: Value,
         #[case] last: Value,
-        #[case] given: Value,
+        #[case] manifest_spec: Value,
         #[case] expected: Value,
     ) {
-        let given = json!({"metadata": {"name": "x"}, "spec": given, "status": {"never": true}});
-        let merged = simulate_apply(Some(&live(spec, last)), &given);
+        let manifest = json!({"metadata": {"name": "x"}, "spec": manifest_spec, "status": {"never": true}});
+        let merged = simulate_apply(Some(&live(spec, last)), &manifest);
         assert_eq!(merged["spec"], expected);
         assert_eq!((&merged["metadata"]["uid"], &merged["metadata"]["annotations"]["own"]), (&json!("u"), &json!("1")));
         assert_eq!(merged.get("status"), None);
-        assert_eq!(simulate_apply(None, &given)["spec"], given["spec"]);
+        assert_eq!(simulate_apply(None, &manifest)["spec"], manifest["spec"]);
     }
 
     #[test]
@@ -237,18 +237,21 @@ mod tests {
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
         let owned = with_claim(&template, &policy("old", &maps));
         let policies = [policy("old", &secrets), policy("other", &maps)];
-        let settled = settle_choice(&owned, &policies, |_| false, false);
+        let predicted = predict_choice(&owned, &policies, |_| false, false);
         assert!(
-            matches!(settled.choice, Choice::Unselected(owner) if owner.name == "old") && settled.unclaimed.is_none()
+            matches!(predicted.choice, Choice::Unselected(owner) if owner.name == "old")
+                && predicted.unclaimed.is_none()
         );
-        let settled = settle_choice(&owned, &policies, |policy| policy.name == "old", false);
+        let predicted = predict_choice(&owned, &policies, |policy| policy.name == "old", false);
         assert!(
-            matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
+            matches!(predicted.choice, Choice::Follow(policy) if policy.name == "other")
+                && predicted.unclaimed.is_some()
         );
         // A deleted policy releases its templates, too.
-        let settled = settle_choice(&owned, &policies[1..], |_| false, false);
+        let predicted = predict_choice(&owned, &policies[1..], |_| false, false);
         assert!(
-            matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
+            matches!(predicted.choice, Choice::Follow(policy) if policy.name == "other")
+                && predicted.unclaimed.is_some()
         );
     }
 
@@ -260,7 +263,7 @@ mod tests {
         };
         let paths = |before: Option<&Value>, after: Option<&Value>| {
             let plan = plan_object(before, after);
-            (plan.change, plan.differences.into_iter().map(|one| one.path).collect::<Vec<_>>())
+            (plan.change, plan.differences.into_iter().map(|difference| difference.path).collect::<Vec<_>>())
         };
         assert_eq!(paths(None, Some(&object(1, "x"))), (Change::Added, vec![]));
         assert_eq!(paths(Some(&object(1, "x")), Some(&object(2, "x"))), (Change::Unchanged, vec![]));

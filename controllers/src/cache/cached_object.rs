@@ -217,9 +217,9 @@ mod tests {
             object["kind"] = json!(kind);
             CachedObject { object: Arc::new(object), redacted }
         };
-        let old = old.map(|(object, redacted, known)| {
+        let old = old.map(|(object, redacted, is_known)| {
             let object = cached(object, redacted);
-            PreviousObject { header: object.header(), object: known.then_some(object) }
+            PreviousObject { header: object.header(), object: is_known.then_some(object) }
         });
         let resource = Arc::new(Resource::builtin("", "v1", "things", kind, true));
         let cluster = ClusterName::control_plane();

@@ -106,11 +106,11 @@ impl MemberFacts {
 
     /// Updates a pod. Returns true if capacity may have increased.
     pub(crate) fn set_pod(&mut self, key: NamespacedName, pod: Option<PodFacts>) -> bool {
-        let known = self.pods.get_key_value(&key);
-        if known.map(|(_, pod)| pod) == pod.as_ref() {
+        let existing = self.pods.get_key_value(&key);
+        if existing.map(|(_, pod)| pod) == pod.as_ref() {
             return false;
         }
-        let key = known.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
+        let key = existing.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
         self.invalidate();
         let old = self.pods.remove(&key).filter(PodFacts::counts_against_node);
         if let Some(old) = &old {
@@ -168,7 +168,7 @@ impl MemberFacts {
             return false;
         }
         self.shared_quotas = None;
-        let known = old.is_some();
+        let is_known = old.is_some();
         match quota {
             Some(quota) => {
                 quotas.entry(namespace).or_default().insert(name, quota);
@@ -182,7 +182,7 @@ impl MemberFacts {
                 }
             }
         }
-        known
+        is_known
     }
 
     /// Nodes with their free resources. Only changed nodes are recomputed.
@@ -268,9 +268,7 @@ impl MemberFacts {
 impl Capacity {
     /// The instance shared by all controllers.
     pub fn shared(setup: &Setup) -> Arc<Self> {
-        setup.get_or_create_shared(|setup| {
-            Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() })
-        })
+        setup.get_or_create_shared(|setup| Arc::new(Capacity { context: setup.context(), facts: Mutex::default() }))
     }
 
     /// Starts collecting nodes, pods and quotas of a member.

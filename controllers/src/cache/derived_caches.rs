@@ -25,7 +25,7 @@ pub(crate) struct DerivedCaches {
 impl DerivedCaches {
     pub fn new(setup: &Setup) -> Self {
         DerivedCaches {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             capacity: Capacity::shared(setup),
             scheduler_trigger: setup.trigger::<Scheduler>(),
         }

@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Cache, Collection, OwnWrite, PAGE_SIZE, collection_progress, namespaced_name, version_of};
 use crate::Error;
 use crate::cache::cached_object::{CachedObject, Change, Header, PreviousObject};
-use crate::cache::pending_writes::{CacheDelivery, SettledWrite, Version};
+use crate::cache::pending_writes::{CacheDelivery, DroppedWrite, Version};
 use crate::runtime::dynamic_client::Resource;
 
 /// Period of the check for own writes that will not be delivered by a collector.
-const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
+const CLEANUP_INTERVAL: Duration = Duration::from_millis(200);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Receiver of changes, which are dispatched in order by a single task.
@@ -52,14 +52,14 @@ pub struct Informer {
     cache: Cache,
     own_writes: mpsc::Receiver<OwnWrite>,
     dispatching: VecDeque<CollectionDispatch>,
-    settled_at: Instant,
+    cleaned_up_at: Instant,
     /// True if collections must be searched for those to dispatch: one was added, or the state of one changed.
     is_search_due: bool,
 }
 
 impl Informer {
     pub(super) fn new(cache: Cache, own_writes: mpsc::Receiver<OwnWrite>) -> Self {
-        Informer { cache, own_writes, dispatching: VecDeque::new(), settled_at: Instant::now(), is_search_due: true }
+        Informer { cache, own_writes, dispatching: VecDeque::new(), cleaned_up_at: Instant::now(), is_search_due: true }
     }
 
     /// Dispatches until stopped. Fails if the cache ends.
@@ -67,7 +67,7 @@ impl Informer {
         let inner = Arc::clone(&self.cache.inner);
         let mut follower = inner.global_cache.follow(*inner.dispatched.borrow());
         let mut states = inner.global_cache.states_version();
-        let mut settle = tokio::time::interval(SETTLE_INTERVAL);
+        let mut cleanup_interval = tokio::time::interval(CLEANUP_INTERVAL);
         while !stop.is_cancelled() {
             if let Err(error) = self.dispatch_pending(&mut follower, &*handler).await {
                 tracing::error!(%error, "cannot read the cache; all collections are dispatched again");
@@ -84,14 +84,14 @@ impl Informer {
                 () = stop.cancelled() => break,
                 Some(own_write) = self.own_writes.recv() => self.dispatch_own_write(own_write, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
-                () = inner.added.notified() => self.is_search_due = true,
+                () = inner.collection_added.notified() => self.is_search_due = true,
                 changed = states.changed() => {
                     if changed.is_err() {
                         return Err("the cache ended".to_owned());
                     }
                     self.is_search_due = true;
                 }
-                _ = settle.tick(), if has_pending_writes => {}
+                _ = cleanup_interval.tick(), if has_pending_writes => {}
             }
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Informer {
                 self.restart_dispatch(follower);
             }
         }
-        self.settle(handler).await?;
+        self.dispatch_dropped(handler).await?;
         // Not for each change: a large fleet has thousands of collections.
         if std::mem::take(&mut self.is_search_due) {
             self.find_undispatched();
@@ -161,13 +161,13 @@ impl Informer {
         let page = self.cache.inner.global_cache.page(&dispatching.query, PAGE_SIZE).await?;
         for object in &page.objects {
             let key = namespaced_name(&object.record.key);
-            let Some(shown) = decode_object(object) else { continue };
-            if self.cache.inner.pending_writes.lock().newer(&collection.key, &key, version_of(&shown)).is_none() {
+            let Some(cached) = decode_object(object) else { continue };
+            if self.cache.inner.pending_writes.lock().newer(&collection.key, &key, version_of(&cached)).is_none() {
                 let change = Change {
                     cluster: collection.key.cluster.clone(),
                     resource: Arc::clone(&collection.resource),
                     old: None,
-                    object: shown,
+                    object: cached,
                     deleted: false,
                     initial: dispatching.dispatched_keys.is_none(),
                 };
@@ -221,13 +221,13 @@ impl Informer {
             Version::parse(&record.resource_version),
             deleted,
         );
-        let is_covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
+        let is_covered = Seq(collection.covered_seq.load(Ordering::Acquire)) >= change.seq;
         if is_covered || !collection.dispatching.load(Ordering::Acquire) {
             return Ok(());
         }
         let old = match delivery {
             CacheDelivery::Dispatched | CacheDelivery::Outdated => return Ok(()),
-            CacheDelivery::New(Some(ours)) => Some(PreviousObject { header: ours.header(), object: Some(ours) }),
+            CacheDelivery::New(Some(write)) => Some(PreviousObject { header: write.header(), object: Some(write) }),
             CacheDelivery::New(None) => change.previous.as_deref().map(|previous| {
                 let is_same = |before: &CachedObject| version_of(before) == Version::parse(&previous.resource_version);
                 PreviousObject { header: Header::from(previous), object: before.filter(is_same) }
@@ -275,34 +275,34 @@ impl Informer {
     }
 
     /// Dispatches the current state of objects whose own writes were dropped without a change in the cache.
-    async fn settle(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
+    async fn dispatch_dropped(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let (inner, now) = (&self.cache.inner, Instant::now());
-        if now - self.settled_at < SETTLE_INTERVAL {
+        if now - self.cleaned_up_at < CLEANUP_INTERVAL {
             return Ok(());
         }
-        self.settled_at = now;
-        let settled = inner
+        self.cleaned_up_at = now;
+        let dropped = inner
             .pending_writes
             .lock()
-            .settle(|collection| collection_progress(&inner.global_cache, &inner.dispatched, collection), now);
-        for SettledWrite { collection: key, key: named, version, shown, dispatched } in settled {
+            .drop_completed(|collection| collection_progress(&inner.global_cache, &inner.dispatched, collection), now);
+        for DroppedWrite { collection: key, key: name, version, last_dispatched, dispatched } in dropped {
             let Some(collection) = self.cache.collection(&key) else { continue };
-            let record = RecordKey { collection: key, namespace: named.namespace.into(), name: named.name.into() };
+            let record = RecordKey { collection: key, namespace: name.namespace.into(), name: name.name.into() };
             let stored = inner.global_cache.get(&record).await?;
             let is_same = |stored: &Object| Version::parse(&stored.record.resource_version) == version;
-            let object = match (&stored, &shown) {
+            let object = match (&stored, &last_dispatched) {
                 (Some(stored), _) if dispatched && is_same(stored) => continue,
                 (Some(stored), _) => match decode_object(stored) {
                     Some(object) => object,
                     None => continue,
                 },
-                (None, Some(shown)) => shown.clone(),
+                (None, Some(last)) => last.clone(),
                 (None, None) => continue,
             };
             let change = Change {
                 cluster: collection.key.cluster.clone(),
                 resource: Arc::clone(&collection.resource),
-                old: shown.map(|shown| PreviousObject { header: shown.header(), object: Some(shown) }),
+                old: last_dispatched.map(|last| PreviousObject { header: last.header(), object: Some(last) }),
                 object,
                 deleted: stored.is_none(),
                 initial: false,
@@ -319,7 +319,7 @@ fn start_dispatch(
     from: Seq,
     dispatched_keys: Option<HashSet<NamespacedName>>,
 ) -> CollectionDispatch {
-    collection.from.store(from.0, Ordering::Release);
+    collection.covered_seq.store(from.0, Ordering::Release);
     collection.dispatching.store(true, Ordering::Release);
     let query = ListQuery::new(collection.key.cluster.clone(), collection.key.resource.clone());
     CollectionDispatch { collection: Arc::clone(collection), query, dispatched_keys }

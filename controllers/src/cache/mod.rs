@@ -69,7 +69,7 @@ struct Collection {
     /// True once the informer has started to dispatch the objects. Until then, changes are not dispatched.
     dispatching: AtomicBool,
     /// Seq of the newest change that the dispatch of all objects includes. Later changes are dispatched one by one.
-    from: AtomicU64,
+    covered_seq: AtomicU64,
     requested_at: Instant,
     _interest: InterestGuard,
 }
@@ -87,7 +87,7 @@ struct Inner {
     global_cache: GlobalCache,
     collections: RwLock<Collections>,
     /// Notified when a collection is added.
-    added: Notify,
+    collection_added: Notify,
     decoded: DecodedObjects,
     pending_writes: Mutex<PendingWrites>,
     own_writes: mpsc::Sender<OwnWrite>,
@@ -122,7 +122,7 @@ impl Cache {
             dispatched: watch::Sender::new(global_cache.seq()),
             global_cache,
             collections: RwLock::default(),
-            added: Notify::new(),
+            collection_added: Notify::new(),
             decoded: DecodedObjects::new(max_bytes),
             pending_writes: Mutex::new(PendingWrites::new(max_bytes)),
             own_writes,
@@ -154,13 +154,13 @@ impl Cache {
             resource: Arc::new(resource.clone()),
             dispatched: watch::Sender::new(false),
             dispatching: AtomicBool::new(false),
-            from: AtomicU64::new(0),
+            covered_seq: AtomicU64::new(0),
             requested_at: Instant::now(),
             _interest: interest,
         };
         collections.insert(key, Arc::new(collection));
         drop(collections);
-        self.inner.added.notify_one();
+        self.inner.collection_added.notify_one();
     }
 
     /// Stops collecting all resources of a cluster.
@@ -173,15 +173,15 @@ impl Cache {
         self.remove_collections(|key| key.cluster == *cluster && key.resource == *gvr);
     }
 
-    fn remove_collections(&self, which: impl Fn(&CollectionKey) -> bool) {
+    fn remove_collections(&self, is_removed: impl Fn(&CollectionKey) -> bool) {
         let mut collections = self.inner.collections.write();
-        let keys: Vec<CollectionKey> = collections.keys().filter(|key| which(key)).cloned().collect();
+        let keys: Vec<CollectionKey> = collections.keys().filter(|key| is_removed(key)).cloned().collect();
         keys.iter().for_each(|key| drop(collections.remove(key)));
         drop(collections);
         let mut pending_writes = self.inner.pending_writes.lock();
         keys.iter().for_each(|key| pending_writes.forget(key));
         drop(pending_writes);
-        self.inner.decoded.remove_matching(|key| which(&key.collection));
+        self.inner.decoded.remove_matching(|key| is_removed(&key.collection));
     }
 
     fn collection(&self, key: &CollectionKey) -> Option<Arc<Collection>> {
@@ -240,8 +240,8 @@ impl Cache {
     /// Collected resources of a cluster.
     pub fn resources(&self, cluster: &ClusterName) -> Vec<Arc<Resource>> {
         let collections = self.inner.collections.read();
-        let of_cluster = collections.values().filter(|collection| collection.key.cluster == *cluster);
-        of_cluster.map(|collection| Arc::clone(&collection.resource)).collect()
+        let matching = collections.values().filter(|collection| collection.key.cluster == *cluster);
+        matching.map(|collection| Arc::clone(&collection.resource)).collect()
     }
 
     /// Persisted notes about members' objects, see [`GlobalCache::note`]. Used by the execution controller only.
@@ -266,7 +266,8 @@ impl Cache {
         Ok(self.inner.global_cache.delete_notes(cluster).await?)
     }
 
-    /// Adds an API server's response to a write of this process.
+    /// Adds an API server's response to a write of this process, or to a read of an object whose version in the cache may be
+    /// older.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
         if unstructured::name(&object).is_empty() || !self.is_requested(&collection) {

@@ -71,13 +71,13 @@ pub enum CacheDelivery {
 
 /// A write that was dropped before the cache dispatched the object.
 #[derive(Debug)]
-pub struct SettledWrite {
+pub struct DroppedWrite {
     pub collection: CollectionKey,
     pub key: NamespacedName,
     pub version: Version,
     /// The version that event handlers received last.
-    pub shown: Option<CachedObject>,
-    /// True if `shown` is an own write.
+    pub last_dispatched: Option<CachedObject>,
+    /// True if `last_dispatched` is an own write.
     pub dispatched: bool,
 }
 
@@ -110,10 +110,10 @@ impl PendingWrites {
         now: Instant,
     ) -> bool {
         let until = (progress.position >= version).then_some(progress.latest);
-        let known = self.collections.get(collection).and_then(|entries| entries.get(&key));
+        let pending = self.collections.get(collection).and_then(|entries| entries.get(&key));
         if version == Version::default()
             || until.is_some_and(|until| until <= progress.dispatched)
-            || known.is_some_and(|known| known.version >= version)
+            || pending.is_some_and(|pending| pending.version >= version)
         {
             return false;
         }
@@ -204,11 +204,11 @@ impl PendingWrites {
     /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
     /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is
     /// called once for each.
-    pub fn settle(
+    pub fn drop_completed(
         &mut self,
         progress_of: impl Fn(&CollectionKey) -> CollectionProgress,
         now: Instant,
-    ) -> Vec<SettledWrite> {
+    ) -> Vec<DroppedWrite> {
         let mut reached = Vec::new();
         for (collection, entries) in &mut self.collections {
             let progress = progress_of(collection);
@@ -221,14 +221,14 @@ impl PendingWrites {
                 }
             }
         }
-        let mut settled = Vec::with_capacity(reached.len());
+        let mut dropped = Vec::with_capacity(reached.len());
         for (collection, key) in reached {
             let entry = self.remove(&collection, &key);
-            settled.extend(entry.map(|entry| SettledWrite {
+            dropped.extend(entry.map(|entry| DroppedWrite {
                 collection,
                 key,
                 version: entry.version,
-                shown: if entry.dispatched { Some(entry.object) } else { entry.previous },
+                last_dispatched: if entry.dispatched { Some(entry.object) } else { entry.previous },
                 dispatched: entry.dispatched,
             }));
         }
@@ -239,7 +239,7 @@ impl PendingWrites {
         while self.order.front().is_some_and(|first| !is_current(first)) {
             self.order.pop_front();
         }
-        settled
+        dropped
     }
 
     pub fn forget(&mut self, collection: &CollectionKey) {
@@ -270,16 +270,16 @@ mod tests {
 
     /// Events that can happen in any order: this process or others write the object at the API server, or delete it;
     /// the response to the oldest own write arrives; the collector processes an event; the informer dispatches a
-    /// change; settled writes are checked; the watch is replaced by a list.
+    /// change; completed writes are dropped; the watch is replaced by a list.
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        WriteOurs,
-        WriteTheirs,
+        OwnWrite,
+        ForeignWrite,
         Delete,
         Respond,
         Collect,
         Dispatch,
-        Settle,
+        DropCompleted,
         Relist,
     }
 
@@ -300,11 +300,11 @@ mod tests {
         /// Changes by sequence number.
         tail: Vec<Event>,
         dispatched: usize,
-        shown: Option<u64>,
+        last_dispatched: Option<u64>,
         /// The newest version with a known response, and the version of the last deletion.
         newest_response: u64,
         deleted_at: u64,
-        own: PendingWrites,
+        writes: PendingWrites,
         now: Instant,
     }
 
@@ -331,11 +331,11 @@ mod tests {
 
         fn step(&mut self, step: Step) {
             match step {
-                Step::WriteOurs => {
+                Step::OwnWrite => {
                     let version = self.write();
                     self.responses.push_back(version);
                 }
-                Step::WriteTheirs => drop(self.write()),
+                Step::ForeignWrite => drop(self.write()),
                 Step::Delete if self.server.is_some() => {
                     self.version += 1;
                     self.server = None;
@@ -346,12 +346,12 @@ mod tests {
                     let Some(version) = self.responses.pop_front() else { return };
                     self.newest_response = self.newest_response.max(version);
                     let progress = self.progress();
-                    let before = self.shown.map(object);
+                    let before = self.last_dispatched.map(object);
                     let written = (object(version), Version(version), 1);
-                    if self.own.add(&things(), key(), written, progress, || before, self.now)
-                        && let Some((now, _)) = self.own.dispatch(&things(), &key(), Version(version))
+                    if self.writes.add(&things(), key(), written, progress, || before, self.now)
+                        && let Some((now, _)) = self.writes.dispatch(&things(), &key(), Version(version))
                     {
-                        self.shown = Some(crate::cache::version_of(&now).0);
+                        self.last_dispatched = Some(crate::cache::version_of(&now).0);
                     }
                 }
                 Step::Collect => {
@@ -370,18 +370,19 @@ mod tests {
                 }
                 Step::Dispatch => {
                     let Some(event) = self.tail.get(self.dispatched).copied() else { return };
-                    match self.own.deliver(&things(), &key(), Version(event.version), !event.exists) {
-                        CacheDelivery::New(_) => self.shown = event.exists.then_some(event.version),
-                        CacheDelivery::Dispatched => assert_eq!(self.shown, Some(event.version)),
+                    match self.writes.deliver(&things(), &key(), Version(event.version), !event.exists) {
+                        CacheDelivery::New(_) => self.last_dispatched = event.exists.then_some(event.version),
+                        CacheDelivery::Dispatched => assert_eq!(self.last_dispatched, Some(event.version)),
                         CacheDelivery::Outdated => {}
                     }
                     self.dispatched += 1;
                 }
-                Step::Settle => {
+                Step::DropCompleted => {
                     let progress = self.progress();
-                    for settled in self.own.settle(|_| progress, self.now) {
-                        assert_eq!(settled.shown.as_ref().map(|shown| crate::cache::version_of(shown).0), self.shown);
-                        self.shown = self.stored;
+                    for dropped in self.writes.drop_completed(|_| progress, self.now) {
+                        let version = dropped.last_dispatched.as_ref().map(|object| crate::cache::version_of(object).0);
+                        assert_eq!(version, self.last_dispatched);
+                        self.last_dispatched = self.stored;
                     }
                 }
                 Step::Delete => {}
@@ -390,17 +391,17 @@ mod tests {
 
         /// The object as a reader sees it.
         fn read(&self) -> Option<u64> {
-            let ours = self.own.newer(&things(), &key(), Version(self.stored.unwrap_or_default()));
-            ours.map(|ours| crate::cache::version_of(&ours).0).or(self.stored)
+            let write = self.writes.newer(&things(), &key(), Version(self.stored.unwrap_or_default()));
+            write.map(|write| crate::cache::version_of(&write).0).or(self.stored)
         }
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let one = prop_oneof![
-            3 => Just(Step::WriteOurs), 1 => Just(Step::WriteTheirs), 1 => Just(Step::Delete), 3 => Just(Step::Respond),
-            4 => Just(Step::Collect), 4 => Just(Step::Dispatch), 1 => Just(Step::Settle), 1 => Just(Step::Relist),
+        let step = prop_oneof![
+            3 => Just(Step::OwnWrite), 1 => Just(Step::ForeignWrite), 1 => Just(Step::Delete), 3 => Just(Step::Respond),
+            4 => Just(Step::Collect), 4 => Just(Step::Dispatch), 1 => Just(Step::DropCompleted), 1 => Just(Step::Relist),
         ];
-        proptest::collection::vec(one, 1..60)
+        proptest::collection::vec(step, 1..60)
     }
 
     /// Readers never see an older state than this process wrote, unless the object was deleted since. For every order
@@ -415,10 +416,10 @@ mod tests {
             position: 0,
             tail: Vec::new(),
             dispatched: 0,
-            shown: None,
+            last_dispatched: None,
             newest_response: 0,
             deleted_at: 0,
-            own: PendingWrites::new(1 << 20),
+            writes: PendingWrites::new(1 << 20),
             now: Instant::now(),
         };
         for step in steps {
@@ -426,20 +427,20 @@ mod tests {
             let seen = model.read().unwrap_or_default();
             prop_assert!(seen >= model.newest_response || model.deleted_at > model.newest_response, "{step:?}: {seen}");
         }
-        for step in [Step::Respond, Step::Collect, Step::Dispatch, Step::Settle] {
+        for step in [Step::Respond, Step::Collect, Step::Dispatch, Step::DropCompleted] {
             (0..100).for_each(|_| model.step(step));
         }
-        prop_assert_eq!((model.read(), model.shown), (model.server, model.server));
-        prop_assert!(model.own.is_empty());
+        prop_assert_eq!((model.read(), model.last_dispatched), (model.server, model.server));
+        prop_assert!(model.writes.is_empty());
         Ok(())
     }
 
     /// The own write is dispatched, and then the deletion that was detected by a list.
     #[test]
     fn deletion_detected_by_a_list_is_dispatched() {
-        use Step::{Collect, Delete, Dispatch, Relist, Respond, WriteOurs};
-        check(&[WriteOurs, Collect, Delete, Relist, Dispatch, Respond]).unwrap();
-        check(&[WriteOurs, WriteOurs, Collect, Collect, Delete, Relist, Dispatch, Dispatch]).unwrap();
+        use Step::{Collect, Delete, Dispatch, OwnWrite, Relist, Respond};
+        check(&[OwnWrite, Collect, Delete, Relist, Dispatch, Respond]).unwrap();
+        check(&[OwnWrite, OwnWrite, Collect, Collect, Delete, Relist, Dispatch, Dispatch]).unwrap();
     }
 
     proptest! {
@@ -451,10 +452,10 @@ mod tests {
 
     #[test]
     fn size_and_age_are_limited() {
-        let (mut own, now) = (PendingWrites::new(10), Instant::now());
+        let (mut writes, now) = (PendingWrites::new(10), Instant::now());
         let progress = CollectionProgress { position: Version(0), latest: Seq(0), dispatched: Seq(0) };
         for n in 1..=20 {
-            own.add(
+            writes.add(
                 &things(),
                 NamespacedName::cluster_scoped(n.to_string()),
                 (object(n), Version(n), 1),
@@ -463,13 +464,13 @@ mod tests {
                 now,
             );
         }
-        assert_eq!((own.bytes, own.in_collection(&things()).len()), (10, 10));
-        assert!(own.newer(&things(), &NamespacedName::cluster_scoped("20"), Version(0)).is_some());
-        assert_eq!(own.settle(|_| progress, now + MAX_AGE + Duration::from_secs(1)).len(), 10);
-        assert!(own.is_empty() && own.bytes == 0 && own.order.is_empty());
+        assert_eq!((writes.bytes, writes.in_collection(&things()).len()), (10, 10));
+        assert!(writes.newer(&things(), &NamespacedName::cluster_scoped("20"), Version(0)).is_some());
+        assert_eq!(writes.drop_completed(|_| progress, now + MAX_AGE + Duration::from_secs(1)).len(), 10);
+        assert!(writes.is_empty() && writes.bytes == 0 && writes.order.is_empty());
         let opaque = (object(1), Version::parse("not a number"), 1);
         assert!(
-            !own.add(&things(), key(), opaque, progress, || None, now),
+            !writes.add(&things(), key(), opaque, progress, || None, now),
             "versions that are not numbers are not kept"
         );
     }

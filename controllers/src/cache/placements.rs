@@ -63,7 +63,7 @@ impl BindingPlacement {
 impl PlacementIndex {
     /// Interns the name of a cluster.
     fn name(&self, cluster: &str) -> Arc<str> {
-        self.by_cluster.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(known, _)| Arc::clone(known))
+        self.by_cluster.get_key_value(cluster).map_or_else(|| Arc::from(cluster), |(existing, _)| Arc::clone(existing))
     }
 
     fn binding_placement(&self, binding: &Value) -> BindingPlacement {

@@ -29,8 +29,8 @@ impl Cache {
         }
         self.count_reads(1);
         // Read before the global cache: pending writes are dropped only after it has the same or a newer version.
-        let named = NamespacedName::new(namespace, name);
-        let pending = self.inner.pending_writes.lock().newer(&key.collection, &named, Version::default());
+        let name_key = NamespacedName::new(namespace, name);
+        let pending = self.inner.pending_writes.lock().newer(&key.collection, &name_key, Version::default());
         let stored = match self.inner.decoded.lookup(&key) {
             Lookup::Cached(object) => object,
             Lookup::Miss(store_read) => {
@@ -41,7 +41,7 @@ impl Cache {
                 object
             }
         };
-        Ok(newest(pending, stored))
+        Ok(newer_object(pending, stored))
     }
 
     /// Pending writes in a collection, or in one of its namespaces.
@@ -209,7 +209,7 @@ impl Cache {
     }
 }
 
-fn newest(pending: Option<CachedObject>, stored: Option<CachedObject>) -> Option<CachedObject> {
+fn newer_object(pending: Option<CachedObject>, stored: Option<CachedObject>) -> Option<CachedObject> {
     match (pending, stored) {
         (Some(pending), Some(stored)) if version_of(&stored) >= version_of(&pending) => Some(stored),
         (Some(pending), _) => Some(pending),

@@ -33,12 +33,12 @@ impl<T: DeserializeOwned> TypedCache<T> {
     pub fn get_or_decode(&self, object: &Value) -> Result<Arc<T>, Error> {
         let key = unstructured::key(object);
         let (uid, version) = (unstructured::uid(object), unstructured::resource_version(object));
-        if let Some(known) = self.objects.lock().get(&key)
+        if let Some(entry) = self.objects.lock().get(&key)
             && !version.is_empty()
-            && known.version == version
-            && known.uid == uid
+            && entry.version == version
+            && entry.uid == uid
         {
-            return Ok(Arc::clone(&known.typed));
+            return Ok(Arc::clone(&entry.typed));
         }
         let typed: Arc<T> = Arc::new(decode(object)?);
         let decoded = TypedObject { uid: uid.to_owned(), version: version.to_owned(), typed: Arc::clone(&typed) };

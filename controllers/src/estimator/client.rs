@@ -96,18 +96,18 @@ impl EstimatorOptions {
             return Err(address_error(format!("unsupported service type {kind:?}")));
         }
         let ports = spec.ports.unwrap_or_default();
-        let Some(found) = ports.into_iter().find(|one| one.port == i32::from(port)) else {
+        let Some(found) = ports.into_iter().find(|candidate| candidate.port == i32::from(port)) else {
             return Err(address_error(format!("no service port {port} found for service {name:?}")));
         };
         let target = match found.target_port {
             Some(IntOrString::Int(target)) => target,
             other => {
-                let other = match other {
+                let target_port = match other {
                     Some(IntOrString::String(name)) => name,
                     _ => String::new(),
                 };
                 return Err(address_error(format!(
-                    "ExternalName service type should have int target port, current target port: {other}"
+                    "ExternalName service type should have int target port, current target port: {target_port}"
                 )));
             }
         };
@@ -237,63 +237,23 @@ impl Estimators {
         &self.inner.options
     }
 
-    /// Number of replicas that fit into the cluster.
-    pub async fn max_available_replicas(
-        &self,
-        estimator_target: EstimatorTarget<'_>,
-        request: wire::MaxAvailableReplicasRequest,
-    ) -> Result<i32, EstimatorError> {
-        let response: wire::MaxAvailableReplicasResponse =
-            self.call(estimator_target, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", request).await?;
-        Ok(response.max_replicas)
-    }
-
-    /// Number of complete component sets that fit into the cluster.
-    pub async fn max_available_component_sets(
-        &self,
-        estimator_target: EstimatorTarget<'_>,
-        request: wire::MaxAvailableComponentSetsRequest,
-    ) -> Result<i32, EstimatorError> {
-        let response: wire::MaxAvailableComponentSetsResponse = self
-            .call(estimator_target, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", request)
-            .await?;
-        Ok(response.max_sets)
-    }
-
-    /// Number of replicas of a workload that are unschedulable for longer than a threshold.
-    pub async fn unschedulable_replicas(
-        &self,
-        estimator_target: EstimatorTarget<'_>,
-        request: wire::UnschedulableReplicasRequest,
-    ) -> Result<i32, EstimatorError> {
-        let response: wire::UnschedulableReplicasResponse =
-            self.call(estimator_target, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", request).await?;
-        Ok(response.unschedulable_replicas)
-    }
-
     /// Drops the state of a removed cluster.
     pub fn forget(&self, cluster: &str) {
         self.inner.reachability.lock().remove(cluster);
     }
 
     /// Calls a method of a cluster's estimator at its addresses, in order.
-    async fn call<Q, A>(
+    pub async fn call<R: wire::Request>(
         &self,
         estimator_target: EstimatorTarget<'_>,
-        path: &'static str,
-        method: &'static str,
-        request: Q,
-    ) -> Result<A, EstimatorError>
-    where
-        Q: prost::Message + Clone + 'static,
-        A: prost::Message + Default + 'static,
-    {
+        request: R,
+    ) -> Result<R::Response, EstimatorError> {
         let cluster = estimator_target.cluster;
         let addresses = self.addresses(estimator_target)?;
         let attempt = async {
             let mut last_error = None;
             for address in addresses {
-                match self.query_address(&address, estimator_target.object, path, request.clone()).await {
+                match self.query_address(&address, estimator_target.object, request.clone()).await {
                     Ok(response) => return Ok((address, response)),
                     Err(status) if is_connect_error(&status) => last_error = Some(status),
                     Err(status) => return Err(status),
@@ -303,7 +263,7 @@ impl Estimators {
         };
         let request_error = |status: tonic::Status| EstimatorError::Request {
             cluster: cluster.to_owned(),
-            method,
+            method: R::METHOD,
             status: Arc::new(status),
         };
         match tokio::time::timeout(self.inner.options.timeout, attempt).await {
@@ -355,17 +315,12 @@ impl Estimators {
         Ok(())
     }
 
-    async fn query_address<Q, A>(
+    async fn query_address<R: wire::Request>(
         &self,
         address: &str,
         object: &str,
-        path: &'static str,
-        request: Q,
-    ) -> Result<A, tonic::Status>
-    where
-        Q: prost::Message + 'static,
-        A: prost::Message + Default + 'static,
-    {
+        request: R,
+    ) -> Result<R::Response, tonic::Status> {
         let scheme = if self.inner.options.is_secure() { "https" } else { "http" };
         let origin = Uri::builder().scheme(scheme).authority(address).path_and_query("/").build();
         let origin = origin.map_err(|error| tonic::Status::invalid_argument(format!("{address:?}: {error}")))?;
@@ -376,8 +331,8 @@ impl Estimators {
         }
         let client = self.inner.loaded.lock().client.clone();
         let mut grpc = Grpc::with_origin(client, origin);
-        let codec: ProstCodec<Q, A> = ProstCodec::default();
-        Ok(grpc.unary(grpc_request, PathAndQuery::from_static(path), codec).await?.into_inner())
+        let codec: ProstCodec<R, R::Response> = ProstCodec::default();
+        Ok(grpc.unary(grpc_request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
     }
 }
 
@@ -450,7 +405,7 @@ mod tests {
         let estimators = Estimators::new(EstimatorOptions::default()).expect("no files");
         let estimator_target =
             EstimatorTarget { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
-        let call = || estimators.max_available_replicas(estimator_target, wire::MaxAvailableReplicasRequest::default());
+        let call = || estimators.call(estimator_target, wire::MaxAvailableReplicasRequest::default());
         let first = call().await.expect_err("no server");
         assert!(matches!(first, EstimatorError::Request { .. }), "{first}");
         assert_eq!(

@@ -47,14 +47,14 @@ pub async fn available_replicas(
                     namespace: spec.resource.namespace.clone(),
                     assumed_workloads,
                 };
-                estimators.max_available_component_sets(target, request).await?
+                estimators.call(target, request).await?.max_sets
             } else {
                 let request = wire::MaxAvailableReplicasRequest {
                     cluster: cluster.clone(),
                     replica_requirements: spec.replica_requirements.as_ref().map(wire::ReplicaRequirements::from),
                     assumed_workloads,
                 };
-                estimators.max_available_replicas(target, request).await?
+                estimators.call(target, request).await?.max_replicas
             };
             Ok(Some(fits))
         };
@@ -89,7 +89,7 @@ pub async fn unschedulable_replicas(
                     unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
                 };
                 let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
-                Ok(Some(estimators.unschedulable_replicas(target, request).await?))
+                Ok(Some(estimators.call(target, request).await?.unschedulable_replicas))
             };
             // Negative numbers mean unknown.
             let result = log_failure(&cluster, response.await).filter(|replicas| *replicas >= 0);

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::cache::capacity::MemberFacts;
 use crate::estimator::unschedulable::newest_replica_set;
+use crate::runtime::dynamic_client::DynamicClient;
 use crowsnest_plan::descheduling::UnschedulablePod;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
 use crowsnest_plan::estimation::capacity::PodFacts;
@@ -173,7 +174,10 @@ impl MemberCache {
 
     fn reservations(&self, assumed: &[AssumedWorkload]) -> Vec<Reservation> {
         match self.gates.scheduling_overcommit_protection {
-            true => assumed.iter().map(|one| Reservation::from_components(&one.namespace, &one.components)).collect(),
+            true => assumed
+                .iter()
+                .map(|workload| Reservation::from_components(&workload.namespace, &workload.components))
+                .collect(),
             false => Vec::new(),
         }
     }
@@ -188,7 +192,7 @@ impl MemberCache {
         if kind != "Deployment" {
             return Err(Error::Other(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));
         }
-        let newest = newest_replica_set(self.client.clone(), namespace, name).await?;
+        let newest = newest_replica_set(&DynamicClient::new(self.client.clone()), namespace, name).await?;
         let Some(newest) = newest else { return Ok(0) };
         Ok(self.facts.lock().count_unschedulable(&newest, threshold, Timestamp::now()))
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crowsnest_api::keys::BindingKey;
 use crowsnest_apimachinery::unstructured;
+use crowsnest_component_base::retry::Backoff;
 use futures::StreamExt;
 use futures::stream::unfold;
 use lru::LruCache;
@@ -35,10 +36,8 @@ const MAX_RECENT_ENTRIES: usize = 16_384;
 const MAX_CAUSES: usize = 4096;
 /// Delay before each write while the control plane is under write load.
 const LOAD_DELAY: Duration = Duration::from_millis(100);
-/// First retry delay, which doubles with each attempt.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Maximum retry delay.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delays between attempts to write an entry.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// Time limit for writing the remaining entries at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -68,7 +67,7 @@ impl Journal {
     ) -> (Self, impl Future<Output = ()>) {
         let (journal, entries) = Self::queue(QUEUE_CAPACITY, stopping);
         let waiting = Arc::clone(&journal.waiting);
-        let writer = Writer { objects, component, write_load, retry_delay: FIRST_RETRY_DELAY };
+        let writer = Writer { objects, component, write_load, retry_backoff: RETRY_BACKOFF };
         (journal, write_all(entries, waiting, writer, closing))
     }
 
@@ -156,10 +155,10 @@ async fn write_all(
     closing: CancellationToken,
 ) {
     let entries = unfold(entries, |mut entries| async move { entries.recv().await.map(|entry| (entry, entries)) });
-    let (writer, counted) = (&writer, &waiting);
+    let (writer, counter) = (&writer, &waiting);
     let writing = entries.for_each_concurrent(WRITERS, |entry| async move {
         writer.write(&entry).await;
-        counted.send_modify(|waiting| *waiting -= 1);
+        counter.send_modify(|waiting| *waiting -= 1);
     });
     let shutdown = async {
         closing.cancelled().await;
@@ -180,8 +179,7 @@ struct Writer {
     objects: DynamicClient,
     component: &'static str,
     write_load: Arc<WriteLoad>,
-    /// First retry delay, which doubles with each attempt.
-    retry_delay: Duration,
+    retry_backoff: Backoff,
 }
 
 impl Writer {
@@ -189,7 +187,7 @@ impl Writer {
     async fn write(&self, entry: &Entry) {
         let resource = Resource::builtin("", "v1", "events", "Event", true);
         let event: Value = entry.event(self.component);
-        let mut retry_delay = self.retry_delay;
+        let mut retry_delays = self.retry_backoff.delays();
         if self.write_load.is_busy() {
             tokio::time::sleep(LOAD_DELAY).await;
         }
@@ -203,8 +201,7 @@ impl Writer {
                 }
                 WriteOutcome::Retry => {
                     tracing::debug!(%error, entry = entry.id, "cannot write a journal entry; it is retried");
-                    tokio::time::sleep(retry_delay).await;
-                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+                    tokio::time::sleep(retry_delays.next_delay()).await;
                 }
             }
         }

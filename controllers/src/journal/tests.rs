@@ -72,8 +72,12 @@ fn new_journal(
     closing: CancellationToken,
 ) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
-    let writer =
-        Writer { objects, component: "test", write_load: Arc::default(), retry_delay: Duration::from_millis(1) };
+    let writer = Writer {
+        objects,
+        component: "test",
+        write_load: Arc::default(),
+        retry_backoff: Backoff::new(Duration::from_millis(1), Duration::from_secs(5)),
+    };
     let waiting = Arc::clone(&journal.waiting);
     (journal, write_all(entries, waiting, writer, closing))
 }

@@ -151,24 +151,23 @@ impl ControllerMetrics {
         let ControllerMetrics { evictions: EvictionMetrics { latency, total }, .. } = self;
         let mut registry = self.registry.write();
         registry.register_collector(Box::new(fleet));
-        let mut histograms = |name, help, histograms: &Histograms| registry.register(name, help, histograms.clone());
+        let mut histograms = |name: &'static str, help: &str, histograms: &Histograms| {
+            registry.register(name, help, histograms.clone());
+        };
         let name = "eviction_processing_latency_seconds";
         histograms(name, "Duration of processing an eviction", latency);
         let name = "cluster_sync_status_duration_seconds";
         histograms(name, "Duration of a cluster status check", &self.cluster_status);
-        let mut durations = |name, help, durations: &Durations| histograms(name, help, &durations.family);
-        let name = "resource_apply_policy_duration_seconds";
-        durations(name, "Duration of applying a policy to a template, by result", &self.apply_policy);
-        let name = "binding_sync_work_duration_seconds";
-        durations(name, "Duration of synchronizing the Works of a binding, by result", &self.sync_work);
-        let name = "work_sync_workload_duration_seconds";
-        durations(name, "Duration of applying a Work in its cluster, by result", &self.sync_workload);
-        let name = "federatedhpa_process_duration_seconds";
-        durations(name, "Duration of processing a FederatedHPA, by result", &self.federated_hpa);
-        let name = "cronfederatedhpa_process_duration_seconds";
-        durations(name, "Duration of processing a CronFederatedHPA, by result", &self.cron_federated_hpa);
-        let name = "cronfederatedhpa_rule_process_duration_seconds";
-        durations(name, "Duration of executing a CronFederatedHPA rule, by result", &self.cron_rule);
+        for (name, action, durations) in [
+            ("resource_apply_policy_duration_seconds", "applying a policy to a template", &self.apply_policy),
+            ("binding_sync_work_duration_seconds", "synchronizing the Works of a binding", &self.sync_work),
+            ("work_sync_workload_duration_seconds", "applying a Work in its cluster", &self.sync_workload),
+            ("federatedhpa_process_duration_seconds", "processing a FederatedHPA", &self.federated_hpa),
+            ("cronfederatedhpa_process_duration_seconds", "processing a CronFederatedHPA", &self.cron_federated_hpa),
+            ("cronfederatedhpa_rule_process_duration_seconds", "executing a CronFederatedHPA rule", &self.cron_rule),
+        ] {
+            histograms(name, &format!("Duration of {action}, by result"), &durations.family);
+        }
         let name = "resource_match_policy_duration_seconds";
         registry.register(name, "Duration of finding the policy of a template", self.match_policy.clone());
         // The encoder appends `_total` to the name of a counter.

@@ -83,9 +83,9 @@ struct Row<'a> {
 }
 
 /// Non-zero counts by cluster and kind.
-fn rows(counted: &OperationCounts) -> Vec<Row<'_>> {
+fn rows(counts_by_cluster: &OperationCounts) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
-    for (cluster, versions) in counted {
+    for (cluster, versions) in counts_by_cluster {
         let kinds = versions.iter().flat_map(|(version, kinds)| kinds.iter().map(move |kind| (version, kind)));
         for (api_version, (kind, by_operation)) in kinds {
             for (operation, counts) in COUNTED_OPERATIONS.into_iter().zip(by_operation) {
@@ -134,8 +134,8 @@ const FAMILIES: [(&str, &str, OperationFilter); 3] = [
 
 impl Collector for OperationMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counted = self.0.lock().clone();
-        let rows = rows(&counted);
+        let counts = self.0.lock().clone();
+        let rows = rows(&counts);
         for (name, help, is_counted) in FAMILIES {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Unknown)?;
             for row in rows.iter().filter(|row| is_counted(row.operation)) {

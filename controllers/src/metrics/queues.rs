@@ -19,7 +19,7 @@ impl fmt::Debug for QueueCollector {
     }
 }
 
-type OpenQueues = [(&'static str, QueueMetrics)];
+type NamedQueues = [(&'static str, QueueMetrics)];
 
 const GAUGES: [(&str, &str, fn(&QueueMetrics) -> f64); 3] = [
     ("workqueue_depth", "Number of keys waiting for a worker", |queue| to_f64(queue.depth)),
@@ -64,48 +64,48 @@ fn to_f64(keys: usize) -> f64 {
 impl Collector for QueueCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = self.0.iter().filter_map(|queue| Some((queue.name(), queue.metrics()?)));
-        let mut open: Vec<(&str, QueueMetrics)> = metrics.collect();
-        open.sort_by_key(|(name, _)| *name);
-        encode_queues(&open, &mut encoder)?;
-        encode_controllers(&open, &mut encoder)
+        let mut queues: Vec<(&str, QueueMetrics)> = metrics.collect();
+        queues.sort_by_key(|(name, _)| *name);
+        encode_queues(&queues, &mut encoder)?;
+        encode_controllers(&queues, &mut encoder)
     }
 }
 
-fn encode_queues(open: &OpenQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_queues(queues: &NamedQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     // Queue and controller have the same name in controller-runtime, too.
     let labels = |name: &'static str| [("name", name), ("controller", name)];
     for (name, help, value_of) in GAUGES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (name, queue) in open {
+        for (name, queue) in queues {
             metric.encode_family(&labels(name))?.encode_gauge(&value_of(queue))?;
         }
     }
     for (name, help, value_of) in COUNTERS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (name, queue) in open {
+        for (name, queue) in queues {
             metric.encode_family(&labels(name))?.encode_counter::<NoLabelSet, _, f64>(&value_of(queue), None)?;
         }
     }
     for (name, help, histogram_of) in HISTOGRAMS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for (name, queue) in open {
+        for (name, queue) in queues {
             histogram_of(queue).encode(metric.encode_family(&labels(name))?)?;
         }
     }
     Ok(())
 }
 
-fn encode_controllers(open: &OpenQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn encode_controllers(queues: &NamedQueues, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let label = |name: &'static str| [("controller", name)];
     for (name, help, value_of) in WORKERS {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (name, queue) in open {
+        for (name, queue) in queues {
             metric.encode_family(&label(name))?.encode_gauge(&value_of(queue))?;
         }
     }
     let (name, help) = ("controller_runtime_reconcile", "Number of reconciliations, by result");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (name, queue) in open {
+    for (name, queue) in queues {
         for (result, count) in RESULTS.into_iter().zip(queue.counts.results) {
             let labels = [("controller", *name), ("result", result)];
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
@@ -113,13 +113,13 @@ fn encode_controllers(open: &OpenQueues, encoder: &mut DescriptorEncoder<'_>) ->
     }
     let (name, help) = ("controller_runtime_reconcile_errors", "Number of failed reconciliations");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (name, queue) in open {
+    for (name, queue) in queues {
         let errors = queue.counts.errors();
         metric.encode_family(&label(name))?.encode_counter::<NoLabelSet, _, f64>(&errors, None)?;
     }
     let (name, help) = ("controller_runtime_reconcile_time_seconds", "Duration of a reconciliation, in seconds");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-    for (name, queue) in open {
+    for (name, queue) in queues {
         queue.counts.reconcile_duration.encode(metric.encode_family(&label(name))?)?;
     }
     Ok(())

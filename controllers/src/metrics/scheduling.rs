@@ -137,7 +137,7 @@ impl Observer for Stopwatch<'_> {
     }
 
     fn step_ended(&self, step: Step) {
-        if let Some(index) = STEPS.iter().position(|(known, _)| *known == step) {
+        if let Some(index) = STEPS.iter().position(|(candidate, _)| *candidate == step) {
             self.steps[index].observe(self.began.get().elapsed().as_secs_f64());
         }
     }

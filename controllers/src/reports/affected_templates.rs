@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{Proposal, ProposedObject, Reports, Role, spec_of};
 use crate::Error;
 use crate::propagation::detector::is_template_resource;
-use crate::runtime::context::decode;
+use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::scheduling::scheduler::planner_binding;
 use crowsnest_plan::conditions;
@@ -35,39 +35,44 @@ pub struct AffectedTemplate {
     pub name: String,
 }
 
+/// Search for the templates that proposed changes may affect.
+struct AffectedTemplateSearch<'r> {
+    reports: &'r Reports,
+    context: &'r Context,
+    found: BTreeSet<AffectedTemplate>,
+}
+
 impl Reports {
     /// All templates that a proposal may affect.
     pub async fn find_affected_templates(&self, proposal: &Proposal) -> Result<BTreeSet<AffectedTemplate>, Error> {
-        let mut found = BTreeSet::new();
-        for one in &proposal.objects {
-            match one.role {
-                Role::Template => self.add(&mut found, &one.resource, one.object()),
-                Role::Policy => self.add_selected_by_policy(one, &mut found).await?,
-                Role::Override => self.add_selected_by_override(one, &mut found).await?,
-                Role::Customization => self.add_of_customized_kind(one, &mut found).await?,
-                Role::Cluster => self.add_of_cluster(one, &mut found).await?,
-                Role::Quota => self.add_rejected_by_quota(one, &mut found).await?,
-                Role::Rebalancer => self.add_of_rebalancer(one, &mut found).await?,
+        let mut search = AffectedTemplateSearch { reports: self, context: &self.context, found: BTreeSet::new() };
+        for object in &proposal.objects {
+            match object.role {
+                Role::Template => search.add(&object.resource, object.object()),
+                Role::Policy => search.add_selected_by_policy(object).await?,
+                Role::Override => search.add_selected_by_override(object).await?,
+                Role::Customization => search.add_of_customized_kind(object).await?,
+                Role::Cluster => search.add_of_cluster(object).await?,
+                Role::Quota => search.add_rejected_by_quota(object).await?,
+                Role::Rebalancer => search.add_of_rebalancer(object).await?,
             }
         }
-        Ok(found)
+        Ok(search.found)
     }
+}
 
+impl AffectedTemplateSearch<'_> {
     /// Adds a template, unless it is never propagated.
-    fn add(&self, found: &mut BTreeSet<AffectedTemplate>, resource: &Resource, template: &Value) {
+    fn add(&mut self, resource: &Resource, template: &Value) {
         let NamespacedName { namespace, name } = unstructured::key(template);
-        if !self.is_never_propagated(resource, &namespace, &name) {
-            found.insert(AffectedTemplate { resource: resource.clone(), namespace, name });
+        if !self.reports.is_never_propagated(resource, &namespace, &name) {
+            self.found.insert(AffectedTemplate { resource: resource.clone(), namespace, name });
         }
     }
 
     /// Adds the templates that a policy selects, selected, or has claimed. A deleted policy affects only those it has
     /// claimed.
-    async fn add_selected_by_policy(
-        &self,
-        policy: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_selected_by_policy(&mut self, policy: &ProposedObject) -> Result<(), Error> {
         let policy_namespace = unstructured::namespace(policy.object());
         let resources = self.context.cache.resources(&self.context.control_plane);
         let versions = policy.versions().filter(|_| policy.after.is_some());
@@ -84,13 +89,13 @@ impl Reports {
             if !selector.name.is_empty() && namespace.is_some() {
                 let template =
                     self.context.get_redacted(resource, namespace.unwrap_or_default(), &selector.name).await?;
-                template.iter().for_each(|template| self.add(found, resource, template.view()));
+                template.iter().for_each(|template| self.add(resource, template.view()));
                 continue;
             }
             let mut templates = pin!(self.context.stream(resource, namespace));
             while let Some(template) = templates.try_next().await? {
                 if precision_of(selector, template.view()).is_some() {
-                    self.add(found, resource, template.view());
+                    self.add(resource, template.view());
                 }
             }
         }
@@ -98,54 +103,45 @@ impl Reports {
         let id = policy.before.as_deref().map(permanent_id::policy_id).unwrap_or_default();
         for resource in resources.iter().filter(|resource| is_template_resource(&resource.gvr)) {
             for template in self.context.list_with_id(resource, label, id).await? {
-                self.add(found, resource, template.view());
+                self.add(resource, template.view());
             }
         }
         Ok(())
     }
 
     /// Adds the templates with a binding that an override policy selects or selected.
-    async fn add_selected_by_override(
-        &self,
-        policy: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_selected_by_override(&mut self, policy: &ProposedObject) -> Result<(), Error> {
         let versions = policy.versions();
-        let selectors: Vec<Vec<ResourceSelector>> =
-            versions.filter_map(|one| spec_of::<OverrideSpec>(one).map(|spec| spec.resource_selectors)).collect();
+        let selectors: Vec<Vec<ResourceSelector>> = versions
+            .filter_map(|version| spec_of::<OverrideSpec>(version).map(|spec| spec.resource_selectors))
+            .collect();
         let namespace = Some(unstructured::namespace(policy.object())).filter(|namespace| !namespace.is_empty());
         let of_kind = |_: &Value, reference: &Value| {
             let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
-            let is_of_kind = |one: &ResourceSelector| one.api_version == api_version && one.kind == kind;
+            let is_of_kind = |selector: &ResourceSelector| selector.api_version == api_version && selector.kind == kind;
             selectors.iter().any(|selectors| selectors.is_empty() || selectors.iter().any(is_of_kind))
         };
         let selects = |template: &Value| {
             selectors.iter().any(|selectors| selectors.is_empty() || best_precision(selectors, template).is_some())
         };
-        self.add_of_bindings(namespace, of_kind, selects, found).await
+        self.add_of_bindings(namespace, of_kind, selects).await
     }
 
     /// Adds the templates with a binding, of the kind that a customization targets.
-    async fn add_of_customized_kind(
-        &self,
-        customization: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_of_customized_kind(&mut self, customization: &ProposedObject) -> Result<(), Error> {
         let typed =
             customization.versions().map(decode::<ResourceInterpreterCustomization>).collect::<Result<Vec<_>, _>>()?;
         let of_kind = |_: &Value, reference: &Value| {
             let (api_version, kind) = (unstructured::api_version(reference), unstructured::kind(reference));
-            typed.iter().any(|one| one.spec.target.api_version == api_version && one.spec.target.kind == kind)
+            typed.iter().any(|customization| {
+                customization.spec.target.api_version == api_version && customization.spec.target.kind == kind
+            })
         };
-        self.add_of_bindings(None, of_kind, |_| true, found).await
+        self.add_of_bindings(None, of_kind, |_| true).await
     }
 
     /// Adds the templates that are in a cluster or may be scheduled to it.
-    async fn add_of_cluster(
-        &self,
-        cluster: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_of_cluster(&mut self, cluster: &ProposedObject) -> Result<(), Error> {
         let name = unstructured::name(cluster.object());
         let versions = cluster.versions().map(decode::<Cluster>).collect::<Result<Vec<_>, _>>()?;
         let may_affect = |binding: &Value, _: &Value| {
@@ -154,37 +150,33 @@ impl Reports {
             let binding = planner_binding(binding, &typed);
             is_target || versions.iter().any(|cluster| is_affected_by_cluster(&binding, cluster))
         };
-        self.add_of_bindings(None, may_affect, |_| true, found).await
+        self.add_of_bindings(None, may_affect, |_| true).await
     }
 
     /// Adds the templates whose scheduling a quota of the namespace has rejected.
-    async fn add_rejected_by_quota(
-        &self,
-        quota: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_rejected_by_quota(&mut self, quota: &ProposedObject) -> Result<(), Error> {
         let is_rejected = |binding: &Value, _: &Value| {
             let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
             let scheduled = conditions::find(&typed.status.conditions, condition::SCHEDULED);
             scheduled.is_some_and(|scheduled| scheduled.reason == condition::SCHEDULED_QUOTA_EXCEEDED)
         };
-        self.add_of_bindings(Some(unstructured::namespace(quota.object())), is_rejected, |_| true, found).await
+        self.add_of_bindings(Some(unstructured::namespace(quota.object())), is_rejected, |_| true).await
     }
 
     /// Adds the templates that a rebalancer lists. Deleting a rebalancer affects none.
-    async fn add_of_rebalancer(
-        &self,
-        rebalancer: &ProposedObject,
-        found: &mut BTreeSet<AffectedTemplate>,
-    ) -> Result<(), Error> {
+    async fn add_of_rebalancer(&mut self, rebalancer: &ProposedObject) -> Result<(), Error> {
         let Some(rebalancer) = rebalancer.after.as_ref().map(decode::<WorkloadRebalancer>).transpose()? else {
             return Ok(());
         };
-        for one in &rebalancer.spec.workloads {
-            let known = self.context.rest_mapper.find_cached(&self.context.control_plane, &one.api_version, &one.kind);
-            let Some(resource) = known else { continue };
-            if let Some(template) = self.context.get_redacted(&resource, &one.namespace, &one.name).await? {
-                self.add(found, &resource, template.view());
+        for workload in &rebalancer.spec.workloads {
+            let resource = self.context.rest_mapper.find_cached(
+                &self.context.control_plane,
+                &workload.api_version,
+                &workload.kind,
+            );
+            let Some(resource) = resource else { continue };
+            if let Some(template) = self.context.get_redacted(&resource, &workload.namespace, &workload.name).await? {
+                self.add(&resource, template.view());
             }
         }
         Ok(())
@@ -193,11 +185,10 @@ impl Reports {
     /// Adds the templates that `selects` accepts, of the bindings that `accepts` accepts. `accepts` receives a binding
     /// and its resource reference.
     async fn add_of_bindings(
-        &self,
+        &mut self,
         namespace: Option<&str>,
         accepts: impl Fn(&Value, &Value) -> bool,
         selects: impl Fn(&Value) -> bool,
-        found: &mut BTreeSet<AffectedTemplate>,
     ) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let scopes: &[&Resource] = match namespace {
@@ -222,7 +213,7 @@ impl Reports {
                 if let Some(template) = self.context.get_redacted(&resource, namespace, name).await?
                     && selects(template.view())
                 {
-                    self.add(found, &resource, template.view());
+                    self.add(&resource, template.view());
                 }
             }
         }

@@ -52,17 +52,17 @@ impl Reports {
     pub(super) fn assume_state(&self, proposal: &Proposal) -> Result<AssumedState, Error> {
         let now = self.context.now();
         let mut clusters = BTreeMap::new();
-        for one in proposal.with_role(Role::Cluster) {
-            let mut cluster: Cluster = decode(one.object())?;
-            if one.after.is_none() {
+        for object in proposal.with_role(Role::Cluster) {
+            let mut cluster: Cluster = decode(object.object())?;
+            if object.after.is_none() {
                 cluster.metadata.deletion_timestamp.get_or_insert(Time(now));
             }
-            clusters.insert(unstructured::name(one.object()).to_owned(), Arc::new(cluster));
+            clusters.insert(unstructured::name(object.object()).to_owned(), Arc::new(cluster));
         }
-        let lost = proposal.with_role(Role::Cluster).filter(|one| one.operation == ProposedOperation::Lose);
-        let lost_clusters = lost.map(|one| unstructured::name(one.object()).to_owned()).collect();
+        let lost = proposal.with_role(Role::Cluster).filter(|object| object.operation == ProposedOperation::Lose);
+        let lost_clusters = lost.map(|object| unstructured::name(object.object()).to_owned()).collect();
         let mut rebalancers = Vec::new();
-        for after in proposal.with_role(Role::Rebalancer).filter_map(|one| one.after.as_ref()) {
+        for after in proposal.with_role(Role::Rebalancer).filter_map(|object| object.after.as_ref()) {
             let typed: WorkloadRebalancer = decode(after)?;
             let created = typed.metadata.creation_timestamp.clone().unwrap_or(Time(now));
             rebalancers.push((typed, created));
@@ -163,8 +163,8 @@ impl Reports {
     /// workloads without a binding.
     pub(super) async fn notices(&self, assumed: &mut AssumedState, proposal: &Proposal) -> Result<Vec<String>, Error> {
         let mut notices = Vec::new();
-        for one in proposal.with_role(Role::Quota).filter(|one| one.after.is_some()) {
-            let (namespace, name) = (unstructured::namespace(one.object()), unstructured::name(one.object()));
+        for object in proposal.with_role(Role::Quota).filter(|object| object.after.is_some()) {
+            let (namespace, name) = (unstructured::namespace(object.object()), unstructured::name(object.object()));
             self.read_quotas(assumed, proposal, namespace).await?;
             notices.extend(assumed.exceeded_quota_notices(namespace, name));
         }
@@ -216,7 +216,8 @@ impl AssumedState {
             namespace: unstructured::namespace(template).to_owned(),
             name: unstructured::name(template).to_owned(),
         };
-        let matching = self.rebalancers.iter().filter(|(one, _)| rebalance::contains_workload(&one.spec, &workload));
+        let matching =
+            self.rebalancers.iter().filter(|(rebalancer, _)| rebalance::contains_workload(&rebalancer.spec, &workload));
         let requested = matching.map(|(_, created)| created);
         let triggers = requested.filter(|at| rebalance::needs_trigger(at, spec.reschedule_triggered_at.as_ref()));
         triggers.max_by_key(|at| at.0).cloned()
@@ -227,8 +228,8 @@ impl AssumedState {
         let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
         let Some(quotas) = self.quotas.get_mut(namespace) else { return Ok(()) };
         for changed in quota::check_quotas(quotas, old, new)? {
-            if let Some(known) = quotas.iter_mut().find(|known| known.metadata.name == changed.metadata.name) {
-                *known = changed;
+            if let Some(quota) = quotas.iter_mut().find(|quota| quota.metadata.name == changed.metadata.name) {
+                *quota = changed;
             }
         }
         // Lower usage takes effect immediately: unlike in the control plane, no concurrent update can be lost.
@@ -261,8 +262,8 @@ impl AssumedState {
 
     /// Notices about lost clusters without a NoExecute taint. Only ClusterTaintPolicies add one to a cluster
     /// that is not ready.
-    fn lost_cluster_notices(&self, has_taint_policies: bool) -> impl Iterator<Item = String> {
-        let reason = match has_taint_policies {
+    fn lost_cluster_notices(&self, is_failover_enabled: bool) -> impl Iterator<Item = String> {
+        let reason = match is_failover_enabled {
             true => "no ClusterTaintPolicy adds a NoExecute taint to it in this state",
             false => "the feature gate Failover is disabled",
         };

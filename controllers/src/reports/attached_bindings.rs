@@ -114,8 +114,8 @@ impl Planner<'_> {
         let mut affected = BTreeSet::new();
         let parents = std::mem::take(&mut self.attached_bindings.parents);
         for (key, planned_parent) in &parents {
-            let kept = self.attach_all(key, planned_parent, &parents, &mut affected).await?;
-            self.detach_others(key, &kept, &parents, &mut affected).await?;
+            let kept_names = self.attach_all(key, planned_parent, &parents, &mut affected).await?;
+            self.detach_others(key, &kept_names, &parents, &mut affected).await?;
         }
         self.attached_bindings.parents = parents;
         Ok(affected)
@@ -129,7 +129,7 @@ impl Planner<'_> {
         parents: &BTreeMap<BindingKey, PlannedParent>,
         affected: &mut BTreeSet<AffectedTemplate>,
     ) -> Result<BTreeSet<String>, Error> {
-        let mut kept = BTreeSet::new();
+        let mut kept_names = BTreeSet::new();
         for dependency in &planned_parent.dependencies {
             for template in self.find_dependencies(dependency, &key.namespace).await? {
                 let attached_key =
@@ -140,20 +140,20 @@ impl Planner<'_> {
                 let new = NewBinding { name: &attached_key.name, permanent_id: UNKNOWN_ID };
                 let planned =
                     dependencies::attach(&parent, &template, existing.as_deref(), parent_lookup(&others), new);
-                kept.insert(attached_key.name.clone());
+                kept_names.insert(attached_key.name.clone());
                 if let AttachmentPlan::Create(binding) | AttachmentPlan::Update(binding) = planned.plan {
                     self.record_planned(attached_key, binding, affected);
                 }
             }
         }
-        Ok(kept)
+        Ok(kept_names)
     }
 
     /// Detaches bindings that are no longer dependencies.
     async fn detach_others(
         &mut self,
         key: &BindingKey,
-        kept: &BTreeSet<String>,
+        kept_names: &BTreeSet<String>,
         parents: &BTreeMap<BindingKey, PlannedParent>,
         affected: &mut BTreeSet<AffectedTemplate>,
     ) -> Result<(), Error> {
@@ -164,7 +164,7 @@ impl Planner<'_> {
         let bindings = &context.kinds.resource_binding.gvr;
         for found in context.cache.list_by_label(&context.control_plane, bindings, &label, None).await? {
             let attached_key = BindingKey::from_object(found.view());
-            if attached_key.namespace != key.namespace || kept.contains(&attached_key.name) {
+            if attached_key.namespace != key.namespace || kept_names.contains(&attached_key.name) {
                 continue;
             }
             let Some(existing) = self.planned_dependency_binding(&attached_key).await? else { continue };
@@ -242,9 +242,9 @@ impl Planner<'_> {
     }
 }
 
-fn reference(one: &Dependency) -> ObjectReference {
-    let name = if one.name.is_empty() { "*" } else { &one.name };
-    ObjectReference::new(&one.api_version, &one.kind, &one.namespace, name)
+fn reference(dependency: &Dependency) -> ObjectReference {
+    let name = if dependency.name.is_empty() { "*" } else { &dependency.name };
+    ObjectReference::new(&dependency.api_version, &dependency.kind, &dependency.namespace, name)
 }
 
 fn parent_lookup<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {

@@ -88,7 +88,7 @@ impl Planner<'_> {
         };
         // The plan itself resolves pending Works, and a previous apply failure is not part of it.
         let is_resolved = |cause: Cause| matches!(cause, Cause::WorkPending | Cause::ApplyFailed);
-        plan.waiting.extend(waiting::explain_target(&state).into_iter().filter(|one| !is_resolved(one.cause)));
+        plan.waiting.extend(waiting::explain_target(&state).into_iter().filter(|reason| !is_resolved(reason.cause)));
         Ok(cluster_plan)
     }
 
@@ -125,8 +125,8 @@ impl Planner<'_> {
             cluster_plan.differences = find_differences(before, &after, ComparisonKind::Versions).0;
         }
         cluster_plan.manifest_before =
-            before.filter(|one| cluster_plan.change == Change::Changed && self.reserve_space(one));
-        cluster_plan.manifest = Some(after).filter(|one| self.reserve_space(one));
+            before.filter(|manifest| cluster_plan.change == Change::Changed && self.reserve_space(manifest));
+        cluster_plan.manifest = Some(after).filter(|manifest| self.reserve_space(manifest));
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl Planner<'_> {
             let manifest = work
                 .as_ref()
                 .and_then(|work| manifest_of(work))
-                .map(|one| planned_template.readable_manifest(one.clone()));
+                .map(|manifest| planned_template.readable_manifest(manifest.clone()));
             let message = match planned_template.is_evicted(&name) {
                 true if construct::directly_purged_clusters(&planned_template.spec).contains(&name.as_str()) => {
                     Some("its taints are not tolerated; the copy is deleted before it is replaced".to_owned())
@@ -156,7 +156,7 @@ impl Planner<'_> {
             plans.push(ClusterPlan {
                 change: Change::Removed,
                 replicas_before,
-                manifest_before: manifest.filter(|one| self.reserve_space(one)),
+                manifest_before: manifest.filter(|manifest| self.reserve_space(manifest)),
                 message,
                 ..unchanged_cluster(&name)
             });
@@ -179,12 +179,8 @@ impl Reports {
             true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone()),
             false => {
                 let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
-                let member = DynamicClient::new(client);
-                let request = member.get(Target::new(&resource, namespace, name));
-                match tokio::time::timeout(MEMBER_TIMEOUT, request).await {
-                    Ok(Ok(found)) => found,
-                    Ok(Err(_)) | Err(_) => None,
-                }
+                let member = DynamicClient::new(client).with_response_timeout(MEMBER_TIMEOUT);
+                member.get(Target::new(&resource, namespace, name)).await.unwrap_or_default()
             }
         };
         let Some(observed) = observed else { return Ok(None) };
@@ -214,7 +210,7 @@ impl PlannedTemplate<'_> {
     }
 
     fn is_evicted(&self, cluster: &str) -> bool {
-        self.evicted.iter().any(|one| matches!(one, TaintEviction::Now(name) if name == cluster))
+        self.evicted.iter().any(|eviction| matches!(eviction, TaintEviction::Now(name) if name == cluster))
     }
 
     /// Clusters from which the template is removed, with the replicas they had.
@@ -249,7 +245,7 @@ pub(super) fn unchanged_cluster(cluster: &str) -> ClusterPlan {
 /// Reason why a cluster was not selected, according to the scheduling report.
 fn reason_not_selected(scheduling: Option<&SchedulingReport>, cluster: &str) -> Option<String> {
     let term = scheduling?.terms.last()?;
-    let result = term.clusters.iter().find(|one| one.name == cluster)?;
+    let result = term.clusters.iter().find(|target| target.name == cluster)?;
     Some(match &result.rejected {
         Some(rejected) => rejected.reason.clone(),
         None if !result.selected => "not selected by the spread constraints".to_owned(),

@@ -44,17 +44,18 @@ impl Reports {
             waiting: Vec::new(),
         };
         let applicable = self.find_applicable_policies(namespace, &Proposal::default()).await?;
-        let interpreted = self.context.interpreter.replicas(&template).await;
+        let replica_facts = self.context.interpreter.replicas(&template).await;
         self.explain_policies(
             resource,
             &template,
             binding.as_deref(),
-            interpreted.as_ref(),
+            replica_facts.as_ref(),
             &applicable,
             &mut explanation,
         );
         if let Some(binding) = &binding {
-            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &applicable, &mut explanation).await?;
+            self.explain_binding(&template, binding, replica_facts.as_ref().ok(), &applicable, &mut explanation)
+                .await?;
         }
         Ok(Some(explanation))
     }
@@ -66,7 +67,7 @@ impl Reports {
         resource: &Resource,
         template: &Value,
         existing: Option<&Value>,
-        interpreted: Result<&ReplicaFacts, &crowsnest_interpreter::Error>,
+        replica_facts: Result<&ReplicaFacts, &crowsnest_interpreter::Error>,
         applicable: &ApplicablePolicies,
         explanation: &mut Explanation,
     ) {
@@ -79,13 +80,13 @@ impl Reports {
         if let Choice::Follow(policy) | Choice::Preempt(policy) = &choice {
             explanation.policy = Some(PolicyName::from_policy(policy));
             missing = applicable.overrides.find_missing(policy);
-            match interpreted {
-                Ok(interpreted) => {
+            match replica_facts {
+                Ok(replica_facts) => {
                     let usual = ObjectIdentity::from_object(template).usual_binding_key();
                     let input = BindingInput {
                         template: &with_claim(template, policy),
                         policy,
-                        interpreted: interpreted.clone(),
+                        replica_facts: replica_facts.clone(),
                         priority: priority_of(existing),
                         gates: context.config.gates,
                         template_changed: false,
@@ -120,7 +121,7 @@ impl Reports {
         &self,
         template: &Value,
         binding: &Arc<Value>,
-        interpreted: Option<&ReplicaFacts>,
+        replica_facts: Option<&ReplicaFacts>,
         applicable: &ApplicablePolicies,
         explanation: &mut Explanation,
     ) -> Result<(), Error> {
@@ -138,7 +139,7 @@ impl Reports {
             explanation.scheduling = Some(self.schedule(binding, &typed, None).await?.1);
         }
         let permits_requests = !context.config.gates.federated_quota_enforcement
-            || interpreted.is_none_or(|interpreted| construct::permits_requests(&typed.spec, interpreted));
+            || replica_facts.is_none_or(|replica_facts| construct::permits_requests(&typed.spec, replica_facts));
         let work_clusters = self.work_clusters(binding).await?;
         let is_attached = !typed.spec.required_by.is_empty();
         explanation.waiting.extend(waiting::explain_binding(&BindingState {
@@ -240,10 +241,10 @@ pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
 /// Removes entries that are equal to an earlier one.
 fn remove_duplicates(waiting: &mut Vec<WaitReason>) {
     let mut seen: Vec<WaitReason> = Vec::new();
-    waiting.retain(|one| {
-        let is_new = !seen.contains(one);
+    waiting.retain(|reason| {
+        let is_new = !seen.contains(reason);
         if is_new {
-            seen.push(one.clone());
+            seen.push(reason.clone());
         }
         is_new
     });

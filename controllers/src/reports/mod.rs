@@ -134,14 +134,14 @@ impl Reports {
         for cached in &listed {
             objects.insert(unstructured::key(cached.view()), to_shared(cached));
         }
-        let is_selected = |one: &&ProposedObject| {
-            one.resource == *resource
-                && namespace.is_none_or(|namespace| unstructured::namespace(one.object()) == namespace)
+        let is_selected = |object: &&ProposedObject| {
+            object.resource == *resource
+                && namespace.is_none_or(|namespace| unstructured::namespace(object.object()) == namespace)
         };
-        for one in proposal.objects.iter().filter(is_selected) {
-            match &one.after {
+        for object in proposal.objects.iter().filter(is_selected) {
+            match &object.after {
                 Some(after) => objects.insert(unstructured::key(after), Arc::new(after.clone())),
-                None => objects.remove(&unstructured::key(one.object())),
+                None => objects.remove(&unstructured::key(object.object())),
             };
         }
         Ok(objects.into_values().collect())
@@ -217,10 +217,12 @@ impl Reports {
             let placed_as_set =
                 placement.is_some_and(|placement| is_placed_as_set(scheduling_context.gates, &typed.spec, placement));
             let considered = report.terms.iter().flat_map(|term| &term.clusters);
-            let fitting: Vec<&str> =
-                considered.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
+            let suitable_clusters: Vec<&str> = considered
+                .filter(|candidate| candidate.rejected.is_none())
+                .map(|candidate| candidate.name.as_str())
+                .collect();
             let limit = |(index, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
-                fitting.contains(&cluster.name()).then_some(())?;
+                suitable_clusters.contains(&cluster.name()).then_some(())?;
                 let response = responses.as_ref().and_then(|responses| responses.get(cluster.name()));
                 Some((
                     cluster.name().to_owned(),

@@ -25,7 +25,7 @@ use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
 use crowsnest_plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, target_replicas};
 use crowsnest_plan::scheduling::Plan;
 use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, WaitReason};
-use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of, settle_choice, with_claim};
+use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of, predict_choice, with_claim};
 use crowsnest_plan::work::construct;
 
 /// Maximum size of the manifests in one response, in bytes. Differences are not limited.
@@ -76,15 +76,15 @@ impl Planner<'_> {
     /// Plans each template, with a flag that is true if the caller may read its content. Deleted templates are
     /// planned first, so that the others can use their quota. A template that was planned before is planned again.
     pub async fn plan(&mut self, templates: &[(AffectedTemplate, bool)]) -> Result<(), Error> {
-        let is_deleted = |(one, _): &&(AffectedTemplate, bool)| {
-            let proposed = self.proposal.find(&one.resource, &one.namespace, &one.name);
+        let is_deleted = |(template, _): &&(AffectedTemplate, bool)| {
+            let proposed = self.proposal.find(&template.resource, &template.namespace, &template.name);
             proposed.is_some_and(|proposed| proposed.after.is_none())
         };
-        let (deleted, kept): (Vec<_>, Vec<_>) = templates.iter().partition(is_deleted);
-        for (affected, readable) in deleted.into_iter().chain(kept) {
+        let (deleted, others): (Vec<_>, Vec<_>) = templates.iter().partition(is_deleted);
+        for (affected, readable) in deleted.into_iter().chain(others) {
             let Some(plan) = self.plan_template(affected, *readable).await? else { continue };
-            match self.plans.iter_mut().find(|(known, _)| known == affected) {
-                Some((_, known)) => *known = plan,
+            match self.plans.iter_mut().find(|(existing, _)| existing == affected) {
+                Some((_, existing)) => *existing = plan,
                 None => self.plans.push((affected.clone(), plan)),
             }
         }
@@ -135,8 +135,8 @@ impl Planner<'_> {
     }
 
     async fn applicable_policies(&mut self, namespace: &str) -> Result<Arc<ApplicablePolicies>, Error> {
-        if let Some(known) = self.applicable_policies.get(namespace) {
-            return Ok(Arc::clone(known));
+        if let Some(policies) = self.applicable_policies.get(namespace) {
+            return Ok(Arc::clone(policies));
         }
         let applicable = Arc::new(self.reports.find_applicable_policies(namespace, self.proposal).await?);
         self.applicable_policies.insert(namespace.to_owned(), Arc::clone(&applicable));
@@ -160,17 +160,17 @@ impl Planner<'_> {
         let base = self.attached_bindings.planned_binding(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = applicable.policies.iter().map(|object| object.policy()).collect();
         let preemption = reports.context.config.gates.propagation_policy_preemption;
-        let settled = settle_choice(template, &policies, |policy| self.is_proposed(policy), preemption);
+        let predicted = predict_choice(template, &policies, |policy| self.is_proposed(policy), preemption);
         let mut plan = empty_plan(template);
         plan.policy_before = before.and_then(claiming_policy);
-        plan.policies = PolicyReport::all(&settled.considered);
-        let policy = match &settled.choice {
+        plan.policies = PolicyReport::all(&predicted.considered);
+        let policy = match &predicted.choice {
             Choice::Follow(policy) | Choice::Preempt(policy) => Some(policy),
             _ => None,
         };
         plan.policy = policy.map(PolicyName::from_policy);
         let claim_before = Claim::from_object(template);
-        let template = settled.unclaimed.as_ref().unwrap_or(template);
+        let template = predicted.unclaimed.as_ref().unwrap_or(template);
         let missing = policy.map(|policy| applicable.overrides.find_missing(policy)).unwrap_or_default();
         // A policy claims no template until its overrides exist.
         let (template, planned_binding) = match policy.filter(|_| missing.is_empty()) {
@@ -190,11 +190,11 @@ impl Planner<'_> {
             planned_binding.as_ref().filter(|_| waits_for_template || is_blocked(planned_binding.as_ref()));
         // Dependencies are propagated without a policy.
         let is_attached = |binding: &Arc<Value>| unstructured::at(binding, &["spec", "requiredBy"]).is_some();
-        if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
+        if predicted.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
             plan.waiting = waiting::explain_template(&TemplateState {
                 template: &template,
                 is_never_propagated,
-                choice: &settled.choice,
+                choice: &predicted.choice,
                 missing_overrides: &missing,
                 binding: waiting_binding,
             });
@@ -203,14 +203,14 @@ impl Planner<'_> {
             Some(BindingPlan::Create(binding) | BindingPlan::Update(binding)) if plan.waiting.is_empty() => {
                 Some(Arc::new(binding))
             }
-            _ => base.clone().map(|base| release_from_policy(base, &claim_before, settled.unclaimed.is_some())),
+            _ => base.clone().map(|base| release_from_policy(base, &claim_before, predicted.unclaimed.is_some())),
         };
         if let Some(binding) = binding {
             let versions =
                 BindingVersions { before: binding_before.as_deref(), base: base.as_deref(), after: &binding };
             self.plan_placement(&applicable, &versions, &template, readable, &mut plan).await?;
         }
-        plan.change = match (&binding_before, plan.clusters.iter().any(|one| one.change != Change::Unchanged)) {
+        plan.change = match (&binding_before, plan.clusters.iter().any(|cluster| cluster.change != Change::Unchanged)) {
             (_, false) => Change::Unchanged,
             (None, true) => Change::Added,
             (Some(_), true) => Change::Changed,
@@ -249,11 +249,11 @@ impl Planner<'_> {
             let manifest = work
                 .as_ref()
                 .and_then(|work| manifest_of(work))
-                .map(|one| planned_template.readable_manifest(one.clone()));
+                .map(|manifest| planned_template.readable_manifest(manifest.clone()));
             plan.clusters.push(ClusterPlan {
                 change: Change::Removed,
                 replicas_before,
-                manifest_before: manifest.filter(|one| self.reserve_space(one)),
+                manifest_before: manifest.filter(|manifest| self.reserve_space(manifest)),
                 message: is_preserved
                     .then(|| "the object is kept in the cluster: preserveResourcesOnDeletion is set".to_owned()),
                 ..unchanged_cluster(&name)
@@ -274,7 +274,7 @@ impl Planner<'_> {
         let input = BindingInput {
             template,
             policy,
-            interpreted: self.interpreter().replicas(template).await?,
+            replica_facts: self.interpreter().replicas(template).await?,
             priority: priority_of(existing),
             gates: self.reports.context.config.gates,
             template_changed: true,
@@ -342,8 +342,8 @@ impl Planner<'_> {
         let (reports, key) = (self.reports, BindingKey::from_object(binding));
         let admitted = typed.clone();
         let evicted = reports.evict(&self.assumed, &mut typed.spec).await?;
-        for one in &evicted {
-            if let TaintEviction::Later(cluster, at) = one {
+        for eviction in &evicted {
+            if let TaintEviction::Later(cluster, at) = eviction {
                 let message = format!("will be evicted from {cluster} at {at}, when tolerationSeconds end");
                 plan.waiting.push(WaitReason::in_cluster(cluster, Cause::Eviction, message));
             }
@@ -387,7 +387,7 @@ impl Planner<'_> {
             work_clusters: &[],
         };
         let is_suspension = |cause: Cause| matches!(cause, Cause::SchedulingSuspended | Cause::OtherScheduler);
-        waiting::explain_binding(&state).into_iter().filter(|one| is_suspension(one.cause)).collect()
+        waiting::explain_binding(&state).into_iter().filter(|reason| is_suspension(reason.cause)).collect()
     }
 
     /// Reserves space for a manifest in the response. Returns false if there is none left.
@@ -401,8 +401,9 @@ impl Planner<'_> {
     }
 
     fn is_proposed(&self, policy: &Policy<'_>) -> bool {
-        let is_policy = |one: &ProposedObject| {
-            unstructured::namespace(one.object()) == policy.namespace && unstructured::name(one.object()) == policy.name
+        let is_policy = |object: &ProposedObject| {
+            unstructured::namespace(object.object()) == policy.namespace
+                && unstructured::name(object.object()) == policy.name
         };
         self.proposal.with_role(Role::Policy).any(is_policy)
     }

@@ -75,16 +75,16 @@ pub struct Proposal {
 
 impl Proposal {
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&ProposedObject> {
-        let is_match = |one: &&ProposedObject| {
-            one.resource == *resource
-                && unstructured::namespace(one.object()) == namespace
-                && unstructured::name(one.object()) == name
+        let is_match = |object: &&ProposedObject| {
+            object.resource == *resource
+                && unstructured::namespace(object.object()) == namespace
+                && unstructured::name(object.object()) == name
         };
         self.objects.iter().find(is_match)
     }
 
     pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &ProposedObject> {
-        self.objects.iter().filter(move |one| one.role == role)
+        self.objects.iter().filter(move |object| object.role == role)
     }
 }
 

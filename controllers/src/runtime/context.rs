@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use crowsnest_api::keys::BindingKey;
@@ -228,6 +229,13 @@ impl Context {
             clusters: TypedCache::new(MAX_DECODED_CLUSTERS),
             bindings: TypedCache::new(MAX_DECODED_BINDINGS),
         })
+    }
+
+    /// Client of a member that rejects writes once the fence has ended. Requests time out, so that a member that does
+    /// not respond does not occupy workers forever.
+    pub fn member_client(&self, cluster: &ClusterName, response_timeout: Duration) -> Result<DynamicClient, Error> {
+        let (client, fence) = (self.fleet.client(cluster)?, self.config.fence.clone());
+        Ok(DynamicClient::with_fence(client, fence).with_response_timeout(response_timeout))
     }
 
     /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache
@@ -464,7 +472,7 @@ impl Context {
         if !unstructured::has_finalizer(object, finalizer) {
             return Ok(());
         }
-        let remaining: Vec<&str> = unstructured::finalizers(object).filter(|other| *other != finalizer).collect();
+        let remaining: Vec<&str> = unstructured::finalizers(object).filter(|name| *name != finalizer).collect();
         let target = Target::new(resource, unstructured::namespace(object), unstructured::name(object));
         let patch = with_resource_version(object, json!({"metadata": {"finalizers": remaining}}));
         match self.objects.merge(target, &patch).await {

@@ -102,7 +102,7 @@ pub struct Discoverer {
 impl Discoverer {
     pub fn new(setup: &Setup) -> Self {
         Discoverer {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             detector: setup.controller(),
             expected: Mutex::default(),
             wake: Notify::new(),
@@ -158,11 +158,11 @@ impl Discoverer {
     fn remove_met_expectations(&self, served: &ApiResources) {
         let now = Instant::now();
         self.expected.lock().retain(|(kind, name), (expected, until)| {
-            let met = expected.is_met(served);
-            if !met && *until <= now {
+            let is_met = expected.is_met(served);
+            if !is_met && *until <= now {
                 tracing::warn!(kind, name, "discovery does not show an expected change");
             }
-            !met && *until > now
+            !is_met && *until > now
         });
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(setup: &Setup, registry: &Registry) -> Self {
         Dispatcher {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             derived_caches: DerivedCaches::new(setup),
             discoverer: Arc::new(Discoverer::new(setup)),
             controllers: registry.create(setup),

@@ -35,14 +35,13 @@ impl Resource {
         Resource { gvr: Gvr::new(group, version, resource), kind: kind.to_owned(), namespaced }
     }
 
-    fn path(&self, namespace: &str, name: &str, subresource: &str) -> String {
+    fn path(&self, namespace: &str, name: &str, subresource: Option<&str>) -> String {
         let namespace = (self.namespaced && !namespace.is_empty()).then_some(namespace);
         let mut path = self.gvr.path(namespace);
-        for part in [name, subresource] {
-            if !part.is_empty() {
-                path.push('/');
-                path.push_str(&path_segment(part));
-            }
+        let name = Some(name).filter(|name| !name.is_empty());
+        for part in name.into_iter().chain(subresource) {
+            path.push('/');
+            path.push_str(&path_segment(part));
         }
         path
     }
@@ -54,21 +53,21 @@ pub struct Target<'a> {
     pub resource: &'a Resource,
     pub namespace: &'a str,
     pub name: &'a str,
-    /// Empty for the object itself.
-    pub subresource: &'a str,
+    /// `None` for the object itself.
+    pub subresource: Option<&'static str>,
 }
 
 impl<'a> Target<'a> {
     pub fn new(resource: &'a Resource, namespace: &'a str, name: &'a str) -> Self {
-        Target { resource, namespace, name, subresource: "" }
+        Target { resource, namespace, name, subresource: None }
     }
 
     pub fn status(self) -> Self {
-        Target { subresource: "status", ..self }
+        Target { subresource: Some("status"), ..self }
     }
 
     pub fn scale(self) -> Self {
-        Target { subresource: "scale", ..self }
+        Target { subresource: Some("scale"), ..self }
     }
 
     fn path(&self) -> String {
@@ -79,7 +78,7 @@ impl<'a> Target<'a> {
 impl std::fmt::Display for Target<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {}/{}", self.resource.gvr.resource, self.namespace, self.name)?;
-        if self.subresource.is_empty() { Ok(()) } else { write!(formatter, " ({})", self.subresource) }
+        self.subresource.map_or(Ok(()), |subresource| write!(formatter, " ({subresource})"))
     }
 }
 
@@ -175,13 +174,13 @@ impl DynamicClient {
     }
 
     pub async fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
-        let path = resource.path(namespace, "", "");
+        let path = resource.path(namespace, "", None);
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
     /// Creates in a dry run. Returns the object that would be stored.
     pub async fn dry_run_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
-        let path = resource.path(namespace, "", "") + DRY_RUN;
+        let path = resource.path(namespace, "", None) + DRY_RUN;
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 

@@ -67,11 +67,15 @@ impl Setup {
         Setup { context, resync: Resync::default(), created: Mutex::default() }
     }
 
+    pub fn context(&self) -> Arc<Context> {
+        Arc::clone(&self.context)
+    }
+
     /// State that several controllers share, one instance of each type.
     pub fn get_or_create_shared<T: Send + Sync + 'static>(&self, create: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
-        let known = self.created.lock().get(&TypeId::of::<T>()).cloned();
-        if let Some(known) = known.and_then(|known| known.downcast().ok()) {
-            return known;
+        let existing = self.created.lock().get(&TypeId::of::<T>()).cloned();
+        if let Some(existing) = existing.and_then(|existing| existing.downcast().ok()) {
+            return existing;
         }
         // `create` may use this setup, so the lock must not be held.
         let created = create(self);

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use super::controller::Controller;
 use crate::Error;
 use crate::cache::Change;
+use crate::runtime::context::WellKnownKinds;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Priority;
 
@@ -38,12 +39,12 @@ impl<K> Requests<K> {
         Requests { requests: Vec::new(), all: Some(Duration::ZERO) }
     }
 
-    /// All keys, if the condition holds.
+    /// All keys, if the condition is met.
     pub fn all_if(condition: bool) -> Self {
         if condition { Self::all() } else { Self::none() }
     }
 
-    /// One key, if the condition holds.
+    /// One key, if the condition is met.
     pub fn one_if(condition: bool, key: impl FnOnce() -> K) -> Self {
         condition.then(key).into()
     }
@@ -110,6 +111,16 @@ impl Source {
     /// Resources of the control plane, see [`Source::ControlPlane`].
     pub fn control_plane<'r>(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
         Source::ControlPlane(resources.into_iter().cloned().collect())
+    }
+
+    /// Clusters.
+    pub fn clusters(kinds: &WellKnownKinds) -> Self {
+        Source::control_plane([&kinds.cluster])
+    }
+
+    /// Bindings of namespaced and of cluster-scoped templates.
+    pub fn bindings(kinds: &WellKnownKinds) -> Self {
+        Source::control_plane(kinds.bindings())
     }
 
     /// Resources of the control plane that it may not serve, see [`Source::Templates`].

@@ -90,7 +90,7 @@ impl Progress {
     }
 
     /// True if an object with the health `now` is expected to become healthy. `written` is the health that was written
-    /// last: if it was healthy, the object has settled, so that its failure is written immediately.
+    /// last: if it was healthy, the object has become stable, so that its failure is written immediately.
     pub fn is_becoming_healthy(written: Option<&ResourceHealth>, now: Option<&ResourceHealth>) -> bool {
         now == Some(&ResourceHealth::Unhealthy) && written != Some(&ResourceHealth::Healthy)
     }

@@ -1,4 +1,4 @@
-//! Conditions of a ResourceRegistry or GraphSink, whose destination (a search engine or a graph database) receives objects of
+//! Conditions of a ResourceRegistry or GraphSink, whose destination (a search backend or a graph database) receives objects of
 //! the cache.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -69,19 +69,19 @@ impl ConditionState {
     }
 }
 
-/// The conditions `known`, sorted by type, with [`CONNECTED`] and [`SYNCED`] replaced by `states` or removed, or `None` if
-/// nothing changed.
+/// The conditions `existing`, sorted by type, with [`CONNECTED`] and [`SYNCED`] replaced by `states` or removed, or `None`
+/// if nothing changed.
 pub(super) fn replace_conditions(
-    known: &[Condition],
+    existing: &[Condition],
     states: impl IntoIterator<Item = (&'static str, ConditionState)>,
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
     let is_managed = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
-    let mut next: Vec<Condition> = known.iter().filter(|condition| !is_managed(condition)).cloned().collect();
+    let mut next: Vec<Condition> = existing.iter().filter(|condition| !is_managed(condition)).cloned().collect();
     for (kind, state) in states {
         let status = if state.is_true { "True" } else { "False" };
-        let before = known.iter().find(|condition| condition.type_ == kind);
+        let before = existing.iter().find(|condition| condition.type_ == kind);
         let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
         next.push(Condition {
             type_: kind.to_owned(),
@@ -93,7 +93,7 @@ pub(super) fn replace_conditions(
         });
     }
     next.sort_by(|a, b| a.type_.cmp(&b.type_));
-    let mut sorted = known.to_vec();
+    let mut sorted = existing.to_vec();
     sorted.sort_by(|a, b| a.type_.cmp(&b.type_));
     (next != sorted).then_some(next)
 }

@@ -17,6 +17,14 @@ pub fn member_of(namespace: &str) -> Option<ClusterName> {
     cluster_of_execution_namespace(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }
 
+/// Writes Works, as [`write_work`] does.
+pub async fn write_works(context: &Context, desired: &[DesiredWork]) -> Result<(), Error> {
+    for work in desired {
+        write_work(context, work).await?;
+    }
+    Ok(())
+}
+
 /// Creates a Work, or updates it if it differs. Returns true if it was written. Fails if the Work of this name belongs
 /// to another existing binding or contains another object: names of Works do not contain the API group, and their
 /// hashes can collide.

@@ -102,14 +102,14 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
             "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "none"}},
     });
     control_plane.create(&binding(), "default", &by_hand).await.unwrap();
-    let held_work = json!({
+    let blocked_work = json!({
         "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
-        "metadata": {"name": "held", "namespace": "karmada-es-m1", "finalizers": ["example.com/hold"]},
+        "metadata": {"name": "blocked", "namespace": "karmada-es-m1", "finalizers": ["example.com/keep"]},
         "spec": {"workload": {"manifests": [
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}},
         ]}},
     });
-    control_plane.create(&work(), "karmada-es-m1", &held_work).await.unwrap();
+    control_plane.create(&work(), "karmada-es-m1", &blocked_work).await.unwrap();
 
     let (cluster, namespace) = (cluster_resource(), Resource::builtin("", "v1", "namespaces", "Namespace", false));
     control_plane.delete(Target::new(&cluster, "", "m1")).await.unwrap();
@@ -120,14 +120,16 @@ async fn removing_a_cluster_reports_what_it_waits_for() {
         env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
     let message = condition(&waiting, "Removing")["message"].as_str().unwrap();
     // The Works with RBAC rules for members are there as well, until the namespace is emptied.
-    assert!(message.starts_with("waits for ") && message.contains("Works: held (held by finalizer example.com/hold)"));
+    assert!(
+        message.starts_with("waits for ") && message.contains("Works: blocked (blocked by finalizer example.com/keep)")
+    );
 
     // There is no namespace controller in this test.
     let without_finalizers = json!({"metadata": {"finalizers": null}});
-    control_plane.merge(Target::new(&work(), "karmada-es-m1", "held"), &without_finalizers).await.unwrap();
-    control_plane.delete(Target::new(&work(), "karmada-es-m1", "held")).await.unwrap();
+    control_plane.merge(Target::new(&work(), "karmada-es-m1", "blocked"), &without_finalizers).await.unwrap();
+    control_plane.delete(Target::new(&work(), "karmada-es-m1", "blocked")).await.unwrap();
     space["spec"]["finalizers"] = json!([]);
-    control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
+    control_plane.replace(Target { subresource: Some("finalize"), ..execution }, &space).await.unwrap();
     let waiting = env.wait_for(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
     let message = condition(&waiting, "Removing")["message"].as_str().unwrap();
     assert_eq!(message, "waits for 1 bindings: default/mine (it has no placement)");

@@ -376,17 +376,17 @@ fn binding_spec(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
 }
 
 #[rstest]
-#[case::elsewhere(&["m2"], json!([]), FailbackStep::Away)]
-#[case::unscheduled(&[], json!([]), FailbackStep::Away)]
-#[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), FailbackStep::Wait)]
-#[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), FailbackStep::Wait)]
-#[case::original(&["m1"], json!([]), FailbackStep::Arrived)]
+#[case::in_another_cluster(&["m2"], json!([]), FailbackStep::MoveBack)]
+#[case::unscheduled(&[], json!([]), FailbackStep::MoveBack)]
+#[case::eviction_in_progress(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), FailbackStep::Wait)]
+#[case::failback_in_progress(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), FailbackStep::Wait)]
+#[case::in_the_original_cluster(&["m1"], json!([]), FailbackStep::Complete)]
 fn failback_steps(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: FailbackStep) {
     let original =
         OriginalPlacement::from_binding(&binding_spec(&["m1"], json!([])), &ResourceBindingStatus::default());
     let original: OriginalPlacement =
         serde_json::from_str(&serde_json::to_string(&original).expect("JSON")).expect("readable");
-    assert_eq!(original.step(&binding_spec(targets, tasks)), expected);
+    assert_eq!(original.next_step(&binding_spec(targets, tasks)), expected);
 }
 
 #[test]

@@ -21,7 +21,7 @@ impl Controller for NamespaceGreeter {
     type Key = String;
     const NAME: &'static str = "namespace-greeter";
     const SWITCH: Switch = Switch::OffByDefault(&["namespaceGreeter"]);
-    fn new(setup: &Setup) -> Self { NamespaceGreeter(Arc::clone(&setup.context)) }
+    fn new(setup: &Setup) -> Self { NamespaceGreeter(setup.context()) }
     fn watches(&self) -> Vec<Watch<Self>> { vec![Source::control_plane([&self.0.kinds.namespace]).map(|_, change| change.name().into())] }
     async fn keys(&self) -> Result<Vec<String>, Error> { self.0.names(&self.0.kinds.namespace).await }
     async fn reconcile(self: Arc<Self>, _: String) -> Result<Outcome, Error> { Ok(Outcome::Done) }

@@ -69,11 +69,11 @@ impl Connection {
             Some(url) if url.scheme_str() == Some("https") => Some(tls(&kube::Config::new(url.clone()))?),
             _ => None,
         };
-        let route = ProxyOptions { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
-        let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
+        let proxy = ProxyOptions { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
+        let dialer = Dialer::new(spec.endpoint.clone(), member_tls, proxy, connect_timeout)?;
         let dialer = dialer.with_rules(rules).with_route(spec.route, tunnels, &spec.cluster)?;
-        let counted = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
-        let client = client(&config, dialer.clone(), spec.token.as_ref(), counted).map_err(unusable)?;
+        let request_counter = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
+        let client = client(&config, dialer.clone(), spec.token.as_ref(), request_counter).map_err(unusable)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })
     }
 
@@ -108,7 +108,7 @@ fn client(
     config: &kube::Config,
     dialer: Dialer,
     token: Option<&Token>,
-    counted: RequestCountLayer,
+    request_counter: RequestCountLayer,
 ) -> Result<Client, String> {
     let authorization = match token {
         Some(token) => {
@@ -123,7 +123,7 @@ fn client(
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .build::<_, Body>(dialer);
     let service = ServiceBuilder::new()
-        .layer(counted)
+        .layer(request_counter)
         .layer(config.base_uri_layer())
         .map_request(move |mut request: Request<Body>| {
             if let Some(value) = &authorization {

@@ -29,7 +29,7 @@ const READ_BUFFER_BYTES: usize = 64 * 1024;
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// An open byte stream to a member's API server, TLS done.
+/// An open byte stream to a member's API server, after the TLS handshake.
 pub struct MemberIo {
     io: Box<dyn Io>,
     /// Permit for a stream of the tunnel.
@@ -219,7 +219,8 @@ impl Dialer {
         }
     }
 
-    /// Checks the member's host, also if a proxy connects to it: the proxy's own host must not be reached either.
+    /// Checks the hosts of the member and of its proxy. The member's host is checked even if a proxy connects to it: a
+    /// local address would then be an address of the proxy's host.
     fn check_hosts(&self) -> Result<(), String> {
         self.rules.check_host(&self.target)?;
         match &self.proxy {

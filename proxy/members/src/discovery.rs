@@ -69,7 +69,7 @@ const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=
 /// Documents of aggregated discovery.
 const DOCUMENTS: [&str; 2] = ["/api", "/apis"];
 
-/// DiscoveryState resources with the ETags of their documents, for conditional requests.
+/// Discovered resources with the ETags of their documents, for conditional requests.
 #[derive(Debug, Clone)]
 pub struct DiscoveryState {
     pub resources: Arc<ApiResources>,
@@ -348,11 +348,11 @@ fn collect_legacy(document: &LegacyDocument, list: APIResourceList, found: &mut 
     let (subresources, resources): (Vec<_>, Vec<_>) =
         list.resources.into_iter().partition(|resource| resource.name.contains('/'));
     for resource in resources {
-        let own = subresources.iter().filter_map(|sub| sub.name.split_once('/'));
-        let own = own.filter(|(parent, _)| *parent == resource.name).map(|(_, sub)| sub.to_owned());
+        let names = subresources.iter().filter_map(|sub| sub.name.split_once('/'));
+        let names = names.filter(|(parent, _)| *parent == resource.name).map(|(_, sub)| sub.to_owned());
         found.resources.push(ApiResource {
             gvr: Gvr::new(&document.group, &document.version, &resource.name),
-            subresources: own.collect(),
+            subresources: names.collect(),
             kind: resource.kind,
             singular: resource.singular_name,
             short_names: resource.short_names.unwrap_or_default(),

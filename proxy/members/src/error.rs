@@ -42,11 +42,11 @@ pub enum Error {
     #[error("cluster {name} is being deleted; join it again when the deletion is complete")]
     Leaving { name: ClusterName },
     #[error(
-        "cluster {name} is registered with ID {known}, but this cluster has {found}; use another name, or delete that Cluster first"
+        "cluster {name} is registered with ID {registered}, but this cluster has {actual}; use another name, or delete that Cluster first"
     )]
-    OtherCluster { name: ClusterName, known: String, found: String },
-    #[error("cluster {name} is registered in {known} mode, not in {wanted} mode; remove it first")]
-    OtherMode { name: ClusterName, known: ClusterSyncMode, wanted: ClusterSyncMode },
+    OtherCluster { name: ClusterName, registered: String, actual: String },
+    #[error("cluster {name} is registered in {registered} mode, not in {requested} mode; remove it first")]
+    OtherMode { name: ClusterName, registered: ClusterSyncMode, requested: ClusterSyncMode },
     #[error("the cluster with ID {id} is already registered as {name}")]
     IdTaken { id: String, name: String },
     #[error("cannot impersonate {user:?}: {reason}")]

@@ -6,7 +6,7 @@ use crate::{ApiResources, Error, Rights, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::AGENT_FIELD_MANAGER;
 use crowsnest_api::constants::annotation::{
-    IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
+    IMPERSONATES, IMPERSONATES_ALL_ATTRIBUTES, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
 };
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::user_agent;
@@ -52,9 +52,7 @@ pub struct JoinOptions {
     pub name: ClusterName,
     /// Namespace of the credentials in the member and in the control plane.
     pub namespace: String,
-    pub provider: Option<String>,
-    pub region: Option<String>,
-    pub zones: Vec<String>,
+    pub location: ClusterLocation,
     pub labels: BTreeMap<String, String>,
     pub rights: Rights,
     /// Refreshes the credentials if the cluster is already registered with the same name and ID. Otherwise the registration of
@@ -67,6 +65,14 @@ pub struct JoinOptions {
     /// The API endpoint of the Cluster; None: the server of the kubeconfig.
     pub api_endpoint: Option<Uri>,
     pub reported_tokens: ReportedTokens,
+}
+
+/// Where a cluster runs, as shown in its Cluster.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterLocation {
+    pub provider: Option<String>,
+    pub region: Option<String>,
+    pub zones: Vec<String>,
 }
 
 /// Selects the member's tokens that are stored in the control plane.
@@ -83,9 +89,7 @@ impl JoinOptions {
         Self {
             name,
             namespace: CLUSTER_NAMESPACE.to_owned(),
-            provider: None,
-            region: None,
-            zones: Vec::new(),
+            location: ClusterLocation::default(),
             labels: BTreeMap::new(),
             rights: Rights::Full,
             refresh: false,
@@ -175,7 +179,7 @@ pub async fn cluster_id(member: &Client) -> Result<String, Error> {
 
 async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) -> Result<Option<Cluster>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let known = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("cannot list Clusters", e)) {
+    let existing = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("cannot list Clusters", e)) {
         // Agents may read their own Cluster only. The control plane checks that its ID is not registered by another name.
         Err(error) if error.is_forbidden() && options.sync_mode == ClusterSyncMode::Pull => {
             let problem = || format!("cannot read Cluster {}", options.name);
@@ -184,7 +188,7 @@ async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) 
         listed => listed?.items,
     };
     let mut same_name = None;
-    for cluster in known {
+    for cluster in existing {
         let same_id = cluster.spec.id == id;
         if cluster.name_any() == options.name.as_str() {
             let name = options.name.clone();
@@ -193,11 +197,11 @@ async fn find_existing(control_plane: &Client, options: &JoinOptions, id: &str) 
                 return Err(if is_leaving { Error::Leaving { name } } else { Error::NameTaken { name } });
             }
             if !same_id && !cluster.spec.id.is_empty() {
-                return Err(Error::OtherCluster { name, known: cluster.spec.id, found: id.to_owned() });
+                return Err(Error::OtherCluster { name, registered: cluster.spec.id, actual: id.to_owned() });
             }
             if cluster.spec.sync_mode != options.sync_mode {
-                let known = cluster.spec.sync_mode;
-                return Err(Error::OtherMode { name, known, wanted: options.sync_mode.clone() });
+                let registered = cluster.spec.sync_mode;
+                return Err(Error::OtherMode { name, registered, requested: options.sync_mode.clone() });
             }
             same_name = Some(cluster);
         } else if same_id {
@@ -235,8 +239,8 @@ async fn create_credentials(member: &Client, options: &JoinOptions) -> Result<To
 
 async fn ensure_account(member: &Client, options: &JoinOptions, name: &str) -> Result<(), Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(member.clone(), &options.namespace);
-    let wanted = ServiceAccount { metadata: system_metadata(name), ..ServiceAccount::default() };
-    create_if_absent(&accounts, &wanted).await
+    let account = ServiceAccount { metadata: system_metadata(name), ..ServiceAccount::default() };
+    create_if_absent(&accounts, &account).await
 }
 
 async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) -> Result<(), Error> {
@@ -283,14 +287,14 @@ async fn grant(
 /// Creates a token Secret for the account, waits until the member's token controller fills it, and returns the token.
 async fn create_token(member: &Client, options: &JoinOptions, account: &str) -> Result<Vec<u8>, Error> {
     let secrets: Api<Secret> = Api::namespaced(member.clone(), &options.namespace);
-    let mut wanted = Secret {
+    let mut new_secret = Secret {
         metadata: system_metadata(account),
         type_: Some("kubernetes.io/service-account-token".to_owned()),
         ..Secret::default()
     };
     let annotation = ("kubernetes.io/service-account.name".to_owned(), account.to_owned());
-    wanted.metadata.annotations = Some(BTreeMap::from([annotation]));
-    create_if_absent(&secrets, &wanted).await?;
+    new_secret.metadata.annotations = Some(BTreeMap::from([annotation]));
+    create_if_absent(&secrets, &new_secret).await?;
     let token = |secret: &Secret| secret.data.as_ref()?.get("token").filter(|token| !token.0.is_empty()).cloned();
     let has_token = |secret: Option<&Secret>| secret.and_then(token).is_some();
     let secret = wait::until(&secrets, account, options.token_timeout, has_token).await?;
@@ -348,10 +352,9 @@ async fn put_cluster(
     annotations[RIGHTS] = options.rights.annotation_value().into();
     let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
     let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
-    let known = serde_json::to_value(existing);
-    let known = known
+    let object = serde_json::to_value(existing)
         .map_err(|e| Error::Parse { problem: format!("cannot read Cluster {}", options.name), source: e.into() })?;
-    if is_unchanged_by(&known, &patch) {
+    if is_unchanged_by(&object, &patch) {
         return Ok(existing.clone());
     }
     let patched = clusters.patch(options.name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -361,11 +364,11 @@ async fn put_cluster(
 /// True if a merge patch would change nothing. Pure.
 fn is_unchanged_by(object: &Value, patch: &Value) -> bool {
     match patch {
-        Value::Object(fields) => fields.iter().all(|(key, wanted)| match object.get(key) {
-            Some(known) => is_unchanged_by(known, wanted),
-            None => is_unchanged_by(&Value::Null, wanted),
+        Value::Object(fields) => fields.iter().all(|(key, patched_value)| match object.get(key) {
+            Some(value) => is_unchanged_by(value, patched_value),
+            None => is_unchanged_by(&Value::Null, patched_value),
         }),
-        wanted => object == wanted,
+        patched_value => object == patched_value,
     }
 }
 
@@ -375,6 +378,7 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
     let reference = |name: String| LocalSecretReference { namespace: options.namespace.clone(), name };
     // The agent's own proxy is not used from the control plane.
     let proxy_url = member_config.proxy_url.as_ref().filter(|_| !is_pull);
+    let ClusterLocation { provider, region, zones } = options.location.clone();
     let spec = ClusterSpec {
         id: id.to_owned(),
         sync_mode: options.sync_mode.clone(),
@@ -386,9 +390,9 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
             .then(|| reference(impersonator_secret_name(&options.name))),
         insecure_skip_tls_verification: member_config.accept_invalid_certs,
         proxy_url: proxy_url.map(ToString::to_string).unwrap_or_default(),
-        provider: options.provider.clone().unwrap_or_default(),
-        region: options.region.clone().unwrap_or_default(),
-        zones: options.zones.clone(),
+        provider: provider.unwrap_or_default(),
+        region: region.unwrap_or_default(),
+        zones,
         ..ClusterSpec::default()
     };
     let mut cluster = Cluster { spec, ..Cluster::default() };
@@ -400,7 +404,7 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
     }
     if let Some(rights) = options.rights.annotation_value() {
         annotations.insert(RIGHTS.to_owned(), rights.to_owned());
-        annotations.insert(IMPERSONATES.to_owned(), IMPERSONATES_WHOLE.to_owned());
+        annotations.insert(IMPERSONATES.to_owned(), IMPERSONATES_ALL_ATTRIBUTES.to_owned());
     }
     cluster.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
     cluster

@@ -32,7 +32,7 @@ pub use discovery::{ApiResource, ApiResources};
 pub use endpoints::EndpointRules;
 pub use error::Error;
 pub use impersonate::{ImpersonatedAttributes, impersonated_headers};
-pub use join::{JoinOptions, JoinResult, ReportedTokens, join};
+pub use join::{ClusterLocation, JoinOptions, JoinResult, ReportedTokens, join};
 pub use member::Member;
 pub use probe::Probe;
 pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};

@@ -3,7 +3,7 @@
 use crate::credentials::Token;
 use crate::{ApiResources, Connection, Error, ImpersonatedAttributes, Probe};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterStatus};
-use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE};
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_ALL_ATTRIBUTES};
 use crowsnest_apimachinery::names::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,10 @@ impl Member {
     /// Attributes of callers that the impersonator may impersonate, according to the annotation [`IMPERSONATES`] of the Cluster.
     pub fn impersonated_attributes(&self) -> ImpersonatedAttributes {
         let annotations = self.cluster.metadata.annotations.as_ref();
-        match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|value| value == IMPERSONATES_WHOLE) {
+        match annotations
+            .and_then(|all| all.get(IMPERSONATES))
+            .is_some_and(|value| value == IMPERSONATES_ALL_ATTRIBUTES)
+        {
             true => ImpersonatedAttributes::All,
             false => ImpersonatedAttributes::UserAndGroups,
         }

@@ -98,11 +98,11 @@ impl Fleet {
     pub async fn start(control_plane: Client, options: FleetOptions) -> Result<Self, Error> {
         let fleet = Self::empty(control_plane);
         let _ = fleet.inner.health.send_replace(Err("the first list of Clusters has not completed".to_owned()));
-        let mut healthy = fleet.inner.health.subscribe();
+        let mut health = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
         let task = RegistryTask::new(inner, options.clone());
         fleet.inner.tasks.spawn_until_stop("registry of members", task.run());
-        let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok));
+        let first = tokio::time::timeout(options.start_timeout, health.wait_for(Result::is_ok));
         let is_listed = tokio::select! {
             // A completed list counts even if the task died right after it.
             biased;
@@ -212,6 +212,7 @@ impl Fleet {
 pub struct MemberChanges {
     fleet: Fleet,
     receiver: broadcast::Receiver<MemberChange>,
+    /// The members that have been returned, or are pending.
     known: Members,
     pending: std::collections::VecDeque<MemberChange>,
 }

@@ -121,7 +121,7 @@ async fn member_client(control_plane: &Client, removal: &ClusterRemoval) -> Resu
         secrets.extend(found.map(|secret| (key, Arc::new(secret))));
     }
     let spec = ConnectionSpec::from_cluster(&removal.name, &removal.cluster, &secrets)?;
-    // Members that are dialed have no tunnel here.
+    // This process has no tunnels: the member is dialed directly.
     let spec = ConnectionSpec { route: MemberRoute::Direct, ..spec };
     // Members may run on the operator's machine.
     let rules = EndpointRules::new(true);
@@ -138,12 +138,12 @@ async fn delete_join_objects(member: &Client, name: &ClusterName, namespace: &st
     let namespaces: Api<Namespace> = Api::all(member.clone());
     let found = namespaces.get_opt(namespace).await;
     let found = found.map_err(|e| Error::kube(format!("cannot read namespace {namespace}"), e))?;
-    let own = cluster_role_name(name);
-    let Some(owner) = found.as_ref().and_then(|found| found.uid()) else { return revoke(member, &own).await };
+    let role_name = cluster_role_name(name);
+    let Some(owner) = found.as_ref().and_then(|found| found.uid()) else { return revoke(member, &role_name).await };
     let patch = json!({"metadata": {"ownerReferences":
         [{"apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": owner}]}});
-    add_owner(&Api::<ClusterRole>::all(member.clone()), &own, &patch).await?;
-    add_owner(&Api::<ClusterRoleBinding>::all(member.clone()), &own, &patch).await?;
+    add_owner(&Api::<ClusterRole>::all(member.clone()), &role_name, &patch).await?;
+    add_owner(&Api::<ClusterRoleBinding>::all(member.clone()), &role_name, &patch).await?;
     delete(&namespaces, namespace).await
 }
 

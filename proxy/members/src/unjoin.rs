@@ -44,7 +44,7 @@ impl UnjoinOptions {
 /// Removes the registration and, with a `member` client, the service accounts and permissions in the member.
 /// Pull-mode clusters are refused; they are removed by [`unregister()`](crate::unregister()).
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
-    let cluster = get_push_cluster(control_plane, &options.name).await?;
+    let cluster = get_cluster(control_plane, &options.name, ClusterSyncMode::Push).await?;
     match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
         (Err(Error::DeletionTimeout { .. } | Error::RemovalTimeout { .. }), true) => {
             force_removal(control_plane, &cluster, &options.name).await?
@@ -66,32 +66,36 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
 
 /// Checks whether `unjoin` is possible and returns what it would delete. Changes nothing.
 pub async fn preview_unjoin(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
-    get_push_cluster(control_plane, name).await?;
-    preview_removal(control_plane, name).await
+    preview_removal(control_plane, name, ClusterSyncMode::Push).await
 }
 
-/// Reads a Cluster; fails if it is registered in pull mode.
-async fn get_push_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
-    let cluster = get_cluster(control_plane, name).await?;
-    match cluster.spec.sync_mode {
-        ClusterSyncMode::Pull => Err(Error::Join(format!(
-            "cluster {name} is registered in pull mode by its agent; remove it with `crowsnest unregister {name}`"
-        ))),
-        _ => Ok(cluster),
-    }
-}
-
-pub(crate) async fn preview_removal(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
+pub(crate) async fn preview_removal(
+    control_plane: &Client,
+    name: &ClusterName,
+    mode: ClusterSyncMode,
+) -> Result<RemovalPreview, Error> {
+    get_cluster(control_plane, name, mode).await?;
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Works", e))?;
     Ok(RemovalPreview { works: works.items.len() })
 }
 
-pub(crate) async fn get_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+/// Reads a Cluster; fails if it is not registered in this mode, with the command that removes it.
+pub(crate) async fn get_cluster(
+    control_plane: &Client,
+    name: &ClusterName,
+    mode: ClusterSyncMode,
+) -> Result<Cluster, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let read =
         clusters.get_opt(name.as_str()).await.map_err(|e| Error::kube(format!("cannot read Cluster {name}"), e))?;
-    read.ok_or_else(|| Error::UnknownCluster(name.clone()))
+    let cluster = read.ok_or_else(|| Error::UnknownCluster(name.clone()))?;
+    let (how, command) = match (&cluster.spec.sync_mode, mode) {
+        (ClusterSyncMode::Pull, ClusterSyncMode::Push) => ("in pull mode by its agent", "unregister"),
+        (ClusterSyncMode::Push, ClusterSyncMode::Pull) => ("in push mode, without an agent", "unjoin"),
+        _ => return Ok(cluster),
+    };
+    Err(Error::Join(format!("cluster {name} is registered {how}; remove it with `crowsnest {command} {name}`")))
 }
 
 /// Deletes the Cluster and waits until the controllers have removed their finalizers. A Cluster with another uid was

@@ -61,7 +61,7 @@ pub async fn unregister(
     let name = &options.name;
     let deadline = Instant::now() + options.wait;
     let time_left = || deadline.saturating_duration_since(Instant::now());
-    let cluster = get_pull_cluster(control_plane, name).await?;
+    let cluster = get_cluster(control_plane, name, ClusterSyncMode::Pull).await?;
     // Karmada's agent deletes propagated objects itself, with permissions in the execution namespace, so the Works
     // are deleted first.
     if MemberRoute::from_cluster(&cluster) == MemberRoute::AgentIfConnected {
@@ -80,19 +80,7 @@ pub async fn unregister(
 
 /// Checks whether `unregister` is possible and returns what it would delete. Changes nothing.
 pub async fn preview_unregister(control_plane: &Client, name: &ClusterName) -> Result<RemovalPreview, Error> {
-    get_pull_cluster(control_plane, name).await?;
-    preview_removal(control_plane, name).await
-}
-
-/// Reads a Cluster; fails if it is registered in push mode.
-async fn get_pull_cluster(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
-    let cluster = get_cluster(control_plane, name).await?;
-    match cluster.spec.sync_mode {
-        ClusterSyncMode::Push => Err(Error::Join(format!(
-            "cluster {name} is registered in push mode, without an agent; remove it with `crowsnest unjoin {name}`"
-        ))),
-        _ => Ok(cluster),
-    }
+    preview_removal(control_plane, name, ClusterSyncMode::Pull).await
 }
 
 /// Deletes the Works of a cluster, including new ones, until none is left.
@@ -161,12 +149,12 @@ async fn wait_for_namespace_deletion(
 
 /// Deletes an agent's permissions: those of Crowsnest, and those that `karmadactl register` creates.
 pub(crate) async fn revoke_agent(control_plane: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
-    let ours = format!("crowsnest:agent:{name}");
-    let karmadas = format!("system:karmada:{name}:agent");
-    for role in [&ours, &karmadas] {
+    let crowsnest_role = format!("crowsnest:agent:{name}");
+    let karmada_role = format!("system:karmada:{name}:agent");
+    for role in [&crowsnest_role, &karmada_role] {
         revoke(control_plane, role).await?;
     }
-    for role in [&ours, &format!("{karmadas}-secret")] {
+    for role in [&crowsnest_role, &format!("{karmada_role}-secret")] {
         revoke_in(control_plane, namespace, role).await?;
     }
     Ok(())

@@ -14,8 +14,9 @@ use crate::join::system_metadata;
 /// Creates a namespace unless it exists. Needs no permission to create if it does.
 pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("cannot read namespace {name}"), e))?;
-    if known.is_some() {
+    let existing =
+        namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("cannot read namespace {name}"), e))?;
+    if existing.is_some() {
         return Ok(());
     }
     let namespace = Namespace { metadata: system_metadata(name), ..Namespace::default() };
@@ -42,11 +43,11 @@ where
     let name = object.name_any();
     let problem = || format!("cannot write {} {name}", K::kind(&()).to_lowercase());
     let manager = manager.map(str::to_owned);
-    let creating = PostParams { field_manager: manager.clone(), ..PostParams::default() };
-    match api.create(&creating, object).await.map_err(|e| Error::kube(problem(), e)) {
+    let post_params = PostParams { field_manager: manager.clone(), ..PostParams::default() };
+    match api.create(&post_params, object).await.map_err(|e| Error::kube(problem(), e)) {
         Err(error) if error.is_already_exists() => {
-            let patching = PatchParams { field_manager: manager, ..PatchParams::default() };
-            let patched = api.patch(&name, &patching, &Patch::Merge(object)).await;
+            let patch_params = PatchParams { field_manager: manager, ..PatchParams::default() };
+            let patched = api.patch(&name, &patch_params, &Patch::Merge(object)).await;
             patched.map(drop).map_err(|e| Error::kube(problem(), e))
         }
         other => other.map(drop),

@@ -82,7 +82,7 @@ struct MemberRow {
 }
 
 impl Document {
-    /// The items or rows. Only the first table of a watch has column definitions: `columns` holds those of the earlier
+    /// The items or rows. Only the first table of a watch has column definitions: `columns` contains those of the earlier
     /// tables of this member and is replaced by those of this table.
     pub fn into_items(self, cluster: &ClusterName, columns: &mut Arc<Vec<Value>>) -> Vec<Item> {
         if let Some(definitions) = self.column_definitions.filter(|definitions| !definitions.is_empty()) {
@@ -161,9 +161,9 @@ mod tests {
         let object = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "resourceVersion": "7"}});
         let row = json!({"cells": ["a", 1], "object": object});
         let columns = json!([{"name": "Name"}, {"name": "Data"}]);
-        let (mut known, mut heading) = (Arc::default(), Heading::default());
+        let (mut columns_so_far, mut heading) = (Arc::default(), Heading::default());
         for columns in [columns, Value::Null] {
-            let items = items(&json!({"columnDefinitions": columns, "rows": [row]}), &mut known);
+            let items = items(&json!({"columnDefinitions": columns, "rows": [row]}), &mut columns_so_far);
             let row = encoded(&items[0], Shape::Table(Include::Metadata.into()), &mut heading);
             assert_eq!(row["cells"], json!(["a", "m1", 1]));
             assert_eq!(row["object"]["metadata"]["annotations"], json!({ANNOTATION: "m1"}));

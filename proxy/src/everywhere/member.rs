@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::collect_small_body;
 use super::item::{Document, Item};
 use crate::merged::Heading;
+use crate::native::NativePath;
 use crate::object::Form;
 use crate::table::{Include, Shape, TableForm, merged_columns};
 use crate::{Body, Caller, Error, Proxy, full};
@@ -137,16 +138,18 @@ impl MemberError {
 }
 
 impl Collection {
-    /// `path` is the path of the collection in a member; `query` is the caller's query string.
-    pub fn new(proxy: &Proxy, caller: &Caller, path: String, query: Option<&str>, shape: Shape) -> Self {
+    /// The collection of a path, or its object of that name. `query` is the caller's query string.
+    pub fn new(proxy: &Proxy, caller: &Caller, native: &NativePath, query: Option<&str>, shape: Shape) -> Self {
+        let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let (path, page_permits) = (native.resource.path(namespace), Semaphore::new(CONCURRENT_PAGES));
         let query =
             Query::remove_parameters(query.unwrap_or_default(), |name| PARAMETERS_SET_PER_MEMBER.contains(&name));
-        let page_permits = Semaphore::new(CONCURRENT_PAGES);
-        Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape, page_permits }
+        let collection = Self { proxy: proxy.clone(), caller: caller.clone(), path, query, shape, page_permits };
+        if native.name.is_empty() { collection } else { collection.with_name(&native.name) }
     }
 
     /// Restricts the collection to one name.
-    pub fn with_name(mut self, name: &str) -> Self {
+    fn with_name(mut self, name: &str) -> Self {
         let rest = Query::remove_parameters(&self.query, |name| name == "fieldSelector");
         let selector = query_string([("fieldSelector", format!("metadata.name={name}").as_str())]);
         self.query = if rest.is_empty() { selector } else { format!("{rest}&{selector}") };
@@ -252,9 +255,9 @@ impl Collection {
             Shape::Table(_) => Some(("includeObject", "Metadata")),
             Shape::Objects(_) => None,
         };
-        let own = query_string(parameters.iter().copied().chain(include));
+        let added_query = query_string(parameters.iter().copied().chain(include));
         let query: Vec<&str> =
-            [self.query.as_str(), own.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
+            [self.query.as_str(), added_query.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
         let request = get_request(&format!("?{}", query.join("&")), HeaderValue::from_static(accept));
         let timeout = Some(self.proxy.response_timeout());
         let sent = self.proxy.forward_to_member(member, &self.caller, &self.path, request, timeout).await;

@@ -143,9 +143,9 @@ fn decode_event(
         }
         Shape::Table(_) => {
             let table: Document = serde_json::from_str(line.object.get()).map_err(|_| Interruption::Invalid)?;
-            let own = Some(table.metadata.resource_version.clone()).filter(|version| !version.is_empty());
+            let table_version = Some(table.metadata.resource_version.clone()).filter(|version| !version.is_empty());
             let item = table.into_items(cluster, columns).pop();
-            let version = item.as_ref().and_then(Item::own_version).or(own);
+            let version = item.as_ref().and_then(Item::own_version).or(table_version);
             (item, version)
         }
     };

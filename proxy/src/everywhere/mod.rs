@@ -1,7 +1,7 @@
 //! `clusters/*/proxy`: all members as one cluster, read live. Lists and watches are merged like those of the fleet-wide
 //! proxy ([`crate::merged`]), but each member is requested as the caller and applies its own rights and selectors.
 //!
-//! A resourceVersion holds the version of each member. A request for a name is sent to the member that has the object.
+//! A resourceVersion contains the version of each member. A request for a name is sent to the member that has the object.
 
 mod feed;
 mod item;
@@ -24,7 +24,9 @@ use crowsnest_members::Member;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 
+use self::member::Collection;
 use crate::native::{NativePath, Verb};
+use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy};
 
 /// Time limit for the first byte of each member's response, and for each chunk after it.
@@ -45,16 +47,24 @@ impl Proxy {
         let Some(native) = NativePath::parse(path) else {
             return self.forward_to_control_plane(caller, path, request).await;
         };
-        let verb = native.verb(request.method(), &Query::parse(request.uri().query()));
+        let query = Query::parse(request.uri().query());
+        let verb = native.verb(request.method(), &query);
         match verb {
             Verb::Watch if native.subresource.is_empty() => {
                 self.report_clusters(&request, || self.member_names(caller));
-                self.watch_everywhere(caller, &native, request.headers(), request.uri().query()).await
+                let shape = Shape::from_accept_header(request.headers(), &query, Content::Watch)?;
+                let collection = Collection::new(self, caller, &native, request.uri().query(), shape);
+                self.watch_everywhere(&native, &query, collection).await
             }
-            _ if !native.name.is_empty() => self.forward_named(caller, &native, verb, path, request).await,
+            _ if !native.name.is_empty() => {
+                let owner = native.only_one(self.find_owners(caller, &native).await?, |owner| owner.name())?;
+                self.forward_to_owner(&owner, caller, &native, verb, path, request).await
+            }
             Verb::List => {
                 self.report_clusters(&request, || self.member_names(caller));
-                self.list_everywhere(caller, &native, request.headers(), request.uri().query()).await
+                let shape = Shape::from_accept_header(request.headers(), &query, Content::List)?;
+                let collection = Collection::new(self, caller, &native, request.uri().query(), shape);
+                self.list_everywhere(&native, &query, collection).await
             }
             _ => Err(Error::MethodNotAllowed),
         }
@@ -64,19 +74,6 @@ impl Proxy {
         let mut names: Vec<ClusterName> = self.members_of(caller).iter().map(|member| member.name().clone()).collect();
         names.sort();
         names
-    }
-
-    /// Forwards a request for a named object to the only member that has it.
-    async fn forward_named(
-        &self,
-        caller: &Caller,
-        native: &NativePath,
-        verb: Verb,
-        path: &str,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, Error> {
-        let owner = native.only_one(self.find_owners(caller, native).await?, |owner| owner.name())?;
-        self.forward_to_owner(&owner, caller, native, verb, path, request).await
     }
 
     /// The members that have an object of that name, each queried as the caller.

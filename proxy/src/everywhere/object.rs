@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::json;
 
 use super::item::Document;
-use crate::cluster::read_body;
+use crate::cluster::read_response_body;
 use crate::composite::CompositeVersion;
 use crate::fleetwide::write::to_owner_form;
 use crate::merged::Heading;
@@ -62,7 +62,7 @@ impl Proxy {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let body = read_body(body).await?;
+        let body = read_response_body(body).await?;
         let marked = match shape {
             Shape::Objects(form) => annotate_live(&body, cluster.as_str(), form)?,
             Shape::Table(form) => table(&body, cluster, form)?,
@@ -82,8 +82,8 @@ fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>,
         if nth > 0 {
             table.push(b',');
         }
-        let own = item.own_version().map(|own| composite_version(cluster, &own));
-        table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, own.as_deref())?);
+        let item_version = item.own_version().map(|item_version| composite_version(cluster, &item_version));
+        table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, item_version.as_deref())?);
     }
     table.extend_from_slice(b"],");
     let tail = heading.trailing_fields(Shape::Table(form), json!({"resourceVersion": version}));
@@ -110,12 +110,12 @@ mod tests {
     }}}))]
     fn tables_of_a_member_have_the_column_of_the_cluster(#[case] include: Include, #[case] row: Value) {
         let object = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
-        let theirs = json!({
+        let member_table = json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "7"},
             "columnDefinitions": [{"name": "Name"}, {"name": "Data"}], "rows": [{"cells": ["a", 1], "object": object}],
         });
         let cluster = ClusterName::parse("m1").unwrap();
-        let table = table(theirs.to_string().as_bytes(), &cluster, include.into()).unwrap();
+        let table = table(member_table.to_string().as_bytes(), &cluster, include.into()).unwrap();
         let table: Value = serde_json::from_slice(&table).unwrap();
         assert_eq!((&table["kind"], &table["rows"]), (&json!("Table"), &json!([row])));
         assert_eq!(table["columnDefinitions"][1]["name"], "Cluster");

@@ -15,7 +15,7 @@ use crowsnest_apimachinery::request::Query;
 use crowsnest_members::{MemberChange, MemberChanges};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use tokio::time::{Instant, Interval};
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +30,8 @@ use crate::merged::{Heading, MissingCluster, kind_of};
 use crate::native::NativePath;
 use crate::object::Form;
 use crate::options::ListOptions;
-use crate::table::{Content, Shape};
-use crate::{Body, BodySource, BoxError, Caller, Error, Proxy};
+use crate::table::Shape;
+use crate::{Body, BodySource, BoxError, Error, Proxy};
 
 /// Versions from which the members are watched.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,26 +121,21 @@ struct MergedWatch {
 impl Proxy {
     pub(super) async fn watch_everywhere(
         &self,
-        caller: &Caller,
         native: &NativePath,
-        headers: &HeaderMap,
-        raw_query: Option<&str>,
+        query: &Query,
+        collection: Collection,
     ) -> Result<Response<Body>, Error> {
-        let query = Query::parse(raw_query);
-        let shape = Shape::from_accept_header(headers, &query, Content::Watch)?;
-        ListOptions::parse(&query, true, true)?;
-        let start_position = StartPosition::parse(&query)?;
+        ListOptions::parse(query, true, true)?;
+        let start_position = StartPosition::parse(query)?;
         // Subscribed first, so that no member that joins meanwhile is missed.
         let changes = self.inner.fleet.changes();
-        let members = self.members_of(caller);
+        let members = self.members_of(&collection.caller);
         let is_member = |cluster: &str| members.iter().any(|member| member.name().as_str() == cluster);
         if !start_position.since.clusters().all(is_member) {
             return Err(Error::Expired);
         }
-        let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let collection = Collection::new(self, caller, native.resource.path(namespace), raw_query, shape);
-        let collection = Arc::new(if native.name.is_empty() { collection } else { collection.with_name(&native.name) });
-        let deadline = Instant::now() + watch_timeout(&query);
+        let (shape, collection) = (collection.shape, Arc::new(collection));
+        let deadline = Instant::now() + watch_timeout(query);
         let feeds = members.iter().map(|member| {
             let start = start_position.feed_start(member.name());
             Feed::new(Arc::clone(&collection), member, start, deadline).into_next()
@@ -150,7 +145,7 @@ impl Proxy {
             WatchStart::Watch(first_updates, warnings) => (first_updates, warnings),
             WatchStart::Refused(response) => return Ok(response),
         };
-        let bookmarks = bookmark_interval(&query);
+        let bookmarks = bookmark_interval(query);
         let names = members.iter().map(|member| member.name().clone());
         let kind = kind_of(&self.inner.cache, &native.resource, names).unwrap_or_default();
         let heading = Heading { api_version: native.resource.api_version(), kind, columns: None };
@@ -290,12 +285,12 @@ impl MergedWatch {
         heading: Heading,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let known = &mut self.events.heading;
-        if known.kind.is_empty() {
-            known.kind = heading.kind;
+        let heading_so_far = &mut self.events.heading;
+        if heading_so_far.kind.is_empty() {
+            heading_so_far.kind = heading.kind;
         }
-        if known.columns.is_none() {
-            known.columns = heading.columns;
+        if heading_so_far.columns.is_none() {
+            heading_so_far.columns = heading.columns;
         }
         if !items.is_empty() {
             self.sent.insert(cluster.clone());
@@ -304,11 +299,11 @@ impl MergedWatch {
         // Any other client may resume from any event, so each event has the version of the watch.
         let position = self.position.encode();
         for item in items {
-            let own = item
+            let item_version = item
                 .own_version()
                 .filter(|_| self.is_initial_bookmark_pending)
-                .map(|own| composite_version(cluster, &own));
-            self.append_item("ADDED", item, own.as_deref().unwrap_or(&position), out)?;
+                .map(|item_version| composite_version(cluster, &item_version));
+            self.append_item("ADDED", item, item_version.as_deref().unwrap_or(&position), out)?;
         }
         if let Some(version) = version {
             self.position.set(cluster.as_str(), &version, None);

@@ -24,6 +24,8 @@ use crate::{Body, BodySource, BoxError, Caller, Error, Proxy, admission, full};
 
 /// Number of objects read from the cache at once.
 const PAGE_OBJECTS: usize = 200;
+/// Follows the position of the last object of a cluster. Names do not contain it.
+const END: &str = "/";
 /// Number of clusters read ahead by a list that selects only some of their objects.
 const CLUSTERS_AHEAD: usize = 8;
 
@@ -204,8 +206,10 @@ impl ListScope {
         let first = CompositeVersion::decode(&token.rv);
         let mut clusters = view.clusters(cache);
         let keys: Vec<String> = clusters.iter().map(|cluster| view.version_key(cache, cluster)).collect();
-        // A cluster that left after all its pages were sent does not matter.
-        let has_left = |key: &str| key >= token.cluster.as_str() && !keys.iter().any(|known| known == key);
+        // A cluster that left after all its objects were sent does not matter.
+        let after = token.after();
+        let is_sent = |key: &str| key < token.cluster.as_str() || (key == token.cluster && after.ends_with(END));
+        let has_left = |key: &str| !is_sent(key) && !keys.iter().any(|current| current == key);
         let is_available = match first.seq(cache.id()) {
             Some(seq) => cache.has_deletions_since(seq).await?,
             None => false,
@@ -214,18 +218,19 @@ impl ListScope {
             if token.cluster.is_empty() {
                 return Err(Error::Expired);
             }
-            let restarted = Continue::new(&view.position(cache).encode(), &token.cluster, &token.after(), list);
+            // In the current state, further objects may follow the last one.
+            let restarted = Continue::new(&view.position(cache).encode(), &token.cluster, without_end(&after), list);
             return Err(Error::ExpiredContinue(restarted.encode()));
         }
         clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
         // The snapshot lacks clusters that joined later. A watch from its version sends their objects.
         clusters.retain(|cluster| first.includes(&view.version_key(cache, cluster)) && view.query(cluster).is_some());
         // If the token's cluster has left, the next cluster is read from its beginning.
-        let after = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
-            true => token.after(),
+        let start = |cluster: &ClusterName| match cluster.as_str() == token.cluster {
+            true => after.clone(),
             false => String::new(),
         };
-        let parts = clusters.into_iter().map(|cluster| Part { after: after(&cluster), cluster }).collect();
+        let parts = clusters.into_iter().map(|cluster| Part { after: start(&cluster), cluster }).collect();
         Ok(Self { version: first, parts, is_earlier: true })
     }
 }
@@ -233,6 +238,11 @@ impl ListScope {
 /// Position of an object within its cluster.
 fn position((namespace, name): (String, String)) -> String {
     format!("{namespace}/{name}")
+}
+
+/// A position without [`END`].
+fn without_end(position: &str) -> &str {
+    position.strip_suffix(END).unwrap_or(position)
 }
 
 impl CachedClusters {
@@ -259,14 +269,15 @@ impl Source for CachedClusters {
             let Some(mut query) = view.query(&part.cluster) else {
                 return Ok(Page { items: Vec::new(), next: None, end: None });
             };
-            query.after = part.after.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+            let after = without_end(&part.after).split_once('/');
+            query.after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
             let mut page = match is_earlier {
                 true => cache.page_of_snapshot(&query, want.min(PAGE_OBJECTS), seq).await?,
                 false => cache.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
             };
             page.objects.retain(|object| view.allows(&object.record));
             let end = page.objects.last().map(|StoredObject { record, .. }| {
-                position((record.key.namespace.to_string(), record.key.name.to_string()))
+                position((record.key.namespace.to_string(), record.key.name.to_string())) + END
             });
             Ok(Page { items: page.objects, next: page.next.map(position), end })
         })

@@ -12,7 +12,7 @@ use crowsnest_members::Member;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 
-use crate::cluster::read_body;
+use crate::cluster::read_response_body;
 use crate::metrics::MemberIdentity;
 use crate::metrics::resource::{Kind, UsageListRequest, selectors};
 use crate::native::{NativePath, Verb};
@@ -116,12 +116,12 @@ impl Proxy {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
-        let mut response_body = read_body(body).await?;
-        let theirs = match self.discover_from_members(caller, path, &headers).await {
-            Some(theirs) => read_body(theirs.into_body()).await.unwrap_or_default(),
+        let mut response_body = read_response_body(body).await?;
+        let member_document = match self.discover_from_members(caller, path, &headers).await {
+            Some(member_document) => read_response_body(member_document.into_body()).await.unwrap_or_default(),
             None => Default::default(),
         };
-        if let Some(merged) = add_metrics_group(&response_body, &theirs) {
+        if let Some(merged) = add_metrics_group(&response_body, &member_document) {
             response_body = merged.into();
             // The merged document differs from the one that the ETag identifies.
             parts.headers.remove(header::ETAG);
@@ -168,25 +168,27 @@ fn request_plain_json(headers: &mut HeaderMap) {
 }
 
 /// Adds the group of a member's document to a document of the same form; None if there is nothing to add.
-fn add_metrics_group(own: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
-    let mut own: Value = serde_json::from_slice(own).ok()?;
-    let theirs: Value = serde_json::from_slice(theirs).ok()?;
-    let (list, name) = match own.get("kind")?.as_str()? {
+fn add_metrics_group(document: &[u8], member_document: &[u8]) -> Option<Vec<u8>> {
+    let mut document: Value = serde_json::from_slice(document).ok()?;
+    let member_document: Value = serde_json::from_slice(member_document).ok()?;
+    let (list, name) = match document.get("kind")?.as_str()? {
         "APIGroupDiscoveryList" => ("items", "/metadata/name"),
         "APIGroupList" => ("groups", "/name"),
         _ => return None,
     };
-    if own.get("kind") != theirs.get("kind") || own.get("apiVersion") != theirs.get("apiVersion") {
+    if document.get("kind") != member_document.get("kind")
+        || document.get("apiVersion") != member_document.get("apiVersion")
+    {
         return None;
     }
     let is_metrics = |group: &&Value| group.pointer(name).and_then(Value::as_str) == Some(GROUP);
-    let group = theirs.get(list)?.as_array()?.iter().find(is_metrics)?.clone();
-    let groups = own.get_mut(list)?.as_array_mut()?;
+    let group = member_document.get(list)?.as_array()?.iter().find(is_metrics)?.clone();
+    let groups = document.get_mut(list)?.as_array_mut()?;
     if groups.iter().any(|group| is_metrics(&group)) {
         return None;
     }
     groups.push(group);
-    serde_json::to_vec(&own).ok()
+    serde_json::to_vec(&document).ok()
 }
 
 #[cfg(test)]
@@ -222,8 +224,12 @@ mod tests {
     #[case::another_form(aggregated(&[]), legacy(&[GROUP]), None)]
     #[case::nothing_to_add(legacy(&["apps"]), legacy(&["apps"]), None)]
     #[case::member_without_groups(legacy(&["apps"]), json!(null), None)]
-    fn the_group_of_a_member_is_added(#[case] own: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
-        let merged = add_metrics_group(own.to_string().as_bytes(), theirs.to_string().as_bytes());
+    fn the_group_of_a_member_is_added(
+        #[case] document: Value,
+        #[case] member_document: Value,
+        #[case] expected: Option<Value>,
+    ) {
+        let merged = add_metrics_group(document.to_string().as_bytes(), member_document.to_string().as_bytes());
         assert_eq!(merged.map(|merged| serde_json::from_slice::<Value>(&merged).unwrap()), expected);
     }
 

@@ -1,10 +1,10 @@
-//! Fleet-wide proxy: reads all clusters at once from the cache, and sends writes to the one cluster that holds the
+//! Fleet-wide proxy: reads all clusters at once from the cache, and sends writes to the one cluster that contains the
 //! object.
 //!
 //! Deliberate differences from Karmada: a watch continues when clusters join, leave or fail. Clusters that are not
 //! ready stay in the result, with a warning. Each caller sees only the objects that they may read in the member.
 //! Requests for resources that no ResourceRegistry selects are sent to the control plane as the caller. A
-//! resourceVersion holds the cache's sequence number in addition to the version of each cluster. Tables of core
+//! resourceVersion contains the cache's sequence number in addition to the version of each cluster. Tables of core
 //! kinds have a cluster column. DeleteCollection is not supported. `metrics.k8s.io` is answered from the members if
 //! the control plane does not serve it.
 

@@ -1,4 +1,4 @@
-//! Read-your-writes for the fleet-wide proxy: the response to a write is held back until the cache shows the
+//! Read-your-writes for the fleet-wide proxy: the response to a write is delayed until the cache shows the
 //! written object. Without this, a `get` right after a `patch` could return the previous state.
 
 use std::time::Duration;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::composite::{CachePosition, CompositeVersion, ListId, Portion};
 use crate::merged::{Heading, kind_of};
 use crate::native::NativePath;
-use crate::options::{ListOptions, known_fields};
+use crate::options::{ListOptions, translate_fields};
 use crate::table::columns;
 use crate::{Caller, Error};
 
@@ -85,9 +85,9 @@ impl View {
     /// Updates the caller's permissions. Returns true if they are unchanged.
     pub async fn refresh_permissions(&mut self, cache: &GlobalCache) -> bool {
         let Some(read_rights) = self.read_rights.refresh(cache.searcher()).await else { return true };
-        let same = read_rights.has_same_access(&self.read_rights, &self.clusters(cache));
+        let is_unchanged = read_rights.has_same_access(&self.read_rights, &self.clusters(cache));
         self.read_rights = read_rights;
-        same
+        is_unchanged
     }
 
     /// True if the caller may read an object that was returned for [`View::query`].
@@ -112,7 +112,7 @@ impl View {
     /// Applies the selectors of a request.
     pub fn select(mut self, options: ListOptions) -> Result<Self, Error> {
         self.labels = options.labels;
-        self.fields = options.fields.map(|fields| known_fields(&self.resource, fields)).transpose()?;
+        self.fields = options.fields.map(|fields| translate_fields(&self.resource, fields)).transpose()?;
         Ok(self)
     }
 
@@ -316,7 +316,7 @@ impl View {
         version.unwrap_or_else(|| "0".to_owned())
     }
 
-    /// Queries for the clusters that entered the view after the resourceVersion `known`.
+    /// Queries for the clusters that entered the view after the resourceVersion `previous`.
     ///
     /// # Errors
     ///
@@ -324,19 +324,20 @@ impl View {
     /// events for that, so it has to list again.
     pub fn queries_added_since(
         &self,
-        known: &CompositeVersion,
+        previous: &CompositeVersion,
         cache: &GlobalCache,
     ) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(cache).into_iter();
         let clusters: Vec<(String, ClusterName)> =
             clusters.map(|cluster| (self.version_key(cache, &cluster), cluster)).collect();
-        let has_left = |known: &str| clusters.iter().all(|(key, _)| key != known);
-        let has_other_portion =
-            |(key, cluster): &(String, ClusterName)| known.includes(key) && known.portion(key) != self.portion(cluster);
-        if known.is_leaving() || known.clusters().any(has_left) || clusters.iter().any(has_other_portion) {
+        let has_left = |name: &str| clusters.iter().all(|(key, _)| key != name);
+        let has_other_portion = |(key, cluster): &(String, ClusterName)| {
+            previous.includes(key) && previous.portion(key) != self.portion(cluster)
+        };
+        if previous.is_leaving() || previous.clusters().any(has_left) || clusters.iter().any(has_other_portion) {
             return Err(Error::Expired);
         }
-        let added = clusters.iter().filter(|(key, _)| !known.includes(key));
+        let added = clusters.iter().filter(|(key, _)| !previous.includes(key));
         Ok(added.filter_map(|(_, cluster)| self.query(cluster)).collect())
     }
 

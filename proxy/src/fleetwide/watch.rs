@@ -295,8 +295,8 @@ impl Watch {
         let page = self.cache.page(&query, PAGE_OBJECTS).await?;
         for object in &page.objects {
             let record = &object.record;
-            let known = before.as_ref().map(|before| before.shows(record)).transpose()?.unwrap_or_default();
-            if known || !self.view.allows(record) {
+            let was_shown = before.as_ref().map(|before| before.shows(record)).transpose()?.unwrap_or_default();
+            if was_shown || !self.view.allows(record) {
                 continue;
             }
             if record.seq > self.follower.since() {
@@ -316,7 +316,7 @@ impl Watch {
             query.after = Some(next);
             self.added.push_front(AddedCollection { query, before });
         } else if !self.position.includes(cluster.as_str()) || self.position.is_marked_leaving(cluster.as_str()) {
-            // A client that resumes from an earlier event receives the whole cluster again. Later changes are sent
+            // A client that resumes from an earlier event receives all objects of the cluster again. Later changes are sent
             // from the common position.
             let version = self.view.member_version(&self.cache, cluster);
             let cache_position = self.cache_position(self.follower.since());

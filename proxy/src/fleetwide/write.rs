@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 
 use super::{View, read_after_write};
-use crate::cluster::read_body;
+use crate::cluster::read_request_body;
 use crate::conditions;
 use crate::native::{NativePath, Verb};
 use crate::update::{self, Encoding, Update};
@@ -60,7 +60,7 @@ async fn rewrite_body(
     rewrite: impl FnOnce(&HeaderMap, &[u8]) -> Option<Vec<u8>>,
 ) -> Result<Request<Body>, Error> {
     let (mut parts, body) = request.into_parts();
-    let sent = read_body(body).await?;
+    let sent = read_request_body(body).await?;
     let Some(body) = rewrite(&parts.headers, &sent) else { return Ok(Request::from_parts(parts, full(sent))) };
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     Ok(Request::from_parts(parts, full(body)))
@@ -70,7 +70,7 @@ async fn rewrite_body(
 /// `cached` is its cached body. An invalid body is forwarded unchanged, so that the member reports the error.
 async fn to_member_form(request: Request<Body>, cluster: &str, cached: &[u8]) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
-    let sent = read_body(body).await?;
+    let sent = read_request_body(body).await?;
     let encoding = Encoding::from_headers(&parts.headers);
     let Some(Update { body, is_from_cache }) =
         encoding.and_then(|encoding| update::to_member_form(&sent, encoding, cluster))

@@ -194,7 +194,7 @@ impl PodFollower {
     /// Adds or updates a pod. The logs of containers that have started are read from `start`, those of containers that start
     /// later from their beginning.
     fn follow_pod(&mut self, record: &Arc<Record>, pod: Pod, start: LogStart) {
-        if self.pods.get(&record.id).is_some_and(|known| known.uid != record.uid) {
+        if self.pods.get(&record.id).is_some_and(|followed| followed.uid != record.uid) {
             self.remove_pod(record.id);
         }
         let sources: Vec<LogSource> = self.search.sources(record, &pod).collect();

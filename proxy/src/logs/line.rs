@@ -62,11 +62,11 @@ impl Line {
         let blank = bytes.iter().take(MAX_TIMESTAMP_BYTES).position(|byte| *byte == b' ').unwrap_or(bytes.len());
         let time = std::str::from_utf8(&bytes[..blank]).ok().and_then(|time| time.parse().ok());
         let text = if time.is_some() { bytes.get(blank + 1..).unwrap_or_default() } else { bytes };
-        let kept = &text[..text.len().min(MAX_LINE_BYTES)];
+        let truncated = &text[..text.len().min(MAX_LINE_BYTES)];
         Self {
             time,
-            text: String::from_utf8_lossy(kept).into_owned(),
-            is_truncated: is_truncated || kept.len() < text.len(),
+            text: String::from_utf8_lossy(truncated).into_owned(),
+            is_truncated: is_truncated || truncated.len() < text.len(),
         }
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     #[case::nothing_sent_before("|1a", "a")]
     fn a_log_is_resumed(#[case] received: &str, #[case] expected: &str) {
         let mut cursor = Cursor::default();
-        let mut kept = Vec::new();
+        let mut lines_kept = Vec::new();
         let mut second = 0;
         for c in received.chars() {
             match c {
@@ -177,12 +177,12 @@ mod tests {
                     let time = Timestamp::from_second(second).ok();
                     let line = Line { time, text: text.to_string(), is_truncated: false };
                     if cursor.accept(&line) {
-                        kept.push(text.to_string());
+                        lines_kept.push(text.to_string());
                     }
                 }
             }
         }
         let letters: Vec<&str> = expected.split(' ').collect();
-        assert_eq!(kept, letters, "{received}");
+        assert_eq!(lines_kept, letters, "{received}");
     }
 }

@@ -144,10 +144,12 @@ mod tests {
 
     #[tokio::test]
     async fn lines_without_a_timestamp_keep_their_position() {
-        let one = vec![(None, 0), (Some(1), 1), (None, 2), (Some(5), 3)];
-        let other = vec![(Some(2), 0), (Some(3), 1)];
-        let order: Vec<_> =
-            merge_by_time(vec![slow(one, 1), slow(other, 2)]).map(|(number, (_, nth))| (number, nth)).collect().await;
+        let first_log = vec![(None, 0), (Some(1), 1), (None, 2), (Some(5), 3)];
+        let second_log = vec![(Some(2), 0), (Some(3), 1)];
+        let order: Vec<_> = merge_by_time(vec![slow(first_log, 1), slow(second_log, 2)])
+            .map(|(number, (_, nth))| (number, nth))
+            .collect()
+            .await;
         assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (0, 3)]);
     }
 }

@@ -125,7 +125,7 @@ impl Proxy {
         let search = PodSearch { reader, search };
         let mut selection = search.select();
         let mut found = search.find_pods(&mut selection).await?;
-        found.pods.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
+        found.pods.sort_by(|(left, _), (right, _)| left.key.cmp(&right.key));
         search.check_limits(&found)?;
         let stopping = self.inner.stopping.clone();
         let events = match search.reader.request.follow {
@@ -217,9 +217,9 @@ impl PodSearch {
         let sources: Vec<Arc<LogSource>> = sources.map(Arc::new).collect();
         let logs = sources.iter().map(|source| self.reader.clone().stream(Arc::clone(source))).collect();
         let log_summary = Arc::new(parking_lot::Mutex::new(LogSummary::default()));
-        let counted = Arc::clone(&log_summary);
+        let summary = Arc::clone(&log_summary);
         let lines = merge_by_time(logs).filter_map(move |(number, source_event)| {
-            counted.lock().count(&source_event);
+            summary.lock().count(&source_event);
             std::future::ready(sources.get(number).map(|source| LogEvent::Source(Arc::clone(source), source_event)))
         });
         let done = once(async move { LogEvent::Done(log_summary.lock().clone()) });

@@ -69,7 +69,7 @@ impl Pod {
 
     /// State of a container.
     pub fn state(&self, container: &str) -> State {
-        let found = self.containers.iter().find(|known| known.name == container);
+        let found = self.containers.iter().find(|candidate| candidate.name == container);
         found.map(|container| container.state.clone()).unwrap_or_default()
     }
 }

@@ -96,7 +96,7 @@ impl LogRequest {
             lines,
             follow: parser.flag("follow", false),
             previous: parser.flag("previous", false),
-            max_streams: max_streams.and_then(|most| usize::try_from(most).ok()).unwrap_or(DEFAULT_STREAMS),
+            max_streams: max_streams.and_then(|max| usize::try_from(max).ok()).unwrap_or(DEFAULT_STREAMS),
             start,
         };
         if request.follow && request.previous {

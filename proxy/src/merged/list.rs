@@ -299,7 +299,7 @@ mod tests {
             let count = self.counts.iter().find(|(name, _)| *name == cluster).map_or(0, |(_, count)| *count);
             let (from, has_ends) = (part.after.parse().unwrap_or(0), self.has_ends);
             async move {
-                let count = usize::try_from(count).map_err(|_| BoxError::from("no answer"))?;
+                let count = usize::try_from(count).map_err(|_| BoxError::from("no response"))?;
                 let end = count.min(from + want.min(2));
                 let items = (from..end).map(|n| format!("\"{cluster}/{n}\"")).collect();
                 Ok(Page { items, next: (end < count).then(|| end.to_string()), end: has_ends.then(|| end.to_string()) })
@@ -356,9 +356,9 @@ mod tests {
     #[tokio::test]
     async fn pages_of_any_size_have_the_same_items(#[values(0, 1, 8)] ahead: usize) {
         let counts = [("m1", 5), ("m2", 0), ("m3", 1), ("m4", 3)];
-        let whole = list(&counts, None, None, ahead).await;
-        let items = whole["items"].as_array().unwrap();
-        assert_eq!((items.len(), &whole["metadata"]["continue"]), (9, &json!("")));
+        let complete_list = list(&counts, None, None, ahead).await;
+        let items = complete_list["items"].as_array().unwrap();
+        assert_eq!((items.len(), &complete_list["metadata"]["continue"]), (9, &json!("")));
         for limit in 1..=10 {
             let (mut paged, mut from) = (Vec::new(), None);
             loop {

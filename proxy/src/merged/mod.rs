@@ -49,7 +49,7 @@ impl Heading {
 pub fn kind_of(cache: &GlobalCache, resource: &Gvr, clusters: impl IntoIterator<Item = ClusterName>) -> Option<String> {
     clusters.into_iter().chain([ClusterName::control_plane()]).find_map(|cluster| {
         let key = CollectionKey::new(cluster, resource.clone());
-        let known = cache.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
-        known.or_else(|| cache.served_resources(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
+        let known_kind = cache.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
+        known_kind.or_else(|| cache.served_resources(&key.cluster)?.get(resource).map(|served| served.kind.clone()))
     })
 }

@@ -79,16 +79,16 @@ struct MemberDiscovery {
 
 impl DiscoveryCache {
     fn get(&self, member: &Member) -> MemberDiscovery {
-        self.0.lock().get(member.name()).filter(|known| known.uid == member.uid()).cloned().unwrap_or_default()
+        self.0.lock().get(member.name()).filter(|discovery| discovery.uid == member.uid()).cloned().unwrap_or_default()
     }
 
     fn update(&self, member: &Member, change: impl FnOnce(&mut MemberDiscovery)) {
         let mut all = self.0.lock();
-        let known = all.entry(member.name().clone()).or_default();
-        if known.uid != member.uid() {
-            *known = MemberDiscovery { uid: member.uid().to_owned(), ..MemberDiscovery::default() };
+        let discovery = all.entry(member.name().clone()).or_default();
+        if discovery.uid != member.uid() {
+            *discovery = MemberDiscovery { uid: member.uid().to_owned(), ..MemberDiscovery::default() };
         }
-        change(known);
+        change(discovery);
     }
 
     /// Drops members that left the fleet.
@@ -142,10 +142,10 @@ impl<'a> MetricQuery<'a> {
     }
 
     /// Query string with the selectors.
-    fn query(&self, given: &Query) -> Result<String, Error> {
+    fn query(&self, parameters: &Query) -> Result<String, Error> {
         let selects_by_label = self.object == ALL && self.described != NAMESPACES;
-        let labels = if selects_by_label { given.get("labelSelector").unwrap_or_default() } else { "" };
-        let metrics = given.get("metricLabelSelector").unwrap_or_default();
+        let labels = if selects_by_label { parameters.get("labelSelector").unwrap_or_default() } else { "" };
+        let metrics = parameters.get("metricLabelSelector").unwrap_or_default();
         for selector in [labels, metrics] {
             Selector::parse(selector).map_err(|error| Error::BadRequest(error.to_string()))?;
         }
@@ -249,7 +249,7 @@ impl MetricValue {
     fn add(&mut self, other: &Self) {
         self.value += other.value;
         let timestamp = |value: &Self| value.timestamp.parse::<Timestamp>().ok();
-        if timestamp(other).zip(timestamp(self)).is_some_and(|(theirs, ours)| theirs < ours) {
+        if timestamp(other).zip(timestamp(self)).is_some_and(|(other_time, own_time)| other_time < own_time) {
             self.timestamp.clone_from(&other.timestamp);
         }
     }
@@ -324,11 +324,11 @@ impl Proxy {
         let native = NativePath::parse(path).ok_or(Error::UnknownResource)?;
         let version = Version::parse(&native.resource.version).ok_or(Error::UnknownResource)?;
         let metric_query = MetricQuery::from_path(&native).ok_or(Error::UnknownResource)?;
-        let given = Query::parse(request.uri().query());
-        if native.verb(request.method(), &given) != Verb::Get {
+        let parameters = Query::parse(request.uri().query());
+        if native.verb(request.method(), &parameters) != Verb::Get {
             return Err(Error::MethodNotAllowed);
         }
-        let query = metric_query.query(&given)?;
+        let query = metric_query.query(&parameters)?;
         let (metric_query, query) = (&metric_query, query.as_str());
         let (members, mut missing) = self.ready_members();
         self.report_clusters(&request, || members.iter().map(|member| member.name().clone()).collect());
@@ -338,7 +338,7 @@ impl Proxy {
         let mut values = Vec::new();
         for (cluster, response) in join_all(responses).await {
             match response {
-                Ok(of_member) => values.extend(of_member),
+                Ok(member_values) => values.extend(member_values),
                 Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
         }
@@ -392,7 +392,7 @@ impl Proxy {
                 MemberResponse::Other(code, body) => return Err(failure_reason(code, &body)),
                 MemberResponse::None(error) => return Err(error.to_string()),
             };
-        self.inner.metrics.update(member, |known| known.version = Some((Instant::now(), version)));
+        self.inner.metrics.update(member, |discovery| discovery.version = Some((Instant::now(), version)));
         Ok(version)
     }
 
@@ -418,9 +418,11 @@ impl Proxy {
             return metrics;
         }
         let discovered = tokio::time::timeout(DISCOVERY_TIMEOUT, self.discover_metrics(member)).await;
-        match discovered.unwrap_or_else(|_| Err(format!("no answer within {} s", DISCOVERY_TIMEOUT.as_secs()))) {
+        match discovered.unwrap_or_else(|_| Err(format!("no response within {} s", DISCOVERY_TIMEOUT.as_secs()))) {
             Ok(metrics) => {
-                self.inner.metrics.update(member, |known| known.metrics = Some((Instant::now(), Arc::clone(&metrics))));
+                self.inner
+                    .metrics
+                    .update(member, |discovery| discovery.metrics = Some((Instant::now(), Arc::clone(&metrics))));
                 metrics
             }
             Err(reason) => {
@@ -506,12 +508,12 @@ mod tests {
         #[case] expected: Option<(&str, &str, &str)>,
     ) {
         let native = NativePath::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
-        let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
+        let parameters = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
         let paths = MetricQuery::from_path(&native).map(|metric_query| {
             (
                 metric_query.described.to_owned(),
                 metric_query.path(Version::V1beta1),
-                metric_query.query(&given).unwrap(),
+                metric_query.query(&parameters).unwrap(),
             )
         });
         let expected = expected.map(|(described, path, query)| {

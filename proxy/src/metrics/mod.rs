@@ -1,4 +1,4 @@
-//! Usage and metrics of the whole fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), read from the members on each
+//! Usage and metrics of the fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), read from the members on each
 //! request and merged as by Karmada's metrics adapter: from every Ready member, with this process' own permissions.
 //! Callers have already been authorized by the control plane.
 //!
@@ -114,9 +114,10 @@ impl Proxy {
             Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
             Ok(Err(error)) => MemberResponse::None(error),
-            Err(_) => {
-                MemberResponse::None(unreachable(member, format!("no answer within {} s", timeout.as_secs_f32())))
-            }
+            Err(_) => MemberResponse::None(unreachable_error(
+                member,
+                format!("no response within {} s", timeout.as_secs_f32()),
+            )),
         }
     }
 
@@ -141,7 +142,8 @@ impl Proxy {
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
                 let request =
                     request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
-                let response = client.send(request).await.map_err(|error| unreachable(member, error_chain(&error)))?;
+                let response =
+                    client.send(request).await.map_err(|error| unreachable_error(member, error_chain(&error)))?;
                 (response.status(), response.into_body().map_err(BoxError::from).boxed_unsync())
             }
         };
@@ -155,11 +157,11 @@ async fn collect_body(member: &Member, body: Body) -> Result<Bytes, Error> {
             BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
             BodyError::Read(error) => error.to_string(),
         };
-        unreachable(member, reason)
+        unreachable_error(member, reason)
     })
 }
 
-fn unreachable(member: &Member, reason: String) -> Error {
+fn unreachable_error(member: &Member, reason: String) -> Error {
     Error::Unreachable { cluster: member.name().clone(), reason }
 }
 

@@ -27,7 +27,7 @@ use super::{
 use crate::merged::{Heading, MissingCluster};
 use crate::native::{NativePath, Verb};
 use crate::object::Form;
-use crate::options::{ListOptions, known_fields};
+use crate::options::{ListOptions, translate_fields};
 use crate::table::{Content, Shape};
 use crate::{Body, Error, Proxy};
 
@@ -91,7 +91,7 @@ pub(crate) struct UsageListRequest<'a> {
 /// The selectors of a request: the parsed field selector, and the query string for members.
 pub(crate) fn selectors(native: &NativePath, parameters: &Query) -> Result<(Option<FieldSelector>, String), Error> {
     let options = ListOptions::parse(parameters, false, false)?;
-    let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
+    let fields = options.fields.map(|fields| translate_fields(&native.resource, fields)).transpose()?;
     let selectors = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
     Ok((fields, query(selectors)))
 }
@@ -184,7 +184,7 @@ impl Proxy {
         let mut found = Vec::new();
         for (cluster, response) in join_all(requests).await {
             match ObjectUsage::from_response(response) {
-                Ok(one) => found.push((cluster, one)),
+                Ok(usage) => found.push((cluster, usage)),
                 Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
         }
@@ -410,9 +410,9 @@ mod tests {
             list_response(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Metadata(meta))).unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&body).unwrap();
-        let of = |object: &Value| (object["kind"].clone(), object["apiVersion"].clone());
-        assert_eq!(of(&list), (json!("PartialObjectMetadataList"), json!(version)));
-        assert_eq!(of(&list["items"][0]), (json!("PartialObjectMetadata"), json!(version)));
+        let type_of = |object: &Value| (object["kind"].clone(), object["apiVersion"].clone());
+        assert_eq!(type_of(&list), (json!("PartialObjectMetadataList"), json!(version)));
+        assert_eq!(type_of(&list["items"][0]), (json!("PartialObjectMetadata"), json!(version)));
         assert_eq!(list["items"][0]["metadata"]["name"], "db");
     }
 

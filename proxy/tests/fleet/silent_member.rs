@@ -48,7 +48,7 @@ async fn a_member_that_hangs_does_not_affect_others() {
         (code, &status["details"]["name"], &status["reason"]),
         (503, &json!(SILENT), &json!("ServiceUnavailable"))
     );
-    assert!(message.contains("cluster silent") && message.contains("no answer within 0.1 s"), "{message}");
+    assert!(message.contains("cluster silent") && message.contains("no response within 0.1 s"), "{message}");
     // Further requests do not wait.
     let (code, status) = list(&proxy, SILENT).await;
     let message = status["message"].as_str().unwrap();

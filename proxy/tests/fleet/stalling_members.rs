@@ -90,7 +90,7 @@ async fn lists_name_members_whose_part_is_incomplete() {
         response.headers().get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect();
     let [of_breaks, of_silent, of_stalls] = warnings.as_slice() else { panic!("{warnings:?}") };
     assert!(of_breaks.contains("cluster breaks broke off in the middle of its list"), "{of_breaks}");
-    assert!(of_silent.contains("cluster silent: no answer within 2 s"), "{of_silent}");
+    assert!(of_silent.contains("cluster silent: no response within 2 s"), "{of_silent}");
     assert!(of_stalls.contains("cluster stalls sent a part of its list, then nothing for 2 s"), "{of_stalls}");
     let (code, list) = read(response).await;
     assert_eq!((code, &list["kind"]), (200, &json!("ConfigMapList")), "{list}");
@@ -101,7 +101,7 @@ async fn lists_name_members_whose_part_is_incomplete() {
     let [(breaks, broke), (silent, never), (stalls, stalled)] = reasons.as_slice() else { panic!("{reasons:?}") };
     assert_eq!([*breaks, *silent, *stalls], ["breaks", "silent", "stalls"]);
     assert!(broke.starts_with("broke off in the middle of its list"), "{broke}");
-    assert!(never.contains("no answer within 2 s"), "{never}");
+    assert!(never.contains("no response within 2 s"), "{never}");
     assert_eq!(*stalled, "sent a part of its list, then nothing for 2 s");
     env.stop().await;
 }

@@ -189,6 +189,26 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_continues_after_a_cluster_left_whose_objects_were_all_sent() {
+    let mut env = test_env().await;
+    let _collected = keep_collecting(&env);
+    let cases = [(1, None), (2, Some(vec!["m2/both", "m2/only-m2"])), (3, Some(vec!["m2/only-m2"]))];
+    for (limit, expected) in cases {
+        register(&mut env, &["m1", "m2"]);
+        let (_, first) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit={limit}"), None).await;
+        assert_eq!(names(&first), &["m1/both", "m1/only-m1", "m2/both"][..limit]);
+        register(&mut env, &["m2"]);
+        let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
+        let (code, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+        match expected {
+            Some(expected) => assert_eq!(names(&rest), expected, "limit {limit}"),
+            None => assert_eq!((code, &rest["reason"]), (410, &json!("Expired")), "limit {limit}: {rest}"),
+        }
+    }
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);

@@ -12,7 +12,7 @@ pub(super) struct AttributeType {
 }
 
 /// Type whose values are a DirectoryString, a choice of string types.
-const fn directory(oid: &'static [u8], name: &'static str) -> AttributeType {
+const fn directory_string(oid: &'static [u8], name: &'static str) -> AttributeType {
     AttributeType { oid, name, encoding: None }
 }
 
@@ -25,40 +25,40 @@ const fn ia5(oid: &'static [u8], name: &'static str) -> AttributeType {
 }
 
 /// User name.
-pub(super) static COMMON_NAME: AttributeType = directory(&[0x55, 4, 3], "CN");
+pub(super) static COMMON_NAME: AttributeType = directory_string(&[0x55, 4, 3], "CN");
 /// Group; a subject may have several.
-pub(super) static ORGANIZATION: AttributeType = directory(&[0x55, 4, 10], "O");
+pub(super) static ORGANIZATION: AttributeType = directory_string(&[0x55, 4, 10], "O");
 /// UID of the user as kube-apiserver reads it: 1.3.6.1.4.1.57683.2 (KEP-5295 calls it `UserUID`).
 pub(super) static KUBERNETES_UID: AttributeType =
-    directory(&[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2], "1.3.6.1.4.1.57683.2");
+    directory_string(&[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2], "1.3.6.1.4.1.57683.2");
 
 /// Descriptive attributes that certificate authorities add (RFC 5280 section 4.1.2.4, RFC 4519, PKCS #9). They are kept
 /// in certificates and are never part of an identity.
 static INFORMATIONAL: [AttributeType; 21] = [
-    directory(&[0x55, 4, 4], "SN"),
+    directory_string(&[0x55, 4, 4], "SN"),
     printable(&[0x55, 4, 5], "serialNumber"),
     printable(&[0x55, 4, 6], "C"),
-    directory(&[0x55, 4, 7], "L"),
-    directory(&[0x55, 4, 8], "ST"),
-    directory(&[0x55, 4, 9], "street"),
-    directory(&[0x55, 4, 11], "OU"),
-    directory(&[0x55, 4, 12], "title"),
-    directory(&[0x55, 4, 13], "description"),
-    directory(&[0x55, 4, 15], "businessCategory"),
-    directory(&[0x55, 4, 17], "postalCode"),
-    directory(&[0x55, 4, 42], "GN"),
-    directory(&[0x55, 4, 43], "initials"),
-    directory(&[0x55, 4, 44], "generationQualifier"),
+    directory_string(&[0x55, 4, 7], "L"),
+    directory_string(&[0x55, 4, 8], "ST"),
+    directory_string(&[0x55, 4, 9], "street"),
+    directory_string(&[0x55, 4, 11], "OU"),
+    directory_string(&[0x55, 4, 12], "title"),
+    directory_string(&[0x55, 4, 13], "description"),
+    directory_string(&[0x55, 4, 15], "businessCategory"),
+    directory_string(&[0x55, 4, 17], "postalCode"),
+    directory_string(&[0x55, 4, 42], "GN"),
+    directory_string(&[0x55, 4, 43], "initials"),
+    directory_string(&[0x55, 4, 44], "generationQualifier"),
     printable(&[0x55, 4, 46], "dnQualifier"),
-    directory(&[0x55, 4, 65], "pseudonym"),
-    directory(&[0x55, 4, 97], "organizationIdentifier"),
-    directory(&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
+    directory_string(&[0x55, 4, 65], "pseudonym"),
+    directory_string(&[0x55, 4, 97], "organizationIdentifier"),
+    directory_string(&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
     ia5(&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
     ia5(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "emailAddress"),
-    directory(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2], "unstructuredName"),
+    directory_string(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2], "unstructuredName"),
 ];
 
-/// The known type with this OBJECT IDENTIFIER.
+/// The supported type with this OBJECT IDENTIFIER.
 pub(super) fn find(oid: &[u8]) -> Option<&'static AttributeType> {
     let identity = [&COMMON_NAME, &ORGANIZATION, &KUBERNETES_UID];
     identity.into_iter().chain(&INFORMATIONAL).find(|kind| kind.oid == oid)

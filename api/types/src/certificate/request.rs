@@ -37,11 +37,11 @@ pub enum AlternativeName {
     Other,
 }
 
-/// Result of checking the signature of a request, which proves that the requester holds the private key.
+/// Result of checking the signature of a request, which proves that the requester has the private key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RequestSignature {
     Verified,
-    /// The algorithm is unknown here; another signer may know it.
+    /// This parser does not support the algorithm; another signer may support it.
     #[default]
     UnknownAlgorithm,
 }
@@ -246,13 +246,13 @@ mod tests {
     /// Go skips a damaged block and reads the next one; other parsers read the damaged block.
     #[test]
     fn several_blocks_are_refused() {
-        let (one, other) = (pem("a".into(), Vec::new()), pem("b".into(), Vec::new()));
-        assert!(SigningRequest::parse(format!("subject: ann\n{one}\n").as_bytes()).is_ok());
-        let damaged = one.replace("-----END CERTIFICATE REQUEST-----", "-----END SOMETHING-----");
-        let body = one.replace("-----END CERTIFICATE REQUEST-----", "");
-        for two in [format!("{one}{other}"), format!("{damaged}{other}"), format!("{body}{other}"), damaged] {
-            let refused = SigningRequest::parse(two.as_bytes());
-            assert_eq!(refused, Err(SigningRequestError::Malformed(NOT_A_REQUEST)), "{two}");
+        let (first, second) = (pem("a".into(), Vec::new()), pem("b".into(), Vec::new()));
+        assert!(SigningRequest::parse(format!("subject: ann\n{first}\n").as_bytes()).is_ok());
+        let damaged = first.replace("-----END CERTIFICATE REQUEST-----", "-----END SOMETHING-----");
+        let body = first.replace("-----END CERTIFICATE REQUEST-----", "");
+        for text in [format!("{first}{second}"), format!("{damaged}{second}"), format!("{body}{second}"), damaged] {
+            let refused = SigningRequest::parse(text.as_bytes());
+            assert_eq!(refused, Err(SigningRequestError::Malformed(NOT_A_REQUEST)), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@ const BOOTSTRAP_GROUP: &str = "system:bootstrappers";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReservedIdentity {
     #[error(
-        "the common name {FRONT_PROXY} is reserved for the front proxy, which has a certificate authority of its own"
+        "the common name {FRONT_PROXY} is reserved for the front proxy, which has a separate certificate authority"
     )]
     FrontProxy,
     #[error("{name:?} is a reserved name; {requester:?} may request no reserved names except those of cluster agents")]

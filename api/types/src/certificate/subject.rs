@@ -82,7 +82,10 @@ impl CertificateSubject {
     }
 
     fn values(&self, kind: &'static AttributeType) -> impl Iterator<Item = &str> {
-        self.attributes.iter().filter(move |(own, _)| *own == kind).map(|(_, value)| value.as_str())
+        self.attributes
+            .iter()
+            .filter(move |(attribute_type, _)| *attribute_type == kind)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The user's name.

@@ -115,8 +115,8 @@ fn unqualified_name(name: &str) -> &str {
 
 fn json_type(schema: &Value) -> Option<&str> {
     match &schema["type"] {
-        Value::String(word) => Some(word),
-        Value::Array(words) => words.iter().filter_map(Value::as_str).find(|word| *word != "null"),
+        Value::String(name) => Some(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).find(|name| *name != "null"),
         _ => None,
     }
 }

@@ -154,7 +154,7 @@ fn services() -> Vec<Definition> {
     ]
 }
 
-fn others() -> Vec<Definition> {
+fn rebalancers_and_remedies() -> Vec<Definition> {
     vec![
         Definition::new(Version::for_kind::<apps::WorkloadRebalancer>().with_required(&["spec"]).with_status())
             .without_categories(),
@@ -194,11 +194,20 @@ fn stored_kinds() -> Vec<Definition> {
 /// All CustomResourceDefinitions. With a webhook, it converts the versions of bindings; without one, only their
 /// storage version is served.
 pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
-    [policies(), works(), interpreters(), autoscalers(), services(), others(), sinks(), stored_kinds()]
-        .into_iter()
-        .flatten()
-        .map(|definition| definition.manifest(conversion))
-        .collect()
+    [
+        policies(),
+        works(),
+        interpreters(),
+        autoscalers(),
+        services(),
+        rebalancers_and_remedies(),
+        sinks(),
+        stored_kinds(),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|definition| definition.manifest(conversion))
+    .collect()
 }
 
 /// The structural schema of a kind, as in a CustomResourceDefinition. `required` are the required top-level fields. The
@@ -236,15 +245,15 @@ mod tests {
         let webhook = Webhook { url: "https://webhook.example:443".into(), ca_bundle: "Q0E=".into() };
         for crd in crds(Some(&webhook)) {
             let name = crd["metadata"]["name"].as_str().unwrap().to_owned();
-            let mut rest = crd.clone();
+            let mut manifest = crd.clone();
             let mut lines = Vec::new();
-            for version in rest["spec"]["versions"].as_array_mut().unwrap() {
+            for version in manifest["spec"]["versions"].as_array_mut().unwrap() {
                 let schema = version["schema"].take();
                 outline(version["name"].as_str().unwrap(), &schema["openAPIV3Schema"], false, &mut lines);
             }
             insta::assert_snapshot!(
                 name,
-                format!("{}\n\n{}\n", serde_json::to_string_pretty(&rest).unwrap(), lines.join("\n"))
+                format!("{}\n\n{}\n", serde_json::to_string_pretty(&manifest).unwrap(), lines.join("\n"))
             );
         }
     }

@@ -30,10 +30,10 @@ pub(super) fn convert(schema: Value, definitions: &Map<String, Value>) -> Value 
             None => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
         });
         // Keys beside a reference describe the field and take precedence over the description of the type.
-        if let (Some(target), Value::Object(beside)) =
+        if let (Some(target), Value::Object(field_keys)) =
             (target.as_object_mut(), convert(Value::Object(schema), definitions))
         {
-            target.extend(beside);
+            target.extend(field_keys);
         }
         return target;
     }
@@ -44,11 +44,11 @@ pub(super) fn convert(schema: Value, definitions: &Map<String, Value>) -> Value 
         schema.insert("default".into(), default);
     }
     if schema.remove("x-raw").is_some() {
-        return raw(&schema);
+        return build_raw_schema(&schema);
     }
     let has_raw_items = schema.remove("x-items-raw").is_some();
     if let Some(Value::Object(properties)) = schema.remove("properties") {
-        let (properties, optional) = fields(properties, definitions);
+        let (properties, optional) = convert_fields(properties, definitions);
         remove_from_required(&mut schema, &optional);
         // Removed, because the schema of a flattened structure must not be closed.
         schema.remove("unevaluatedProperties");
@@ -69,7 +69,10 @@ pub(super) fn convert(schema: Value, definitions: &Map<String, Value>) -> Value 
 }
 
 /// The fields in structural form, and the names of those that are always written but not required.
-fn fields(properties: Map<String, Value>, definitions: &Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
+fn convert_fields(
+    properties: Map<String, Value>,
+    definitions: &Map<String, Value>,
+) -> (Map<String, Value>, Vec<String>) {
     let mut optional = Vec::new();
     let properties = properties
         .into_iter()
@@ -143,14 +146,14 @@ pub(super) fn sort_required(schema: &mut Value) {
 /// schemars represents an optional field as a union with null; API servers expect it to be absent.
 fn remove_null_alternatives(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
-        types.retain(|word| word != "null");
+        types.retain(|name| name != "null");
         if let [single] = types.as_slice() {
             let single = single.clone();
             schema.insert("type".into(), single);
         }
     }
-    if let Some(Value::Array(words)) = schema.get_mut("enum") {
-        words.retain(|word| !word.is_null());
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
     let Some(Value::Array(mut alternatives)) = schema.remove("anyOf") else { return };
     alternatives.retain(|alternative| alternative["type"] != "null");
@@ -183,7 +186,7 @@ fn kubernetes_schema(name: &str) -> Option<Value> {
     name.ends_with(".apiextensions.v1.JSON").then(|| json!({ "x-kubernetes-preserve-unknown-fields": true }))
 }
 
-fn raw(schema: &Map<String, Value>) -> Value {
+fn build_raw_schema(schema: &Map<String, Value>) -> Value {
     let mut raw = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     if let Some(description) = schema.get("description") {
         raw["description"] = description.clone();

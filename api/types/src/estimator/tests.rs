@@ -54,12 +54,12 @@ fn with_node_claim(claim: Value) -> Value {
     with_node_claim(json!({"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]})),
     r#"0a 15 | 2a 13 | 0a 03 "gpu" 12 06 "Exists" 1a 00 22 00 28 3c"#
 )]
-fn requirements_have_karmadas_encoding(#[case] given: Value, #[case] wire: &str) {
-    let given = requirements(given);
-    let sent = ReplicaRequirements::from(&given).encode_to_vec();
-    assert_eq!(sent, bytes(wire));
-    let decoded = ReplicaRequirements::decode(sent.as_slice()).unwrap();
-    assert_eq!(work::ReplicaRequirements::try_from(&decoded).unwrap(), given);
+fn requirements_have_karmadas_encoding(#[case] requirements_json: Value, #[case] wire: &str) {
+    let expected = requirements(requirements_json);
+    let encoded = ReplicaRequirements::from(&expected).encode_to_vec();
+    assert_eq!(encoded, bytes(wire));
+    let decoded = ReplicaRequirements::decode(encoded.as_slice()).unwrap();
+    assert_eq!(work::ReplicaRequirements::try_from(&decoded).unwrap(), expected);
 }
 
 #[rstest]

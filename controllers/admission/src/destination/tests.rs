@@ -92,7 +92,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 #[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
 fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
     let (before, after) = (cluster(joined()), cluster(with(change)));
-    let report = required_permissions(PriorObject::Known(&before), &after);
+    let report = required_permissions(PriorObject::Stored(&before), &after);
     assert_eq!(report.reasons, Vec::from_iter(expected));
     assert_eq!(report.uses.is_empty(), expected.is_none());
 }
@@ -102,7 +102,7 @@ fn leaving_the_tunnel_is_reviewed() {
     let before = cluster(joined());
     let mut after = before.clone();
     after.metadata.annotations = Some([(REACHED_THROUGH.to_owned(), "agent".to_owned())].into());
-    let report = required_permissions(PriorObject::Known(&before), &after);
+    let report = required_permissions(PriorObject::Stored(&before), &after);
     assert_eq!(report.reasons, ["the annotation fleet.crowsnest.io/reached-through"]);
     assert_eq!(REACHED_THROUGH, "fleet.crowsnest.io/reached-through");
     let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: deciding where a \
@@ -175,10 +175,10 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
 }
 
 /// True if the Secret has the name that `join` gives it.
-fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
+fn is_join_secret(cluster: &Cluster, used: &SecretUse) -> bool {
     let name = cluster.metadata.name.clone().unwrap_or_default();
-    let own = if used.field == SECRET_REF { name.clone() } else { format!("{name}-impersonator") };
-    !name.is_empty() && used.name == own
+    let join_name = if used.field == SECRET_REF { name.clone() } else { format!("{name}-impersonator") };
+    !name.is_empty() && used.name == join_name
 }
 
 proptest! {
@@ -189,7 +189,7 @@ proptest! {
         let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref];
         prop_assert_eq!(report.uses.len(), references.into_iter().flatten().count());
         for used in report.uses.iter().filter(|used| used.verbs != ["get"]) {
-            prop_assert!(is_own(&after, used), "{:?}", used);
+            prop_assert!(is_join_secret(&after, used), "{:?}", used);
         }
         prop_assert!(report.uses.iter().all(|used| used.verbs.contains(&"get")));
     }
@@ -198,7 +198,7 @@ proptest! {
     /// Cluster.
     #[test]
     fn redirections_are_reviewed(before in any_cluster(), after in any_cluster()) {
-        let report = required_permissions(PriorObject::Known(&before), &after);
+        let report = required_permissions(PriorObject::Stored(&before), &after);
         let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
         let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
         prop_assert_eq!(report.uses.len(), if same { 0 } else { named });

@@ -15,20 +15,25 @@ use serde_json::{Value, json};
 pub(super) fn aggregate(template: &Value, reported: &[&Value], field: &str, containers: &str) -> Vec<Value> {
     let spec = template.get("spec").unwrap_or(&Value::Null);
     let is_final = |status: &Value| is_final(spec, containers, status);
-    let entries: Vec<&Value> = reported.iter().copied().flat_map(|status| items(status, field)).collect();
-    let stored = template.get("status").map_or(&[][..], |status| items(status, field));
-    let stored: Vec<&Value> = stored.iter().filter(|status| !name(status).is_empty() && is_final(status)).collect();
-    let frozen: BTreeSet<&str> = stored.iter().copied().map(name).collect();
-    let ended: BTreeSet<&str> = entries.iter().copied().filter(|status| is_final(status)).map(name).collect();
-    let pending: BTreeSet<&str> = entries.iter().copied().filter(|status| !is_final(status)).map(name).collect();
-    let is_kept = |status: &&Value| match frozen.contains(name(status)) {
+    let statuses: Vec<&Value> = reported.iter().copied().flat_map(|status| items(status, field)).collect();
+    let stored_statuses = template.get("status").map_or(&[][..], |status| items(status, field));
+    let final_stored: Vec<&Value> =
+        stored_statuses.iter().filter(|status| !name(status).is_empty() && is_final(status)).collect();
+    let names_stored_as_final: BTreeSet<&str> = final_stored.iter().copied().map(name).collect();
+    let names_with_final_status: BTreeSet<&str> =
+        statuses.iter().copied().filter(|status| is_final(status)).map(name).collect();
+    let names_with_other_status: BTreeSet<&str> =
+        statuses.iter().copied().filter(|status| !is_final(status)).map(name).collect();
+    let is_selected = |status: &&Value| match names_stored_as_final.contains(name(status)) {
         true => is_final(status),
-        false => !is_final(status) || !pending.contains(name(status)),
+        false => !is_final(status) || !names_with_other_status.contains(name(status)),
     };
     // A container that runs again, in a new pod of a member or in another member, keeps its stored status.
-    let is_retained = |status: &&Value| pending.contains(name(status)) && !ended.contains(name(status));
-    let retained = stored.iter().copied().filter(is_retained);
-    entries.iter().copied().filter(is_kept).chain(retained).map(reduce).collect()
+    let keeps_stored_status = |status: &&Value| {
+        names_with_other_status.contains(name(status)) && !names_with_final_status.contains(name(status))
+    };
+    let kept_statuses = final_stored.iter().copied().filter(keeps_stored_status);
+    statuses.iter().copied().filter(is_selected).chain(kept_statuses).map(reduce_status).collect()
 }
 
 fn items<'a>(status: &'a Value, field: &str) -> &'a [Value] {
@@ -71,7 +76,7 @@ fn is_restart_rule_for(rule: &Value, exit_code: i64) -> bool {
     }
 }
 
-fn reduce(status: &Value) -> Value {
+fn reduce_status(status: &Value) -> Value {
     json!({
         "name": name(status), "image": "", "imageID": "", "lastState": {}, "restartCount": 0,
         "ready": status.get("ready").and_then(Value::as_bool).unwrap_or_default(),
@@ -119,12 +124,12 @@ mod tests {
     #[case::failed_and_restarted("OnFailure", "c=1", &["c=running"], "c=running")]
     #[case::failed_elsewhere("OnFailure", "", &["c=0", "c=1"], "c=1")]
     #[case::succeeded("OnFailure", "c=0", &["c=running"], "c=0")]
-    #[case::own_policy("Never", "r=0", &["r=running"], "r=running")]
+    #[case::container_policy("Never", "r=0", &["r=running"], "r=running")]
     #[case::restart_rule("Never", "in=42 not=1", &["in=running not=running"], "in=running not=running")]
     #[case::no_restart_rule("Never", "in=1 not=42", &["in=running not=running"], "in=1 not=42")]
     #[case::injected_by_a_member("Always", "x=0", &["x=running"], "x=0")]
     #[case::stored_without_a_name("Never", "=0", &["c=running"], "c=running")]
-    fn container_statuses(
+    fn container_statuses_are_aggregated(
         #[case] policy: &str,
         #[case] stored: &str,
         #[case] reported: &[&str],

@@ -12,70 +12,70 @@ use crowsnest_plan::dependencies::Dependency;
 
 /// Validates dependencies from a user-defined interpreter, with Karmada's messages.
 pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for (index, dependency) in dependencies.iter().enumerate() {
         let path = format!("dependencies[{index}]");
         if dependency.api_version.is_empty() {
-            wrong.push(FieldError::invalid(format!("{path}.apiVersion"), "", "missing required apiVersion"));
+            errors.push(FieldError::invalid(format!("{path}.apiVersion"), "", "missing required apiVersion"));
         }
         if dependency.kind.is_empty() {
-            wrong.push(FieldError::invalid(format!("{path}.kind"), "", "missing required kind"));
+            errors.push(FieldError::invalid(format!("{path}.kind"), "", "missing required kind"));
         }
         match &dependency.label_selector {
-            Some(selector) => verify_selector(selector, &format!("{path}.labelSelector"), &mut wrong),
+            Some(selector) => verify_selector(selector, &format!("{path}.labelSelector"), &mut errors),
             None if dependency.name.is_empty() => {
                 let detail = "dependency can not leave name and labelSelector all empty";
-                wrong.push(FieldError::invalid(path, dependency, detail));
+                errors.push(FieldError::invalid(path, dependency, detail));
             }
             None => {}
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(field::aggregate(&wrong)) }
+    if errors.is_empty() { Ok(()) } else { Err(field::aggregate(&errors)) }
 }
 
 /// Validates a label selector like Kubernetes does in its own objects.
-fn verify_selector(selector: &LabelSelector, path: &str, wrong: &mut Vec<FieldError>) {
+fn verify_selector(selector: &LabelSelector, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{path}.matchLabels");
         let problems = format::qualified_name(key).into_iter();
-        wrong.extend(problems.map(|problem| FieldError::invalid(&field, key, problem)));
+        errors.extend(problems.map(|problem| FieldError::invalid(&field, key, problem)));
         let problems = format::label_value(value).into_iter();
-        wrong.extend(problems.map(|problem| FieldError::invalid(&field, value, problem)));
+        errors.extend(problems.map(|problem| FieldError::invalid(&field, value, problem)));
     }
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
-        verify_requirement(requirement, &format!("{path}.matchExpressions[{index}]"), wrong);
+        verify_requirement(requirement, &format!("{path}.matchExpressions[{index}]"), errors);
     }
 }
 
-fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, wrong: &mut Vec<FieldError>) {
+fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, errors: &mut Vec<FieldError>) {
     let values = requirement.values.as_deref().unwrap_or_default();
     match requirement.operator.as_str() {
-        "In" | "NotIn" if values.is_empty() => {
-            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-            wrong.push(FieldError::required(format!("{path}.values"), detail));
+        operator @ ("In" | "NotIn" | "Exists" | "DoesNotExist") => {
+            errors.extend(FieldError::requirement_values(operator, !values.is_empty(), path));
         }
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            wrong.push(FieldError::forbidden(format!("{path}.values"), detail));
-        }
-        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         other => {
-            wrong.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator"));
+            errors.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator"));
         }
     }
     let problems = format::qualified_name(&requirement.key).into_iter();
-    wrong.extend(problems.map(|problem| FieldError::invalid(format!("{path}.key"), &requirement.key, problem)));
+    errors.extend(problems.map(|problem| FieldError::invalid(format!("{path}.key"), &requirement.key, problem)));
     for (index, value) in values.iter().enumerate() {
         let problems = format::label_value(value).into_iter();
-        wrong.extend(problems.map(|problem| FieldError::invalid(format!("{path}.values[{index}]"), value, problem)));
+        errors.extend(problems.map(|problem| FieldError::invalid(format!("{path}.values[{index}]"), value, problem)));
     }
 }
 
 /// Sorts and deduplicates dependencies, in the order of the binding's annotation.
 pub fn sort_and_deduplicate(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
-    let key = |one: &Dependency| {
-        let selector = one.label_selector.as_ref().map(|selector| serde_json::json!(selector).to_string());
-        (one.api_version.clone(), one.kind.clone(), one.namespace.clone(), one.name.clone(), selector)
+    let key = |dependency: &Dependency| {
+        let selector = dependency.label_selector.as_ref().map(|selector| serde_json::json!(selector).to_string());
+        (
+            dependency.api_version.clone(),
+            dependency.kind.clone(),
+            dependency.namespace.clone(),
+            dependency.name.clone(),
+            selector,
+        )
     };
     dependencies.sort_by_cached_key(key);
     dependencies.dedup();
@@ -102,9 +102,12 @@ fn format_selector(selector: &LabelSelector) -> String {
     let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
     let expressions = selector.match_expressions.iter().flatten();
     let expressions: String = expressions
-        .map(|one| {
-            let values = one.values.as_deref().unwrap_or_default().join(" ");
-            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
+        .map(|expression| {
+            let values = expression.values.as_deref().unwrap_or_default().join(" ");
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+                expression.key, expression.operator
+            )
         })
         .collect();
     format!(
@@ -288,19 +291,19 @@ mod tests {
               (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
               '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")
     )]
-    fn dependencies_are_verified(#[case] list: Value, #[case] wrong: Option<&str>) {
-        assert_eq!(verify(&read(list)).err().as_deref(), wrong);
+    fn dependencies_are_verified(#[case] list: Value, #[case] expected_error: Option<&str>) {
+        assert_eq!(verify(&read(list)).err().as_deref(), expected_error);
     }
 
     #[test]
     fn dependencies_are_sorted_and_unique() {
-        let one = |version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": version, "kind": kind, "namespace": namespace, "name": name});
+        let dependency_json = |version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": version, "kind": kind, "namespace": namespace, "name": name});
         let order = [
-            one("apps/v1", "Deployment", "b", "z"),
-            one("v1", "ConfigMap", "b", "b"),
-            one("v1", "Secret", "a", "c"),
-            one("v1", "Secret", "b", "a"),
-            one("v1", "Secret", "b", "b"),
+            dependency_json("apps/v1", "Deployment", "b", "z"),
+            dependency_json("v1", "ConfigMap", "b", "b"),
+            dependency_json("v1", "Secret", "a", "c"),
+            dependency_json("v1", "Secret", "b", "a"),
+            dependency_json("v1", "Secret", "b", "b"),
         ];
         let mixed = [4, 2, 0, 3, 4, 1, 0].map(|index: usize| order[index].clone());
         assert_eq!(json!(sort_and_deduplicate(read(json!(mixed)))), json!(order));

@@ -54,7 +54,7 @@ pub fn is_persistent_volume_claim_bound(object: &Value) -> bool {
 }
 
 pub fn is_pod_healthy(object: &Value) -> bool {
-    let ready = || {
+    let is_ready = || {
         at(object, &["status", "conditions"])
             .and_then(Value::as_array)
             .into_iter()
@@ -64,7 +64,7 @@ pub fn is_pod_healthy(object: &Value) -> bool {
     };
     match text(object, &["status", "phase"]) {
         "Succeeded" => true,
-        "Running" => ready(),
+        "Running" => is_ready(),
         _ => false,
     }
 }

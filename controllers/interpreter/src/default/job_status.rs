@@ -55,7 +55,8 @@ pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> V
         return old;
     }
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let ended = !members.is_empty() && reported.len() == members.len() && reported.iter().all(|one| is_finished(one));
+    let ended =
+        !members.is_empty() && reported.len() == members.len() && reported.iter().all(|status| is_finished(status));
     let failed = members.iter().filter(|member| member.status.is_some_and(has_failed)).map(|member| member.cluster);
     let failed: Vec<&str> = failed.collect();
     let progress = match (ended, !failed.is_empty() || has_failed(&old)) {

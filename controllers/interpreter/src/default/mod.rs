@@ -2,7 +2,7 @@
 //! health and dependencies.
 //!
 //! [`native`] has one entry per Kubernetes kind, [`thirdparty`] one per third-party kind that Karmada supports. For
-//! an operation without a rule, the caller uses Karmada's default (no replicas, the whole status, healthy).
+//! an operation without a rule, the caller uses Karmada's default (no replicas, the complete status, healthy).
 
 mod container_status;
 pub mod dependencies;

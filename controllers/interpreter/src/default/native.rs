@@ -19,7 +19,7 @@ pub enum ReplicaSource {
     /// The smaller of a Job's parallelism and completions.
     Job,
     /// A Pod is one replica.
-    One,
+    SinglePod,
 }
 
 type Reflect = fn(&Value) -> Option<Value>;
@@ -39,8 +39,8 @@ pub struct NativeKind {
     pub api_version: &'static str,
     pub kind: &'static str,
     pub replicas: Option<ReplicaSource>,
-    /// The field of `spec` with the member's replicas.
-    pub revise: Option<&'static str>,
+    /// Name of the field of `spec` into which a member's replicas are written.
+    pub replicas_field: Option<&'static str>,
     pub retain: Option<fn(&mut Value, &Value)>,
     pub status: Option<StatusRule>,
     pub health: Option<fn(&Value) -> bool>,
@@ -51,14 +51,14 @@ const NO_RULES: NativeKind = NativeKind {
     api_version: "",
     kind: "",
     replicas: None,
-    revise: None,
+    replicas_field: None,
     retain: None,
     status: None,
     health: None,
     dependencies: None,
 };
 
-const fn custom(reflect: Reflect, aggregate: Aggregate) -> Option<StatusRule> {
+const fn custom_rule(reflect: Reflect, aggregate: Aggregate) -> Option<StatusRule> {
     Some(StatusRule::Custom { reflect, aggregate })
 }
 
@@ -67,7 +67,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "apps/v1",
         kind: "Deployment",
         replicas: Some(ReplicaSource::Spec),
-        revise: Some("replicas"),
+        replicas_field: Some("replicas"),
         retain: Some(retain::workload_replicas),
         status: Some(StatusRule::Counters(&status::DEPLOYMENT)),
         health: Some(health::is_rolled_out),
@@ -77,7 +77,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "apps/v1",
         kind: "ReplicaSet",
         replicas: Some(ReplicaSource::Spec),
-        revise: Some("replicas"),
+        replicas_field: Some("replicas"),
         status: Some(StatusRule::Counters(&status::REPLICA_SET)),
         health: Some(health::is_replica_set_healthy),
         dependencies: Some(dependencies::from_pod_template),
@@ -87,7 +87,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "apps/v1",
         kind: "StatefulSet",
         replicas: Some(ReplicaSource::Spec),
-        revise: Some("replicas"),
+        replicas_field: Some("replicas"),
         status: Some(StatusRule::Counters(&status::STATEFUL_SET)),
         health: Some(health::is_rolled_out),
         dependencies: Some(dependencies::from_stateful_set),
@@ -105,7 +105,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "batch/v1",
         kind: "Job",
         replicas: Some(ReplicaSource::Job),
-        revise: Some("parallelism"),
+        replicas_field: Some("parallelism"),
         retain: Some(retain::job),
         status: Some(StatusRule::Job),
         dependencies: Some(dependencies::from_pod_template),
@@ -114,16 +114,16 @@ static KINDS: [NativeKind; 16] = [
     NativeKind {
         api_version: "batch/v1",
         kind: "CronJob",
-        status: custom(status::reflect_full_status, status::aggregate_cron_job),
+        status: custom_rule(status::reflect_full_status, status::aggregate_cron_job),
         dependencies: Some(dependencies::from_cron_job),
         ..NO_RULES
     },
     NativeKind {
         api_version: "v1",
         kind: "Pod",
-        replicas: Some(ReplicaSource::One),
+        replicas: Some(ReplicaSource::SinglePod),
         retain: Some(retain::pod),
-        status: custom(status::reflect_full_status, status::aggregate_pod),
+        status: custom_rule(status::reflect_full_status, status::aggregate_pod),
         health: Some(health::is_pod_healthy),
         dependencies: Some(dependencies::from_pod),
         ..NO_RULES
@@ -132,7 +132,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "v1",
         kind: "Service",
         retain: Some(retain::service),
-        status: custom(status::reflect_service, status::aggregate_service),
+        status: custom_rule(status::reflect_service, status::aggregate_service),
         health: Some(health::is_service_healthy),
         ..NO_RULES
     },
@@ -141,7 +141,7 @@ static KINDS: [NativeKind; 16] = [
         api_version: "v1",
         kind: "PersistentVolumeClaim",
         retain: Some(retain::persistent_volume_claim),
-        status: custom(status::reflect_full_status, status::aggregate_persistent_volume_claim),
+        status: custom_rule(status::reflect_full_status, status::aggregate_persistent_volume_claim),
         health: Some(health::is_persistent_volume_claim_bound),
         ..NO_RULES
     },
@@ -149,14 +149,14 @@ static KINDS: [NativeKind; 16] = [
         api_version: "v1",
         kind: "PersistentVolume",
         retain: Some(retain::persistent_volume),
-        status: custom(status::reflect_full_status, status::aggregate_persistent_volume),
+        status: custom_rule(status::reflect_full_status, status::aggregate_persistent_volume),
         ..NO_RULES
     },
     NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..NO_RULES },
     NativeKind {
         api_version: "networking.k8s.io/v1",
         kind: "Ingress",
-        status: custom(status::reflect_full_status, status::aggregate_load_balancer),
+        status: custom_rule(status::reflect_full_status, status::aggregate_load_balancer),
         health: Some(health::is_ingress_healthy),
         dependencies: Some(dependencies::from_ingress),
         ..NO_RULES
@@ -164,14 +164,14 @@ static KINDS: [NativeKind; 16] = [
     NativeKind {
         api_version: "policy/v1",
         kind: "PodDisruptionBudget",
-        status: custom(status::reflect_pod_disruption_budget, status::aggregate_pod_disruption_budget),
+        status: custom_rule(status::reflect_pod_disruption_budget, status::aggregate_pod_disruption_budget),
         health: Some(health::is_pod_disruption_budget_healthy),
         ..NO_RULES
     },
     NativeKind {
         api_version: "autoscaling/v2",
         kind: "HorizontalPodAutoscaler",
-        status: custom(status::reflect_horizontal_pod_autoscaler, status::aggregate_horizontal_pod_autoscaler),
+        status: custom_rule(status::reflect_horizontal_pod_autoscaler, status::aggregate_horizontal_pod_autoscaler),
         ..NO_RULES
     },
     NativeKind {
@@ -192,7 +192,7 @@ impl NativeKind {
     pub fn has_rule_for(&self, operation: &Operation) -> bool {
         match operation {
             Operation::InterpretReplica => self.replicas.is_some(),
-            Operation::ReviseReplica => self.revise.is_some(),
+            Operation::ReviseReplica => self.replicas_field.is_some(),
             Operation::Retain => self.retain.is_some(),
             Operation::InterpretStatus | Operation::AggregateStatus => self.status.is_some(),
             Operation::InterpretHealth => self.health.is_some(),
@@ -210,14 +210,14 @@ impl NativeKind {
                 let parallelism = spec("parallelism").unwrap_or_default();
                 parallelism.min(spec("completions").unwrap_or(parallelism))
             }
-            ReplicaSource::One => 1,
+            ReplicaSource::SinglePod => 1,
         };
         Some(i32::try_from(replicas).unwrap_or(i32::MAX))
     }
 
     /// Writes the member's replicas into its manifest.
     pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) {
-        if let Some(field) = self.revise {
+        if let Some(field) = self.replicas_field {
             unstructured::set(manifest, &["spec", field], json!(replicas));
         }
     }

@@ -131,7 +131,7 @@ fn insert_nonzero(map: &mut Map<String, Value>, field: &str, value: i64) {
     }
 }
 
-/// The whole `.status`, for kinds without a rule.
+/// The complete `.status`, for kinds without a rule.
 pub fn reflect_full_status(member: &Value) -> Option<Value> {
     member.get("status").filter(|status| status.is_object()).cloned()
 }

@@ -112,14 +112,14 @@ impl ScaleHistory {
     ) {
         let Some(behavior) = behavior else { return };
         let (up, down) = rules(behavior);
-        let (changes, rules, by) = match after > before {
+        let (changes, rules, change) = match after > before {
             true => (&mut self.scale_up_events, up, after.saturating_sub(before)),
             false => (&mut self.scale_down_events, down, before.saturating_sub(after)),
         };
         let longest = policies(&rules).iter().map(|policy| policy.period_seconds).max().unwrap_or_default();
         let cutoff = before_now(now, seconds(longest));
         changes.retain(|(at, _)| *at >= cutoff);
-        changes.push((now, by));
+        changes.push((now, change));
     }
 
     /// Records the recommendation, and returns the highest one within the window.
@@ -162,51 +162,35 @@ impl ScaleHistory {
     ) -> (i32, ConditionText) {
         let Bounds { current, min, max } = bounds;
         if desired > current {
-            let limit = self.scale_up_limit(up, current, now).max(current);
-            let (allowed, why) = if max > limit { (limit, UP_LIMIT) } else { (max, TOO_MANY) };
+            let limit = self.scale_limit(ScaleDirection::Up, up, current, now).max(current);
+            let (allowed, condition) = if max > limit { (limit, UP_LIMIT) } else { (max, TOO_MANY) };
             if desired > allowed {
-                return (allowed, why);
+                return (allowed, condition);
             }
         } else if desired < current {
-            let limit = self.scale_down_limit(down, current, now).min(current);
-            let (allowed, why) = if min < limit { (limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
+            let limit = self.scale_limit(ScaleDirection::Down, down, current, now).min(current);
+            let (allowed, condition) = if min < limit { (limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
             if desired < allowed {
-                return (allowed, why);
+                return (allowed, condition);
             }
         }
         (desired, IN_RANGE)
     }
 
-    /// Maximum number of replicas that the scale-up policies allow now.
-    fn scale_up_limit(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
+    /// Number of replicas that the policies of a direction allow now: the maximum when scaling up, the minimum when
+    /// scaling down.
+    fn scale_limit(&self, direction: ScaleDirection, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
         let allowed = policies(rules).iter().map(|policy| {
             let start = self.replicas_at_period_start(policy, current, now);
-            match policy.type_.as_str() {
-                // Rounded up; otherwise a small number of replicas could never grow.
-                "Percent" => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
-                _ => start.saturating_add(policy.value),
-            }
+            direction.allowed_by_policy(policy, start)
         });
-        match rules.select_policy.as_deref() {
-            Some("Disabled") => current,
-            Some("Min") => allowed.min().unwrap_or(i32::MAX),
-            _ => allowed.max().unwrap_or(i32::MIN),
-        }
-    }
-
-    /// Minimum number of replicas that the scale-down policies allow now.
-    fn scale_down_limit(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
-        let allowed = policies(rules).iter().map(|policy| {
-            let start = self.replicas_at_period_start(policy, current, now);
-            match policy.type_.as_str() {
-                "Percent" => (f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
-                _ => start.saturating_sub(policy.value),
-            }
-        });
-        match rules.select_policy.as_deref() {
-            Some("Disabled") => current,
-            Some("Min") => allowed.max().unwrap_or(i32::MIN),
-            _ => allowed.min().unwrap_or(i32::MAX),
+        let allows_smallest_change = match rules.select_policy.as_deref() {
+            Some("Disabled") => return current,
+            select_policy => select_policy == Some("Min"),
+        };
+        match (direction, allows_smallest_change) {
+            (ScaleDirection::Up, true) | (ScaleDirection::Down, false) => allowed.min().unwrap_or(i32::MAX),
+            (ScaleDirection::Up, false) | (ScaleDirection::Down, true) => allowed.max().unwrap_or(i32::MIN),
         }
     }
 
@@ -215,20 +199,42 @@ impl ScaleHistory {
         let cutoff = before_now(now, seconds(policy.period_seconds));
         let within = |changes: &[TimedReplicas]| -> i32 {
             let recent = changes.iter().filter(|(at, _)| *at > cutoff);
-            recent.fold(0, |sum, (_, by)| sum.saturating_add(*by))
+            recent.fold(0, |sum, (_, change)| sum.saturating_add(*change))
         };
         current.saturating_sub(within(&self.scale_up_events)).saturating_add(within(&self.scale_down_events))
+    }
+}
+
+/// Direction of a scale event.
+#[derive(Debug, Clone, Copy)]
+enum ScaleDirection {
+    Up,
+    Down,
+}
+
+impl ScaleDirection {
+    /// Number of replicas that a policy allows. `start` is their number when the policy's period began.
+    fn allowed_by_policy(self, policy: &HPAScalingPolicy, start: i32) -> i32 {
+        let is_percentage = policy.type_ == "Percent";
+        let fraction = f64::from(policy.value) / 100.0;
+        match self {
+            // Rounded up; otherwise a small number of replicas could never grow.
+            Self::Up if is_percentage => (f64::from(start) * (1.0 + fraction)).ceil() as i32,
+            Self::Up => start.saturating_add(policy.value),
+            Self::Down if is_percentage => (f64::from(start) * (1.0 - fraction)) as i32,
+            Self::Down => start.saturating_sub(policy.value),
+        }
     }
 }
 
 /// Applies the limits of an autoscaler without a behavior.
 fn apply_default_limits(bounds: Bounds, desired: i32) -> (i32, ConditionText) {
     let limit = bounds.current.saturating_mul(DEFAULT_SCALE_UP_FACTOR).max(MIN_DEFAULT_SCALE_UP_LIMIT);
-    let (max, why) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
+    let (max, condition) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
     if desired < bounds.min {
         (bounds.min, TOO_FEW)
     } else if desired > max {
-        (max, why)
+        (max, condition)
     } else {
         (desired, IN_RANGE)
     }
@@ -256,6 +262,6 @@ fn seconds(seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds))
 }
 
-fn before_now(now: Timestamp, by: SignedDuration) -> Timestamp {
-    now.checked_sub(by).unwrap_or(Timestamp::MIN)
+fn before_now(now: Timestamp, duration: SignedDuration) -> Timestamp {
+    now.checked_sub(duration).unwrap_or(Timestamp::MIN)
 }

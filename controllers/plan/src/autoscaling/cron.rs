@@ -95,8 +95,8 @@ impl Schedule {
         if text.is_empty() {
             return Err(ScheduleError::Empty);
         }
-        let named = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="));
-        let (zone, text) = match named.map(|named| named.split_once(' ').unwrap_or((named, ""))) {
+        let prefixed = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="));
+        let (zone, text) = match prefixed.map(|prefixed| prefixed.split_once(' ').unwrap_or((prefixed, ""))) {
             None => (default_zone, text),
             Some((name, rest)) => {
                 let found = find_time_zone(name, local).ok_or_else(|| ScheduleError::Zone(name.to_owned()))?;
@@ -142,7 +142,7 @@ fn parse_descriptor(text: &str, zone: TimeZone) -> Result<Schedule, ScheduleErro
             let Some(period) = text.strip_prefix("@every ") else {
                 return Err(ScheduleError::Descriptor(text.to_owned()));
             };
-            let period = duration::parse(period).map_err(|why| ScheduleError::Duration(text.to_owned(), why))?;
+            let period = duration::parse(period).map_err(|error| ScheduleError::Duration(text.to_owned(), error))?;
             // Intervals are whole seconds, at least one.
             return Ok(Schedule::Every(SignedDuration::from_secs(period.as_secs().max(1))));
         }
@@ -151,7 +151,7 @@ fn parse_descriptor(text: &str, zone: TimeZone) -> Result<Schedule, ScheduleErro
 }
 
 impl Range {
-    /// The bits of a field, and true if the field contains `*`.
+    /// The bits of a field, and true if the field contains `*` or `?`.
     fn parse(&self, field: &str) -> Result<(u64, bool), ScheduleError> {
         let (mut bits, mut any) = (0, false);
         for part in field.split(',').filter(|part| !part.is_empty()) {
@@ -169,8 +169,8 @@ impl Range {
         let (range, step, more) = (halves.next().unwrap_or_default(), halves.next(), halves.next());
         let mut ends = range.split('-');
         let (low, high, third) = (ends.next().unwrap_or_default(), ends.next(), ends.next());
-        let mut any = matches!(low, "*" | "?");
-        let (min, mut max) = if any {
+        let mut has_asterisk = matches!(low, "*" | "?");
+        let (min, mut max) = if has_asterisk {
             (self.min, self.max)
         } else {
             let min = self.parse_number(low)?;
@@ -180,16 +180,16 @@ impl Range {
             }
             (min, max)
         };
-        let mut by = 1;
+        let mut step_size = 1;
         if let Some(step) = step {
-            by = parse_number(step)?;
+            step_size = parse_number(step)?;
             if more.is_some() {
                 return Err(ScheduleError::Slashes(part.to_owned()));
             }
             if high.is_none() {
                 max = self.max;
             }
-            any &= by <= 1;
+            has_asterisk &= step_size <= 1;
         }
         if min < self.min {
             return Err(ScheduleError::Below(min, self.min, part.to_owned()));
@@ -200,12 +200,12 @@ impl Range {
         if min > max {
             return Err(ScheduleError::Order(min, max, part.to_owned()));
         }
-        if by == 0 {
+        if step_size == 0 {
             return Err(ScheduleError::Step(part.to_owned()));
         }
-        let step = usize::try_from(by).unwrap_or(usize::MAX);
+        let step = usize::try_from(step_size).unwrap_or(usize::MAX);
         let bits = (min..=max).step_by(step).fold(0, |bits, value| bits | 1 << value);
-        Ok((bits, any))
+        Ok((bits, has_asterisk))
     }
 
     fn parse_number(&self, text: &str) -> Result<u32, ScheduleError> {

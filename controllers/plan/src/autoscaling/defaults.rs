@@ -26,12 +26,12 @@ fn default_rules(window: Option<i32>, policies: &[(&str, i32)]) -> HPAScalingRul
     }
 }
 
-fn fill_rules(given: Option<HPAScalingRules>, default: HPAScalingRules) -> HPAScalingRules {
-    let given = given.unwrap_or_default();
+fn fill_rules(rules: Option<HPAScalingRules>, default: HPAScalingRules) -> HPAScalingRules {
+    let rules = rules.unwrap_or_default();
     HPAScalingRules {
-        select_policy: given.select_policy.or(default.select_policy),
-        stabilization_window_seconds: given.stabilization_window_seconds.or(default.stabilization_window_seconds),
-        policies: given.policies.or(default.policies),
-        tolerance: given.tolerance,
+        select_policy: rules.select_policy.or(default.select_policy),
+        stabilization_window_seconds: rules.stabilization_window_seconds.or(default.stabilization_window_seconds),
+        policies: rules.policies.or(default.policies),
+        tolerance: rules.tolerance,
     }
 }

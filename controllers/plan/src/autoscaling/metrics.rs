@@ -53,9 +53,9 @@ pub struct InvalidMetric {
 }
 
 impl InvalidMetric {
-    fn new(reason: &'static str, what: impl Into<String>, cause: impl Into<String>) -> Self {
-        let (what, cause) = (what.into(), cause.into());
-        let full_message = if what.is_empty() { cause.clone() } else { format!("{what}: {cause}") };
+    fn new(reason: &'static str, operation: impl Into<String>, cause: impl Into<String>) -> Self {
+        let (operation, cause) = (operation.into(), cause.into());
+        let full_message = if operation.is_empty() { cause.clone() } else { format!("{operation}: {cause}") };
         InvalidMetric { reason, cause, full_message }
     }
 }
@@ -175,13 +175,13 @@ fn propose_for_resource(
     calculator: &ReplicaCalculator,
     now: Timestamp,
 ) -> Result<Proposal, InvalidMetric> {
-    let (reason, what) = match container {
+    let (reason, operation) = match container {
         None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value")),
         Some(container) => {
             ("FailedGetContainerResourceMetric", format!("failed to get {container} container metric value"))
         }
     };
-    let invalid = |cause: String| InvalidMetric::new(reason, what.clone(), cause);
+    let invalid = |cause: String| InvalidMetric::new(reason, operation.clone(), cause);
     let unusable = |cause: String| invalid(format!("failed to get {resource} utilization: {cause}"));
     if target.average_value.is_none() && target.average_utilization.is_none() {
         let cause =
@@ -237,11 +237,11 @@ fn propose_for_object(
             return Err(InvalidMetric::new(OBJECT.0, OBJECT.1, cause));
         }
     };
-    let what = match by_value {
+    let operation = match by_value {
         true => OBJECT.1.to_owned(),
         false => format!("{}: failed to get {metric} object metric", OBJECT.1),
     };
-    let invalid = |cause: String| InvalidMetric::new(OBJECT.0, what.clone(), cause);
+    let invalid = |cause: String| InvalidMetric::new(OBJECT.0, operation.clone(), cause);
     let value = result.map(MetricResult::value).map_err(|error| {
         let (kind, name) = (&object.kind, &object.name);
         invalid(format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"))
@@ -271,7 +271,7 @@ pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -
         match proposal {
             Ok(Proposal { replicas, metric, status }) => {
                 statuses.push(status);
-                if best.as_ref().is_none_or(|(most, _)| *most == 0 || replicas > *most) {
+                if best.as_ref().is_none_or(|(best_replicas, _)| *best_replicas == 0 || replicas > *best_replicas) {
                     best = Some((replicas, metric));
                 }
             }

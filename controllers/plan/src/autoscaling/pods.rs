@@ -81,7 +81,8 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value>
 }
 
 fn read_readiness(pod: &Value) -> Option<Readiness> {
-    let condition = list(pod, &["status", "conditions"]).find(|one| unstructured::text(one, &["type"]) == "Ready")?;
+    let condition =
+        list(pod, &["status", "conditions"]).find(|condition| unstructured::text(condition, &["type"]) == "Ready")?;
     Some(Readiness {
         status: unstructured::text(condition, &["status"]).to_owned(),
         since: unstructured::text(condition, &["lastTransitionTime"]).parse().unwrap_or(UNKNOWN_TIME),

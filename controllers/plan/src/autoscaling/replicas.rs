@@ -100,9 +100,6 @@ impl ReplicaCalculator {
         workload: &Workload<'_>,
         now: Timestamp,
     ) -> Result<ReplicaCount, ReplicaCountError> {
-        if workload.pods.is_empty() {
-            return Err(ReplicaCountError::NoPods);
-        }
         let requests = requests(workload.pods, resource, container)?;
         self.calculate_by_pods(samples, resource, &UsageTarget::Utilization { percent, requests }, workload, now)
     }
@@ -116,9 +113,6 @@ impl ReplicaCalculator {
         workload: &Workload<'_>,
         now: Timestamp,
     ) -> Result<ReplicaCount, ReplicaCountError> {
-        if workload.pods.is_empty() {
-            return Err(ReplicaCountError::NoPods);
-        }
         self.calculate_by_pods(samples, resource, &UsageTarget::Usage(target), workload, now)
     }
 
@@ -169,6 +163,9 @@ impl ReplicaCalculator {
         workload: &Workload<'_>,
         now: Timestamp,
     ) -> Result<ReplicaCount, ReplicaCountError> {
+        if workload.pods.is_empty() {
+            return Err(ReplicaCountError::NoPods);
+        }
         let mut uses = assign_samples(samples, workload.pods);
         let groups = self.group_pods(workload.pods, &uses, resource, now);
         uses.retain(|key, _| !groups.ignored.contains(key) && !groups.unready.contains(key));
@@ -241,9 +238,9 @@ impl UsageTarget {
     fn measure(&self, uses: &UsageByPod) -> Result<MeasuredUsage, ReplicaCountError> {
         match self {
             UsageTarget::Utilization { percent, requests } => {
-                let known = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
+                let used_and_requested = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
                 let (mut used, mut requested, mut pods) = (0_i128, 0_i128, 0_i128);
-                for (value, request) in known {
+                for (value, request) in used_and_requested {
                     used += i128::from(value);
                     requested += i128::from(request);
                     pods += 1;
@@ -287,9 +284,12 @@ fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTr
     let mut requests = BTreeMap::new();
     for pod in pods {
         let mut sum = 0_i64;
-        for one in pod.containers.iter().filter(|one| container.is_none_or(|name| name == one.name)) {
-            let Some(request) = one.requests.get(resource) else {
-                let (resource, container, pod) = (resource.to_owned(), one.name.clone(), pod.key.name.clone());
+        for pod_container in
+            pod.containers.iter().filter(|pod_container| container.is_none_or(|name| name == pod_container.name))
+        {
+            let Some(request) = pod_container.requests.get(resource) else {
+                let (resource, container, pod) =
+                    (resource.to_owned(), pod_container.name.clone(), pod.key.name.clone());
                 return Err(ReplicaCountError::NoRequest { resource, container, pod });
             };
             sum = sum.saturating_add(*request);
@@ -304,6 +304,6 @@ fn round_up(replicas: f64) -> i32 {
     replicas.ceil() as i32
 }
 
-fn after(time: Timestamp, by: SignedDuration) -> Timestamp {
-    time.checked_add(by).unwrap_or(Timestamp::MAX)
+fn after(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }

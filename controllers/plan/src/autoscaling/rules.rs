@@ -85,11 +85,11 @@ impl Timers {
             self.target = Some(spec.scale_target_ref.clone());
         }
         let mut before = std::mem::take(&mut self.timers);
-        let mut failed = Vec::new();
+        let mut errors = Vec::new();
         for rule in spec.rules.iter().filter(|rule| !is_suspended(rule)) {
-            let known = before.iter().position(|timer| timer.rule == *rule).map(|index| before.swap_remove(index));
-            let was_invalid = known.as_ref().is_some_and(|timer| timer.state.is_err());
-            let timer = match known.filter(|timer| timer.state.is_ok()) {
+            let previous = before.iter().position(|timer| timer.rule == *rule).map(|index| before.swap_remove(index));
+            let was_invalid = previous.as_ref().is_some_and(|timer| timer.state.is_err());
+            let timer = match previous.filter(|timer| timer.state.is_ok()) {
                 Some(timer) => timer,
                 None => {
                     let state = parse_schedule(rule, local).map(|schedule| {
@@ -100,12 +100,12 @@ impl Timers {
                     Timer { rule: rule.clone(), state }
                 }
             };
-            if let (Err(why), false) = (&timer.state, was_invalid) {
-                failed.push(why.clone());
+            if let (Err(error), false) = (&timer.state, was_invalid) {
+                errors.push(error.clone());
             }
             self.timers.push(timer);
         }
-        failed
+        errors
     }
 
     /// Returns the rules that are due now, earliest first, and advances their timers. A run is skipped if it is more
@@ -204,7 +204,7 @@ fn find_missed_run(
 fn record(history: &mut ExecutionHistory, run: &FinishedRun) {
     let rule = &run.due.rule;
     let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.finished_at)));
-    let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(DEFAULT_HISTORY_LIMIT)).unwrap_or_default();
+    let max_entries = |limit: Option<i32>| usize::try_from(limit.unwrap_or(DEFAULT_HISTORY_LIMIT)).unwrap_or_default();
     match &run.error {
         None => {
             let execution = SuccessfulExecution {
@@ -215,12 +215,12 @@ fn record(history: &mut ExecutionHistory, run: &FinishedRun) {
                 applied_min_replicas: rule.target_min_replicas,
             };
             history.successful_executions.insert(0, execution);
-            history.successful_executions.truncate(kept(rule.successful_history_limit));
+            history.successful_executions.truncate(max_entries(rule.successful_history_limit));
         }
         Some(message) => {
             let execution = FailedExecution { schedule_time, execution_time, message: message.clone() };
             history.failed_executions.insert(0, execution);
-            history.failed_executions.truncate(kept(rule.failed_history_limit));
+            history.failed_executions.truncate(max_entries(rule.failed_history_limit));
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Dependency {
     pub namespace: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "labels_first")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "serialize_label_selector")]
     pub label_selector: Option<LabelSelector>,
 }
 
@@ -49,7 +49,7 @@ impl Dependency {
 }
 
 /// Serializes a selector with its fields in the order of their declaration in Go.
-fn labels_first<S: Serializer>(selector: &Option<LabelSelector>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_label_selector<S: Serializer>(selector: &Option<LabelSelector>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     if let Some(labels) = selector.as_ref().and_then(|selector| selector.match_labels.as_ref()) {
         map.serialize_entry("matchLabels", labels)?;

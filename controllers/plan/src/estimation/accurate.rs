@@ -19,7 +19,7 @@ impl EstimatorResponses {
     /// Records the response of a cluster's estimator. A negative number, which Karmada's estimators return if they
     /// cannot estimate, counts as no result.
     pub fn insert(&mut self, cluster: String, response: Option<i32>) {
-        self.0.insert(cluster, response.filter(|fits| *fits >= 0));
+        self.0.insert(cluster, response.filter(|count| *count >= 0));
     }
 
     pub fn get(&self, cluster: &str) -> Option<i32> {
@@ -31,9 +31,9 @@ impl EstimatorResponses {
     }
 }
 
-/// Crowsnest's own estimator, combined with the results of scheduler estimators.
+/// Crowsnest's native estimator, combined with the results of scheduler estimators.
 pub struct CombinedEstimator<'a> {
-    own: &'a dyn Estimate,
+    native: &'a dyn Estimate,
     clusters: &'a [Arc<ClusterFacts>],
     responses: &'a EstimatorResponses,
     /// Indexes of clusters that were estimated without a result of their scheduler estimator.
@@ -41,8 +41,8 @@ pub struct CombinedEstimator<'a> {
 }
 
 impl<'a> CombinedEstimator<'a> {
-    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], responses: &'a EstimatorResponses) -> Self {
-        CombinedEstimator { own, clusters, responses, unqueried: Mutex::default() }
+    pub fn new(native: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], responses: &'a EstimatorResponses) -> Self {
+        CombinedEstimator { native, clusters, responses, unqueried: Mutex::default() }
     }
 
     /// Clusters whose scheduler estimators must be queried before the decision is repeated.
@@ -51,28 +51,28 @@ impl<'a> CombinedEstimator<'a> {
         self.unqueried.lock().iter().filter_map(name).collect()
     }
 
-    fn take_smaller(&self, among: &[usize], own: Vec<Option<i32>>) -> Vec<Option<i32>> {
-        let smaller = |(index, own): (&usize, Option<i32>)| {
+    fn take_smaller(&self, among: &[usize], native: Vec<Option<i32>>) -> Vec<Option<i32>> {
+        let smaller = |(index, native): (&usize, Option<i32>)| {
             let name = self.clusters.get(*index)?.name();
             if !self.responses.contains(name) {
                 self.unqueried.lock().insert(*index);
             }
-            match (own, self.responses.get(name)) {
-                (Some(own), Some(theirs)) => Some(own.min(theirs)),
-                (own, theirs) => own.or(theirs),
+            match (native, self.responses.get(name)) {
+                (Some(native), Some(response)) => Some(native.min(response)),
+                (native, response) => native.or(response),
             }
         };
-        among.iter().zip(own).map(smaller).collect()
+        among.iter().zip(native).map(smaller).collect()
     }
 }
 
 impl Estimate for CombinedEstimator<'_> {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        self.take_smaller(among, self.own.replicas(among, requirements))
+        self.take_smaller(among, self.native.replicas(among, requirements))
     }
 
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.take_smaller(among, self.own.component_sets(among, components, namespace))
+        self.take_smaller(among, self.native.component_sets(among, components, namespace))
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) fn to_component(part: &PodSet, pods: i32) -> Component {
         replicas: pods,
         replica_requirements: Some(ComponentReplicaRequirements {
             node_claim: part.claim.clone(),
-            resource_request: part.listed.iter().map(amount).collect(),
+            resource_request: part.template_requests.iter().map(amount).collect(),
             priority_class_name: part.priority_class.clone(),
         }),
     }
@@ -106,9 +106,9 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    struct Own(Option<i32>);
+    struct FixedEstimate(Option<i32>);
 
-    impl Estimate for Own {
+    impl Estimate for FixedEstimate {
         fn replicas(&self, among: &[usize], _requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
             vec![self.0; among.len()]
         }
@@ -125,24 +125,24 @@ mod tests {
 
     #[rstest]
     #[case::estimator_result_is_smaller(Some(5), Some(Some(3)), Some(3), &[])]
-    #[case::own_estimate_is_smaller(Some(3), Some(Some(5)), Some(3), &[])]
+    #[case::native_estimate_is_smaller(Some(3), Some(Some(5)), Some(3), &[])]
     #[case::nothing_fits(Some(3), Some(Some(0)), Some(0), &[])]
     #[case::only_estimator_result(None, Some(Some(5)), Some(5), &[])]
     #[case::estimator_did_not_respond(Some(5), Some(None), Some(5), &[])]
     #[case::estimator_cannot_estimate(Some(5), Some(Some(-1)), Some(5), &[])]
     #[case::estimator_not_queried(Some(5), None, Some(5), &["m2"])]
     fn smaller_estimate_wins(
-        #[case] own: Option<i32>,
-        #[case] theirs: Option<Option<i32>>,
+        #[case] native: Option<i32>,
+        #[case] response: Option<Option<i32>>,
         #[case] expected: Option<i32>,
         #[case] unqueried: &[&str],
     ) {
-        let (own, clusters) = (Own(own), [facts("m1"), facts("m2")]);
+        let (native, clusters) = (FixedEstimate(native), [facts("m1"), facts("m2")]);
         let mut responses = EstimatorResponses::default();
-        if let Some(theirs) = theirs {
-            responses.insert("m2".to_owned(), theirs);
+        if let Some(response) = response {
+            responses.insert("m2".to_owned(), response);
         }
-        let estimator = CombinedEstimator::new(&own, &clusters, &responses);
+        let estimator = CombinedEstimator::new(&native, &clusters, &responses);
         assert_eq!(estimator.replicas(&[1], None), [expected]);
         assert_eq!(estimator.component_sets(&[1], &[], "ns"), [expected]);
         assert_eq!(estimator.unqueried_clusters(), unqueried);

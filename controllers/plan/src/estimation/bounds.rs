@@ -50,17 +50,17 @@ impl Estimator<'_> {
             };
             estimates.first().copied().flatten()
         };
-        let own = estimate(capacity.as_ref().clone());
-        if response.is_some_and(|response| own.is_none_or(|own| response < own)) {
+        let replicas = estimate(capacity.as_ref().clone());
+        if response.is_some_and(|response| replicas.is_none_or(|replicas| response < replicas)) {
             return Some(LimitingFactor::Estimator);
         }
-        if own < estimate(capacity.without_reservations()) {
+        if replicas < estimate(capacity.without_reservations()) {
             return Some(LimitingFactor::Promised);
         }
-        if own < estimate(capacity.without_quotas()) {
+        if replicas < estimate(capacity.without_quotas()) {
             return Some(LimitingFactor::Quota);
         }
-        if own < estimate(capacity.without_nodes()) {
+        if replicas < estimate(capacity.without_nodes()) {
             return Some(LimitingFactor::Nodes);
         }
         Some(if capacity.has_models() { LimitingFactor::Models } else { LimitingFactor::Summary })
@@ -122,8 +122,9 @@ mod tests {
         #[case] response: Option<i32>,
         #[case] expected: Option<LimitingFactor>,
     ) {
-        let known = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
-        let capacity = Ledger::new(Gates::default()).free_capacity(&facts("4"), &known, &BindingKey::default());
+        let capacity_facts = CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
+        let capacity =
+            Ledger::new(Gates::default()).free_capacity(&facts("4"), &capacity_facts, &BindingKey::default());
         let cache = EstimateCache::default();
         let estimator = Estimator { free_capacities: vec![capacity], cache: &cache };
         assert_eq!(estimator.limiting_factor(0, &spec(fields), false, response), expected);

@@ -120,8 +120,8 @@ impl FormattedAllocatable {
 /// Quantities of equal value in different formats are different.
 impl PartialEq for FormattedAllocatable {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, other): (&(String, Quantity), &(String, Quantity))| {
-            one == other && one.1.format() == other.1.format()
+        let same = |(left, right): (&(String, Quantity), &(String, Quantity))| {
+            left == right && left.1.format() == right.1.format()
         };
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }

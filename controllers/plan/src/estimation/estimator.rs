@@ -7,22 +7,22 @@ use super::free_capacity::CapacityFacts;
 use super::ledger::Reservation;
 use super::request::EstimateRequest;
 
-/// Number of replicas that fit. 0 while no nodes are known.
+/// Number of replicas that fit. 0 while the facts contain no nodes.
 pub fn replicas(facts: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Reservation]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
-    estimate(facts, &EstimateRequest::replicas(requirements), namespace, assumed, |nodes, request| {
+    estimate(facts, &EstimateRequest::for_replicas(requirements), namespace, assumed, |nodes, request| {
         request.parts.iter().map(|part| nodes.replicas(part)).sum()
     })
 }
 
-/// Number of whole component sets that fit. 0 while no nodes are known.
+/// Number of component sets that fit. 0 while the facts contain no nodes.
 pub fn component_sets(
     facts: &CapacityFacts,
     components: &[Component],
     namespace: &str,
     assumed: &[Reservation],
 ) -> i32 {
-    estimate(facts, &EstimateRequest::sets(components), namespace, assumed, |nodes, request| {
+    estimate(facts, &EstimateRequest::for_component_sets(components), namespace, assumed, |nodes, request| {
         nodes.sets(&request.parts, i64::from(i32::MAX))
     })
 }

@@ -24,10 +24,11 @@ pub struct CapacityFacts {
 
 impl CapacityFacts {
     pub(super) fn is_same(&self, other: &CapacityFacts) -> bool {
-        fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+        fn is_same_arc<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
             a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
         }
-        same(self.nodes.as_ref(), other.nodes.as_ref()) && same(self.quotas.as_ref(), other.quotas.as_ref())
+        is_same_arc(self.nodes.as_ref(), other.nodes.as_ref())
+            && is_same_arc(self.quotas.as_ref(), other.quotas.as_ref())
     }
 
     fn has_quotas(&self, namespace: &str) -> bool {
@@ -40,10 +41,10 @@ impl CapacityFacts {
 pub struct FreeCapacity {
     id: u64,
     summary: Option<Arc<Summary>>,
-    known: CapacityFacts,
+    capacity_facts: CapacityFacts,
     /// Reservations in namespaces with quotas.
     reservations: Vec<Arc<Reservation>>,
-    /// Nodes less reservations. `None` without reservations or without known nodes.
+    /// Nodes less reservations. `None` without reservations or without facts of nodes.
     nodes: Option<Nodes>,
     /// Nodes of the resource models, less reservations.
     models: Option<Nodes>,
@@ -51,8 +52,8 @@ pub struct FreeCapacity {
 }
 
 impl FreeCapacity {
-    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, known: CapacityFacts) -> Self {
-        FreeCapacity { id, summary, known, ..FreeCapacity::default() }
+    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, capacity_facts: CapacityFacts) -> Self {
+        FreeCapacity { id, summary, capacity_facts, ..FreeCapacity::default() }
     }
 
     /// Subtracts reservations. Identical pods are placed together, in the order of their first occurrence, so that
@@ -76,16 +77,16 @@ impl FreeCapacity {
                     }
                 }
             }
-            if self.known.has_quotas(&reservation.namespace) {
+            if self.capacity_facts.has_quotas(&reservation.namespace) {
                 self.reservations.push(Arc::clone(reservation));
             }
         }
         if pod_sets.is_empty() {
             return self;
         }
-        let known = self.known.nodes.as_deref();
+        let all_nodes = self.capacity_facts.nodes.as_deref();
         let modelled = self.summary.as_deref().and_then(|summary| summary.models.as_ref());
-        self.nodes = self.nodes.take().or_else(|| known.cloned());
+        self.nodes = self.nodes.take().or_else(|| all_nodes.cloned());
         self.models = self.models.take().or_else(|| modelled.cloned());
         for (part, pods) in pod_sets {
             self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
@@ -97,17 +98,26 @@ impl FreeCapacity {
 
     /// Free capacity if there were no reservations.
     pub fn without_reservations(&self) -> Self {
-        FreeCapacity::new(0, self.summary.clone(), self.known.clone())
+        FreeCapacity::new(0, self.summary.clone(), self.capacity_facts.clone())
     }
 
     /// Free capacity if there were no quotas.
     pub fn without_quotas(&self) -> Self {
-        FreeCapacity { id: 0, known: CapacityFacts { quotas: None, ..self.known.clone() }, ..self.clone() }
+        FreeCapacity {
+            id: 0,
+            capacity_facts: CapacityFacts { quotas: None, ..self.capacity_facts.clone() },
+            ..self.clone()
+        }
     }
 
     /// Free capacity by the Cluster's status alone, without nodes.
     pub fn without_nodes(&self) -> Self {
-        FreeCapacity { id: 0, known: CapacityFacts { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
+        FreeCapacity {
+            id: 0,
+            capacity_facts: CapacityFacts { nodes: None, ..self.capacity_facts.clone() },
+            nodes: None,
+            ..self.clone()
+        }
     }
 
     /// True if the status has counts per resource model.
@@ -116,13 +126,14 @@ impl FreeCapacity {
     }
 
     fn nodes(&self) -> Option<&Nodes> {
-        self.nodes.as_ref().or(self.known.nodes.as_deref())
+        self.nodes.as_ref().or(self.capacity_facts.nodes.as_deref())
     }
 
     /// Number of replicas or sets that fit: the smaller of the numbers by status and by nodes, without quotas.
     pub fn estimate(&self, request: &EstimateRequest) -> i64 {
         let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
-        let from_summary = self.summary.as_ref().map_or(0, |summary| summary.fits(request, &self.reserved, models));
+        let from_summary =
+            self.summary.as_ref().map_or(0, |summary| summary.count_fits(request, &self.reserved, models));
         match self.nodes() {
             None => from_summary,
             Some(nodes) if request.kind == EstimateKind::Sets => nodes.sets(&request.parts, from_summary),
@@ -133,7 +144,7 @@ impl FreeCapacity {
     /// Number of replicas or sets that the quotas of a namespace allow. `None` if they set no limit.
     pub fn quota_limit(&self, request: &EstimateRequest, namespace: &str) -> Option<i64> {
         let reservations = self.reservations.iter().map(AsRef::as_ref);
-        self.known.quotas.as_ref()?.limit(request, namespace, reservations)
+        self.capacity_facts.quotas.as_ref()?.limit(request, namespace, reservations)
     }
 }
 
@@ -163,17 +174,17 @@ impl EstimateCache {
         free_capacities: &[Arc<FreeCapacity>],
         among: &[usize],
     ) -> (Arc<EstimateRequest>, Vec<i64>) {
-        let known = self
+        let cached = self
             .estimates
             .lock()
             .get_key_value(&request)
             .map(|(request, estimates)| (Arc::clone(request), Arc::clone(estimates)));
-        let (request, estimates) = known.unwrap_or_else(|| (Arc::new(request), Arc::default()));
+        let (request, estimates) = cached.unwrap_or_else(|| (Arc::new(request), Arc::default()));
         let mut updated: Option<CachedEstimates> = None;
         let mut estimate = |index: &usize| {
             let capacity = free_capacities.get(*index)?;
-            let known = estimates.get(*index).filter(|(id, _)| *id == capacity.id && capacity.id != 0);
-            Some(known.map_or_else(
+            let cached = estimates.get(*index).filter(|(id, _)| *id == capacity.id && capacity.id != 0);
+            Some(cached.map_or_else(
                 || {
                     let number = capacity.estimate(&request);
                     let updated = updated.get_or_insert_with(|| estimates.as_ref().clone());
@@ -184,14 +195,14 @@ impl EstimateCache {
                 |(_, number)| *number,
             ))
         };
-        let fits = among.iter().map(|index| estimate(index).unwrap_or_default()).collect();
+        let counts = among.iter().map(|index| estimate(index).unwrap_or_default()).collect();
         if let Some(updated) = updated {
-            let mut kept = self.estimates.lock();
-            kept.put(Arc::clone(&request), Arc::new(updated));
-            while kept.len() > (MAX_CACHED_RESULTS / free_capacities.len().max(1)).max(1) {
-                kept.pop_lru();
+            let mut cache = self.estimates.lock();
+            cache.put(Arc::clone(&request), Arc::new(updated));
+            while cache.len() > (MAX_CACHED_RESULTS / free_capacities.len().max(1)).max(1) {
+                cache.pop_lru();
             }
         }
-        (request, fits)
+        (request, counts)
     }
 }

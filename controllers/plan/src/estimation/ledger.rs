@@ -116,7 +116,7 @@ struct Account {
 #[derive(Debug, Clone)]
 struct CachedCapacity {
     facts: Arc<ClusterFacts>,
-    known: CapacityFacts,
+    capacity_facts: CapacityFacts,
     summary: Option<Arc<Summary>>,
     /// The free capacity, and the number of the last reservation that is subtracted from it (0 for none). `None` after
     /// one of these reservations was released.
@@ -163,20 +163,20 @@ impl Ledger {
         let before = self.entries.get(key).and_then(|entry| entry.written.as_ref());
         let mut shares = BTreeMap::new();
         for target in targets {
-            let assigned: Vec<i32> = parts.iter().map(|part| pods(spec, part, target)).collect();
+            let assigned: Vec<i32> = parts.iter().map(|part| assigned_pods(spec, part, target)).collect();
             let current = spec.clusters.iter().find(|current| current.name == target.name);
-            let known = before.and_then(|before| Some((before, before.shares.get(&target.name)?)));
+            let previous = before.and_then(|before| Some((before, before.shares.get(&target.name)?)));
             let reported = parts.iter().zip(&assigned).map(|(part, assigned)| {
-                let reported = match known {
+                let reported = match previous {
                     Some((before, share)) => before.reported_pods(share, part),
-                    None => current.map_or(0, |current| pods(spec, part, current)),
+                    None => current.map_or(0, |current| assigned_pods(spec, part, current)),
                 };
                 reported.min(*assigned)
             });
             let share = Share {
                 reported: reported.collect(),
                 assigned,
-                was_unhealthy: !is_healthy(item(status, &target.name)),
+                was_unhealthy: !is_healthy(status_item(status, &target.name)),
             };
             if !share.is_complete() {
                 shares.insert(target.name.clone(), share);
@@ -227,9 +227,9 @@ impl Ledger {
         written.shares.retain(|name, share| {
             let Some(target) = spec.clusters.iter().find(|target| target.name == *name) else { return false };
             for (part, assigned) in parts.iter().zip(&mut share.assigned) {
-                *assigned = pods(spec, part, target).min(*assigned);
+                *assigned = assigned_pods(spec, part, target).min(*assigned);
             }
-            share.update(item(status, name));
+            share.update(status_item(status, name));
             !share.is_complete()
         });
         self.update_accounts(key)
@@ -323,30 +323,30 @@ impl Ledger {
     pub fn free_capacity(
         &mut self,
         facts: &Arc<ClusterFacts>,
-        known: &CapacityFacts,
+        capacity_facts: &CapacityFacts,
         key: &BindingKey,
     ) -> Arc<FreeCapacity> {
-        let own = self.entries.get(key).and_then(|entry| entry.numbers.get(facts.name())).copied();
+        let excluded_number = self.entries.get(key).and_then(|entry| entry.numbers.get(facts.name())).copied();
         let account = match self.clusters.get_mut(facts.name()) {
             Some(account) => account,
             None => self.clusters.entry(facts.name().to_owned()).or_default(),
         };
         let cached = match account.cached.take().filter(|cached| Arc::ptr_eq(&cached.facts, facts)) {
-            Some(cached) if cached.known.is_same(known) => cached,
-            Some(cached) => CachedCapacity { known: known.clone(), free: None, ..cached },
+            Some(cached) if cached.capacity_facts.is_same(capacity_facts) => cached,
+            Some(cached) => CachedCapacity { capacity_facts: capacity_facts.clone(), free: None, ..cached },
             None => {
                 let summary = Summary::from_cluster(&facts.cluster, self.gates.customized_cluster_resource_modeling);
                 CachedCapacity {
                     facts: Arc::clone(facts),
-                    known: known.clone(),
+                    capacity_facts: capacity_facts.clone(),
                     summary: summary.map(Arc::new),
                     free: None,
                 }
             }
         };
         let cached = account.cached.insert(cached);
-        if let Some(own) = own {
-            let others = account.reservations.iter().filter(|(number, _)| **number != own);
+        if let Some(excluded_number) = excluded_number {
+            let others = account.reservations.iter().filter(|(number, _)| **number != excluded_number);
             return Arc::new(
                 cached.without_reservations(0).subtract_reservations(0, others.map(|(_, reservation)| reservation)),
             );
@@ -367,14 +367,14 @@ impl Ledger {
 
     /// Workloads reserved in a cluster for bindings other than `key`.
     pub fn assumed_workloads(&self, cluster: &str, key: &BindingKey) -> Vec<AssumedWorkload> {
-        let own = self.entries.get(key).and_then(|entry| entry.numbers.get(cluster)).copied();
+        let excluded_number = self.entries.get(key).and_then(|entry| entry.numbers.get(cluster)).copied();
         let reservations = self.clusters.get(cluster).into_iter().flat_map(|account| &account.reservations);
-        let others = reservations.filter(|(number, _)| Some(**number) != own);
-        let assumed = |(_, reservation): (&u64, &Arc<Reservation>)| AssumedWorkload {
+        let others = reservations.filter(|(number, _)| Some(**number) != excluded_number);
+        let to_assumed_workload = |(_, reservation): (&u64, &Arc<Reservation>)| AssumedWorkload {
             namespace: reservation.namespace.clone(),
             components: reservation.parts().map(|(part, pods)| to_component(part, pods)).collect(),
         };
-        others.map(assumed).collect()
+        others.map(to_assumed_workload).collect()
     }
 
     /// Number of pods reserved in a cluster.
@@ -388,7 +388,7 @@ impl Account {
     fn remove(&mut self, number: u64) -> Option<Arc<Reservation>> {
         let removed = self.reservations.remove(&number)?;
         if let Some(cached) = &mut self.cached {
-            // Reservations cannot be taken off the nodes one by one, so the free capacity is rebuilt.
+            // Reservations cannot be returned to the nodes one by one, so the free capacity is rebuilt.
             cached.free = cached.free.take().filter(|(_, last)| *last < number);
         }
         Some(removed)
@@ -397,25 +397,27 @@ impl Account {
 
 impl CachedCapacity {
     fn without_reservations(&self, id: u64) -> FreeCapacity {
-        FreeCapacity::new(id, self.summary.clone(), self.known.clone())
+        FreeCapacity::new(id, self.summary.clone(), self.capacity_facts.clone())
     }
 }
 
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
     fn reported_pods(&self, share: &Share, part: &PodSet) -> i32 {
-        let index = self.parts.iter().position(|own| own.name == part.name);
+        let index = self.parts.iter().position(|candidate| candidate.name == part.name);
         index.and_then(|index| share.reported.get(index)).copied().unwrap_or_default()
     }
 }
 
 impl Share {
     /// Updates the reported pods from the cluster's status.
-    fn update(&mut self, item: Option<&AggregatedStatusItem>) {
-        if let (Some(ready), [assigned], [reported]) = (ready(item), &self.assigned[..], &mut self.reported[..]) {
-            *reported = ready.min(*assigned).max(*reported);
+    fn update(&mut self, status_item: Option<&AggregatedStatusItem>) {
+        if let (Some(ready_pods), [assigned], [reported]) =
+            (ready_pods(status_item), &self.assigned[..], &mut self.reported[..])
+        {
+            *reported = ready_pods.min(*assigned).max(*reported);
         }
-        match is_healthy(item) {
+        match is_healthy(status_item) {
             true if self.was_unhealthy => self.reported.clone_from(&self.assigned),
             true => {}
             false => self.was_unhealthy = true,
@@ -423,22 +425,22 @@ impl Share {
     }
 }
 
-fn item<'s>(status: &'s ResourceBindingStatus, cluster: &str) -> Option<&'s AggregatedStatusItem> {
-    status.aggregated_status.iter().find(|item| item.cluster_name == cluster)
+fn status_item<'s>(status: &'s ResourceBindingStatus, cluster: &str) -> Option<&'s AggregatedStatusItem> {
+    status.aggregated_status.iter().find(|status_item| status_item.cluster_name == cluster)
 }
 
-fn is_healthy(item: Option<&AggregatedStatusItem>) -> bool {
-    item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
+fn is_healthy(status_item: Option<&AggregatedStatusItem>) -> bool {
+    status_item.is_some_and(|status_item| status_item.health == Some(ResourceHealth::Healthy))
 }
 
 /// Ready pods, if the status reports them.
-fn ready(item: Option<&AggregatedStatusItem>) -> Option<i32> {
-    let ready = unstructured::integer(&item?.status.as_ref()?.0, &["readyReplicas"])?;
-    i32::try_from(ready).ok()
+fn ready_pods(status_item: Option<&AggregatedStatusItem>) -> Option<i32> {
+    let ready_pods = unstructured::integer(&status_item?.status.as_ref()?.0, &["readyReplicas"])?;
+    i32::try_from(ready_pods).ok()
 }
 
 /// Number of pods of a part that a target is assigned.
-fn pods(spec: &ResourceBindingSpec, part: &PodSet, target: &TargetCluster) -> i32 {
+fn assigned_pods(spec: &ResourceBindingSpec, part: &PodSet, target: &TargetCluster) -> i32 {
     match spec.components.as_slice() {
         [] => target.replicas,
         [_] if target.replicas > 0 => target.replicas,

@@ -40,22 +40,22 @@ pub struct Estimator<'a> {
 impl Estimate for Estimator<'_> {
     fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
         let namespace = requirements.map_or("", |requirements| &requirements.namespace);
-        self.estimate(among, EstimateRequest::replicas(requirements), namespace)
+        self.estimate(among, EstimateRequest::for_replicas(requirements), namespace)
     }
 
     fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.estimate(among, EstimateRequest::sets(components), namespace)
+        self.estimate(among, EstimateRequest::for_component_sets(components), namespace)
     }
 }
 
 impl Estimator<'_> {
     fn estimate(&self, among: &[usize], request: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
-        let (request, fits) = self.cache.estimate(request, &self.free_capacities, among);
-        let bounded = |(index, fits): (&usize, i64)| {
+        let (request, counts) = self.cache.estimate(request, &self.free_capacities, among);
+        let apply_quota = |(index, count): (&usize, i64)| {
             let capacity = self.free_capacities.get(*index)?;
             let allowed = capacity.quota_limit(&request, namespace).unwrap_or(i64::MAX);
-            Some(i32::try_from(fits.min(allowed)).unwrap_or(i32::MAX))
+            Some(i32::try_from(count.min(allowed)).unwrap_or(i32::MAX))
         };
-        among.iter().zip(fits).map(bounded).collect()
+        among.iter().zip(counts).map(apply_quota).collect()
     }
 }

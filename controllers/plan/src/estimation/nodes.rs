@@ -28,8 +28,8 @@ impl NodeGroup {
     }
 
     /// Number of pods that fit on one of these nodes.
-    fn fits(&self, part: &PodSet) -> i64 {
-        if self.accepts(part) { self.free.fits(&part.request).unwrap_or_default() } else { 0 }
+    fn count_fits(&self, part: &PodSet) -> i64 {
+        if self.accepts(part) { self.free.count_fits(&part.request).unwrap_or_default() } else { 0 }
     }
 }
 
@@ -78,8 +78,8 @@ impl Nodes {
 
     /// Number of pods that fit, summed over the nodes that accept the node claim.
     pub fn replicas(&self, part: &PodSet) -> i64 {
-        let fits = |group: &NodeGroup| group.fits(part).saturating_mul(group.count);
-        self.groups.iter().map(fits).fold(0, i64::saturating_add)
+        let count_pods = |group: &NodeGroup| group.count_fits(part).saturating_mul(group.count);
+        self.groups.iter().map(count_pods).fold(0, i64::saturating_add)
     }
 
     /// Places pods first-fit. Pods that fit on no node are ignored.
@@ -87,17 +87,17 @@ impl Nodes {
         let mut index = 0;
         while pods > 0 && index < self.groups.len() {
             let group = &self.groups[index];
-            let each = group.fits(part);
-            if each <= 0 {
+            let pods_per_full_node = group.count_fits(part);
+            if pods_per_full_node <= 0 {
                 index += 1;
                 continue;
             }
-            // Either whole nodes are filled, or the remaining pods are placed on one node.
-            let filled = (pods / each).min(group.count);
-            let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
+            // Either several nodes are filled, or the remaining pods are placed on one node.
+            let full_nodes = (pods / pods_per_full_node).min(group.count);
+            let (nodes, pods_per_node) = if full_nodes > 0 { (full_nodes, pods_per_full_node) } else { (1, pods) };
             self.split(index, nodes);
-            self.groups[index].free.subtract_times(&part.request, taken);
-            pods -= nodes.saturating_mul(taken);
+            self.groups[index].free.subtract_times(&part.request, pods_per_node);
+            pods -= nodes.saturating_mul(pods_per_node);
             index += 1;
         }
     }
@@ -128,7 +128,7 @@ impl Nodes {
     }
 }
 
-/// State while sets are placed. Free resources only shrink, so a node that cannot hold a pod of a part never can
+/// State while sets are placed. Free resources only shrink, so a node without room for a pod of a part never has room
 /// again, and each part continues at its last node.
 struct SetPlacement<'a> {
     parts: &'a [PodSet],
@@ -141,7 +141,7 @@ struct SetPlacement<'a> {
 /// Placement of the last set.
 struct PlacedSet {
     /// Resources taken, by node index.
-    taken: Vec<(usize, Resources)>,
+    used: Vec<(usize, Resources)>,
     /// True if a node became too full for the next pod of its part, so that the next set is placed differently.
     has_filled_node: bool,
 }
@@ -158,22 +158,22 @@ impl<'a> SetPlacement<'a> {
 
     /// Places one more set. `None` if it does not fit.
     fn place_set(&mut self) -> Option<PlacedSet> {
-        let mut placed = PlacedSet { taken: Vec::new(), has_filled_node: false };
+        let mut placed = PlacedSet { used: Vec::new(), has_filled_node: false };
         for (nth, part) in self.parts.iter().enumerate() {
-            let mut left = i64::from(part.replicas);
-            while left > 0 {
+            let mut remaining = i64::from(part.replicas);
+            while remaining > 0 {
                 let index = self.current_nodes[nth];
                 let free = self.free.get_mut(index)?;
-                let accepted = self.facts[index].is_none_or(|facts| accepts(facts, part.claim.as_ref()));
-                let fits = if accepted { free.fits(&part.request).unwrap_or_default() } else { 0 };
-                let taken = fits.min(left);
-                if taken > 0 {
-                    free.subtract_times(&part.request, taken);
-                    placed.add(index, &part.request, taken);
-                    left -= taken;
-                    placed.has_filled_node |= left > 0;
+                let is_accepted = self.facts[index].is_none_or(|facts| accepts(facts, part.claim.as_ref()));
+                let max_pods = if is_accepted { free.count_fits(&part.request).unwrap_or_default() } else { 0 };
+                let count = max_pods.min(remaining);
+                if count > 0 {
+                    free.subtract_times(&part.request, count);
+                    placed.add(index, &part.request, count);
+                    remaining -= count;
+                    placed.has_filled_node |= remaining > 0;
                 }
-                if left > 0 {
+                if remaining > 0 {
                     self.current_nodes[nth] = index + 1;
                 }
             }
@@ -186,10 +186,10 @@ impl<'a> SetPlacement<'a> {
         if placed.has_filled_node {
             return 0;
         }
-        let fits = placed.taken.iter().map(|(index, taken)| self.free[*index].fits(taken).unwrap_or(limit));
-        let times = fits.min().unwrap_or_default().min(limit);
-        for (index, taken) in &placed.taken {
-            self.free[*index].subtract_times(taken, times);
+        let counts = placed.used.iter().map(|(index, used)| self.free[*index].count_fits(used).unwrap_or(limit));
+        let times = counts.min().unwrap_or_default().min(limit);
+        for (index, used) in &placed.used {
+            self.free[*index].subtract_times(used, times);
         }
         times
     }
@@ -197,12 +197,12 @@ impl<'a> SetPlacement<'a> {
 
 impl PlacedSet {
     fn add(&mut self, index: usize, request: &Resources, times: i64) {
-        match self.taken.iter_mut().find(|(node, _)| *node == index) {
-            Some((_, taken)) => taken.add_times(request, times),
+        match self.used.iter_mut().find(|(node, _)| *node == index) {
+            Some((_, used)) => used.add_times(request, times),
             None => {
-                let mut taken = Resources::default();
-                taken.add_times(request, times);
-                self.taken.push((index, taken));
+                let mut used = Resources::default();
+                used.add_times(request, times);
+                self.used.push((index, used));
             }
         }
     }
@@ -238,11 +238,11 @@ fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
 
 fn matches_requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
-    let contains = |value: &str| values.iter().any(|wanted| wanted == value);
-    let compared = |holds: fn(i64, i64) -> bool| {
+    let contains = |value: &str| values.iter().any(|candidate| candidate == value);
+    let compared = |is_satisfied: fn(i64, i64) -> bool| {
         let bound = values.first().and_then(|bound| bound.parse().ok());
         let value = value.and_then(|value| value.parse().ok());
-        value.zip(bound).is_some_and(|(value, bound)| holds(value, bound))
+        value.zip(bound).is_some_and(|(value, bound)| is_satisfied(value, bound))
     };
     match requirement.operator.as_str() {
         "In" => value.is_some_and(contains),

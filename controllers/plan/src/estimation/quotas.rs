@@ -30,9 +30,9 @@ impl QuotaFacts {
             let Some(request) = limited_resource(name) else { continue };
             let used = status("used").and_then(|used| used.get(name));
             let (Some(hard), Some(used)) = (quantity(hard), used.and_then(quantity)) else { continue };
-            let left = to_units(request, &(hard - used));
+            let remaining = to_units(request, &(hard - used));
             // `cpu` and `requests.cpu` are synonyms.
-            free.entry(request.to_owned()).and_modify(|free| *free = left.min(*free)).or_insert(left);
+            free.entry(request.to_owned()).and_modify(|free| *free = remaining.min(*free)).or_insert(remaining);
         }
         let named = unstructured::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
         let exists = |scope: &str| ScopedResourceSelectorRequirement {
@@ -53,27 +53,29 @@ impl QuotaFacts {
 
     /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
     fn max_replicas(&self, request: &EstimateRequest, reservations: &[&Reservation]) -> Option<i64> {
-        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut requested: BTreeMap<&str, i64> = BTreeMap::new();
         for part in request.parts.iter().filter(|part| self.applies_to(part)) {
-            for amount in part.listed.iter().filter(|amount| self.free.contains_key(&amount.name)) {
-                *wanted.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
+            for amount in part.template_requests.iter().filter(|amount| self.free.contains_key(&amount.name)) {
+                *requested.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
             }
         }
         let reserved = |name: &str| -> i64 {
             let parts = reservations.iter().flat_map(|reservation| reservation.parts());
             let amounts = parts.filter(|(part, _)| self.applies_to(part)).map(|(part, pods)| {
-                let listed = part.listed.iter().find(|amount| amount.name == name);
-                listed.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
+                let requested = part.template_requests.iter().find(|amount| amount.name == name);
+                requested.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
             });
             amounts.fold(0, i64::saturating_add)
         };
-        let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted > 0);
-        let allowed = |(name, wanted): (&str, i64)| (self.free.get(name)? - reserved(name)).max(0).checked_div(wanted);
-        wanted.filter_map(allowed).min()
+        let requested = requested.into_iter().filter(|(_, requested)| *requested > 0);
+        let allowed =
+            |(name, requested): (&str, i64)| (self.free.get(name)? - reserved(name)).max(0).checked_div(requested);
+        requested.filter_map(allowed).min()
     }
 }
 
-/// The requested resource that a quota entry limits. Limits are ignored, because they are not known for replicas.
+/// The requested resource that a quota entry limits. Limits are ignored, because replica requirements contain only
+/// requests.
 fn limited_resource(name: &str) -> Option<&str> {
     let request = name.strip_prefix("requests.").unwrap_or(name);
     (matches!(request, "cpu" | "memory") || is_extended(request))
@@ -87,14 +89,14 @@ fn quantity(value: &Value) -> Option<Quantity> {
 
 fn selects(scope: &ScopedResourceSelectorRequirement, priority_class: &str) -> bool {
     let values = scope.values.as_deref().unwrap_or_default();
-    let given = !priority_class.is_empty();
-    let listed = given && values.iter().any(|value| value == priority_class);
+    let has_class = !priority_class.is_empty();
+    let is_listed = has_class && values.iter().any(|value| value == priority_class);
     scope.scope_name == PRIORITY_CLASS
         && match scope.operator.as_str() {
-            "Exists" => given,
-            "In" => listed,
-            "NotIn" => !listed && !values.is_empty(),
-            "DoesNotExist" => !given && values.is_empty(),
+            "Exists" => has_class,
+            "In" => is_listed,
+            "NotIn" => !is_listed && !values.is_empty(),
+            "DoesNotExist" => !has_class && values.is_empty(),
             _ => false,
         }
 }

@@ -19,7 +19,7 @@ pub struct PodSet {
     pub claim: Option<NodeClaim>,
     pub priority_class: String,
     /// Requests as the template lists them, including resources that nodes do not report.
-    pub listed: Vec<Amount>,
+    pub template_requests: Vec<Amount>,
 }
 
 /// A requested resource.
@@ -57,7 +57,7 @@ fn amounts(list: &ResourceList) -> Vec<Amount> {
 
 impl PodSet {
     fn new(name: &str, replicas: i32, request: &ResourceList, claim: Option<&NodeClaim>, priority_class: &str) -> Self {
-        let listed = amounts(request);
+        let template_requests = amounts(request);
         let mut request = Resources::from_list(request);
         request.pods = 1;
         PodSet {
@@ -66,7 +66,7 @@ impl PodSet {
             request,
             claim: claim.cloned(),
             priority_class: priority_class.to_owned(),
-            listed,
+            template_requests,
         }
     }
 
@@ -114,21 +114,21 @@ pub struct EstimateRequest {
 /// Unit of an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum EstimateKind {
-    /// Replicas with known requirements.
+    /// Replicas of which the requirements are specified.
     Replicas,
-    /// Replicas without known requirements: only pod slots are counted.
+    /// Replicas without requirements: only pod slots are counted.
     Pods,
-    /// Whole component sets.
+    /// Component sets.
     Sets,
 }
 
 impl EstimateRequest {
-    pub fn replicas(requirements: Option<&ReplicaRequirements>) -> Self {
+    pub fn for_replicas(requirements: Option<&ReplicaRequirements>) -> Self {
         let kind = if requirements.is_some() { EstimateKind::Replicas } else { EstimateKind::Pods };
         EstimateRequest::new(vec![PodSet::from_requirements(requirements)], kind)
     }
 
-    pub fn sets(components: &[Component]) -> Self {
+    pub fn for_component_sets(components: &[Component]) -> Self {
         EstimateRequest::new(components.iter().map(PodSet::from_component).collect(), EstimateKind::Sets)
     }
 

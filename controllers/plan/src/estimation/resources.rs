@@ -120,7 +120,7 @@ impl Resources {
 
     /// Number of times that `request` fits. `None` if it requests nothing. This runs for every node of the fleet, so
     /// it does not allocate and compares names only for scalar resources.
-    pub fn fits(&self, request: &Resources) -> Option<i64> {
+    pub fn count_fits(&self, request: &Resources) -> Option<i64> {
         let bounds = [
             (self.milli_cpu, request.milli_cpu),
             (self.memory, request.memory),

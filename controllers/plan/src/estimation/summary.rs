@@ -39,7 +39,7 @@ impl ReservationTotal {
     pub fn add(&mut self, part: &PodSet, pods: i64) {
         self.pods = self.pods.saturating_add(pods);
         self.units.add_times(&part.request, pods);
-        for amount in &part.listed {
+        for amount in &part.template_requests {
             let sum = self.scaled.entry(amount.name.clone()).or_default();
             *sum = sum.saturating_add(amount.scaled.saturating_mul(pods));
         }
@@ -66,7 +66,7 @@ impl Summary {
 
     /// Number of replicas or sets that fit beside the reservations. `models` are the nodes of the resource models less
     /// reservations.
-    pub fn fits(&self, request: &EstimateRequest, reserved: &ReservationTotal, models: Option<&Nodes>) -> i64 {
+    pub fn count_fits(&self, request: &EstimateRequest, reserved: &ReservationTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - reserved.pods;
         if pods <= 0 {
             return 0;
@@ -88,11 +88,11 @@ impl Summary {
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
     fn replicas(&self, part: &PodSet, reserved: &ReservationTotal) -> i64 {
-        let bound = |wanted: &super::request::Amount| match self.free.get(&wanted.name) {
-            Some(free) => (free.units - reserved.units.get(&wanted.name)).max(0) / wanted.units,
+        let bound = |amount: &super::request::Amount| match self.free.get(&amount.name) {
+            Some(free) => (free.units - reserved.units.get(&amount.name)).max(0) / amount.units,
             None => 0,
         };
-        part.listed.iter().filter(|wanted| wanted.units > 0).map(bound).min().unwrap_or(i64::MAX)
+        part.template_requests.iter().filter(|amount| amount.units > 0).map(bound).min().unwrap_or(i64::MAX)
     }
 
     /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
@@ -101,17 +101,17 @@ impl Summary {
         if per_set <= 0 {
             return pods;
         }
-        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut requested: BTreeMap<&str, i64> = BTreeMap::new();
         for part in parts {
-            for amount in &part.listed {
-                *wanted.entry(&amount.name).or_default() += amount.scaled.saturating_mul(i64::from(part.replicas));
+            for amount in &part.template_requests {
+                *requested.entry(&amount.name).or_default() += amount.scaled.saturating_mul(i64::from(part.replicas));
             }
         }
-        let bound = |(name, wanted): (&str, i64)| {
+        let bound = |(name, requested): (&str, i64)| {
             let free = self.free.get(name).map_or(0, |free| free.scaled);
-            (free - reserved.scaled.get(name).copied().unwrap_or_default()).max(0) / wanted
+            (free - reserved.scaled.get(name).copied().unwrap_or_default()).max(0) / requested
         };
-        let bounds = wanted.into_iter().filter(|(_, wanted)| *wanted > 0).map(bound);
+        let bounds = requested.into_iter().filter(|(_, requested)| *requested > 0).map(bound);
         bounds.fold(pods / per_set, i64::min)
     }
 }
@@ -127,9 +127,9 @@ fn free_pods(summary: &ResourceSummary) -> i64 {
 
 fn free(summary: &ResourceSummary, name: &str) -> Option<Quantity> {
     let mut free = amount(&summary.allocatable, name)?;
-    for taken in [&summary.allocated, &summary.allocating] {
-        if let Some(taken) = amount(taken, name) {
-            free -= taken;
+    for used in [&summary.allocated, &summary.allocating] {
+        if let Some(used) = amount(used, name) {
+            free -= used;
         }
     }
     Some(free)

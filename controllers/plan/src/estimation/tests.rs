@@ -131,7 +131,7 @@ fn replicas_by_summary(#[case] requirements: &str, #[case] counts: &str, #[case]
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
     let mut ledger = Ledger::new(Gates::all());
     let capacity = ledger.free_capacity(&cluster, &CapacityFacts::default(), &BindingKey::default());
-    assert_eq!(capacity.estimate(&EstimateRequest::replicas(requirements.as_ref())), expected);
+    assert_eq!(capacity.estimate(&EstimateRequest::for_replicas(requirements.as_ref())), expected);
     assert!(Summary::from_cluster(&cluster.cluster, false).expect("a summary").models.is_none());
 }
 
@@ -177,7 +177,7 @@ fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[
         in_namespace.insert(text("name"), QuotaFacts::from_json(&quota));
     }
     let requirements: Option<crowsnest_api::work::ReplicaRequirements> = yaml(requirements);
-    let request = EstimateRequest::replicas(requirements.as_ref());
+    let request = EstimateRequest::for_replicas(requirements.as_ref());
     let capacity_facts = CapacityFacts { nodes: None, quotas: Some(Arc::new(quotas)) };
     let (facts, mut ledger) = (cluster("m", "100"), Ledger::new(Gates::all()));
     let capacity = ledger.free_capacity(&facts, &capacity_facts, &BindingKey::default());
@@ -200,7 +200,8 @@ fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[
 
 /// Number of replicas that fit into `rest` CPUs of a quota, of which 2 are reserved.
 fn replicas_in_quota(request: &EstimateRequest, rest: i64) -> i64 {
-    let cpu = request.parts[0].listed.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
+    let cpu =
+        request.parts[0].template_requests.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
     (rest - 2) * 1000 / cpu
 }
 
@@ -229,7 +230,7 @@ fn spec(replicas: i32, cpu: &str, clusters: &[(&str, i32)]) -> ResourceBindingSp
 }
 
 /// Number of sets that fit if they are placed pod by pod, up to `limit`.
-fn one_by_one(cpus: &[i64], components: &[(i32, i64)], limit: i64) -> i64 {
+fn place_one_by_one(cpus: &[i64], components: &[(i32, i64)], limit: i64) -> i64 {
     let mut free = cpus.to_vec();
     for sets in 0..limit {
         for (replicas, cpu) in components {
@@ -269,7 +270,7 @@ proptest! {
     ) {
         let cpus: Vec<i64> = cpus.iter().map(|cpu| cpu * 1000).collect();
         let requests: Vec<(i32, i64)> = requests.iter().map(|(replicas, cpu)| (*replicas, cpu * 500)).collect();
-        prop_assert_eq!(nodes_with_millicpus(&cpus).sets(&components(&requests), limit), one_by_one(&cpus, &requests, limit));
+        prop_assert_eq!(nodes_with_millicpus(&cpus).sets(&components(&requests), limit), place_one_by_one(&cpus, &requests, limit));
     }
 
     /// A group of identical nodes is filled like the same number of single nodes.
@@ -280,11 +281,11 @@ proptest! {
         let grades: Vec<Value> = (0..counts.len()).map(|grade| json!({
             "grade": grade, "ranges": [{"name": "cpu", "min": (2 * grade + 1).to_string(), "max": "99"}],
         })).collect();
-        let counted: Vec<Value> =
+        let model_counts: Vec<Value> =
             counts.iter().enumerate().map(|(grade, count)| json!({"grade": grade, "count": count})).collect();
         let mut modelled = Nodes::from_models(
             &serde_json::from_value::<Vec<_>>(json!(grades)).expect("models"),
-            &serde_json::from_value::<Vec<_>>(json!(counted)).expect("counts"),
+            &serde_json::from_value::<Vec<_>>(json!(model_counts)).expect("counts"),
         );
         let each = |(grade, count): (usize, &i64)| {
             vec![1000 * (2 * i64::try_from(grade).unwrap() + 1); usize::try_from(*count).unwrap()]

@@ -77,7 +77,7 @@ pub fn evict_all(
     }
     let rules = behavior.state_preservation.as_ref().filter(|rules| gates.preserves_state && !rules.rules.is_empty());
     let before: Vec<String> = spec.clusters.iter().map(|target| target.name.clone()).collect();
-    let mut left = spec.clone();
+    let mut remaining = spec.clone();
     for cluster in clusters {
         let mut task = GracefulEvictionTask {
             purge_mode: Some(mode.clone()),
@@ -95,11 +95,11 @@ pub fn evict_all(
             task.preserved_label_state = preserved_labels(rules, status, cluster)?;
             task.clusters_before_failover = before.clone();
         }
-        if let Some(evicted) = evict(&left, cluster, task) {
-            left = evicted;
+        if let Some(evicted) = evict(&remaining, cluster, task) {
+            remaining = evicted;
         }
     }
-    Ok(left)
+    Ok(remaining)
 }
 
 #[cfg(test)]
@@ -155,8 +155,8 @@ mod tests {
         let evicted = evicted.map_err(|error| error.to_string())?;
         assert_eq!(evicted.clusters.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["m2"]);
         let mut task = json!(evicted.graceful_eviction_tasks[0]);
-        for same in ["fromCluster", "replicas", "reason", "producer", "creationTimestamp"] {
-            assert!(task.as_object_mut().is_some_and(|task| task.remove(same).is_some()), "{same}");
+        for field in ["fromCluster", "replicas", "reason", "producer", "creationTimestamp"] {
+            assert!(task.as_object_mut().is_some_and(|task| task.remove(field).is_some()), "{field}");
         }
         Ok(task)
     }

@@ -51,27 +51,27 @@ impl FromStr for FailbackOptions {
     type Err = FailbackOptionsError;
 
     fn from_str(text: &str) -> Result<Self, FailbackOptionsError> {
-        let mut read = FailbackOptions::default();
+        let mut options = FailbackOptions::default();
         for part in text.split(',').map(str::trim) {
             match part.split_once('=') {
                 Some(("after", after)) => {
                     let duration = after.parse::<SignedDuration>().ok();
                     let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
                     let duration = duration.filter(|duration| *duration <= MAX_AFTER);
-                    read.after = duration.ok_or_else(|| FailbackOptionsError::After(after.to_owned()))?;
+                    options.after = duration.ok_or_else(|| FailbackOptionsError::After(after.to_owned()))?;
                 }
                 Some(("rate", rate)) => {
-                    read.interval = interval(rate).ok_or_else(|| FailbackOptionsError::Rate(rate.to_owned()))?
+                    options.interval = parse_rate(rate).ok_or_else(|| FailbackOptionsError::Rate(rate.to_owned()))?
                 }
                 _ => return Err(FailbackOptionsError::Unknown(part.to_owned())),
             }
         }
-        Ok(read)
+        Ok(options)
     }
 }
 
-/// Interval of a rate: `2/m` is every 30 seconds.
-fn interval(rate: &str) -> Option<Duration> {
+/// Parses a rate into an interval: `2/m` is every 30 seconds.
+fn parse_rate(rate: &str) -> Option<Duration> {
     let (number, unit) = rate.split_once('/')?;
     let unit = match unit {
         "s" => Duration::from_secs(1),
@@ -107,42 +107,43 @@ impl OriginalPlacement {
         }
     }
 
-    fn has(&self, cluster: &str) -> bool {
+    fn contains(&self, cluster: &str) -> bool {
         self.clusters.iter().any(|target| target.name == cluster)
     }
 
     /// True if the targets are exactly the original clusters.
     pub fn matches_targets(&self, targets: &[TargetCluster]) -> bool {
-        targets.len() == self.clusters.len() && targets.iter().all(|target| self.has(&target.name))
+        targets.len() == self.clusters.len() && targets.iter().all(|target| self.contains(&target.name))
     }
 
-    /// Next failback step of a workload, judged by its binding.
-    pub fn step(&self, spec: &ResourceBindingSpec) -> FailbackStep {
-        let returning = spec.graceful_eviction_tasks.iter().any(|task| task.producer == eviction::PRODUCER_FAILBACK);
-        let leaving = spec.graceful_eviction_tasks.iter().any(|task| self.has(&task.from_cluster));
+    /// Next failback step of a workload, derived from its binding.
+    pub fn next_step(&self, spec: &ResourceBindingSpec) -> FailbackStep {
+        let has_failback_task =
+            spec.graceful_eviction_tasks.iter().any(|task| task.producer == eviction::PRODUCER_FAILBACK);
+        let leaves_original_cluster = spec.graceful_eviction_tasks.iter().any(|task| self.contains(&task.from_cluster));
         match self.matches_targets(&spec.clusters) {
-            true if returning => FailbackStep::Wait,
-            true => FailbackStep::Arrived,
-            false if returning || leaving => FailbackStep::Wait,
-            false => FailbackStep::Away,
+            true if has_failback_task => FailbackStep::Wait,
+            true => FailbackStep::Complete,
+            false if has_failback_task || leaves_original_cluster => FailbackStep::Wait,
+            false => FailbackStep::MoveBack,
         }
     }
 
     /// True if a cluster is ready, has no untolerated taint and is not being deleted.
     pub fn accepts_workloads(cluster: &Cluster, tolerations: &[Toleration]) -> bool {
-        let ready = conditions::is_true(&cluster.status.conditions, condition::READY);
+        let is_ready = conditions::is_true(&cluster.status.conditions, condition::READY);
         let taints = &cluster.spec.taints;
         let is_tolerated = taints::first_untolerated_taint(taints, tolerations, taints::prevents_scheduling).is_none();
-        ready && is_tolerated && cluster.metadata.deletion_timestamp.is_none()
+        is_ready && is_tolerated && cluster.metadata.deletion_timestamp.is_none()
     }
 
     /// The spec of the binding after failback has started: evictions from all clusters but the original ones, and a
     /// rescheduling trigger.
     pub fn start_failback(&self, spec: &ResourceBindingSpec, purge: &PurgeMode, now: Timestamp) -> ResourceBindingSpec {
-        let mut returning_spec = spec.clone();
-        returning_spec.clusters.retain(|target| self.has(&target.name));
-        for target in spec.clusters.iter().filter(|target| !self.has(&target.name) && !spec.evicts(&target.name)) {
-            returning_spec.graceful_eviction_tasks.push(GracefulEvictionTask {
+        let mut updated_spec = spec.clone();
+        updated_spec.clusters.retain(|target| self.contains(&target.name));
+        for target in spec.clusters.iter().filter(|target| !self.contains(&target.name) && !spec.evicts(&target.name)) {
+            updated_spec.graceful_eviction_tasks.push(GracefulEvictionTask {
                 from_cluster: target.name.clone(),
                 purge_mode: Some(purge.clone()),
                 replicas: (target.replicas > 0).then_some(target.replicas),
@@ -152,18 +153,18 @@ impl OriginalPlacement {
                 ..GracefulEvictionTask::default()
             });
         }
-        returning_spec.reschedule_triggered_at = Some(Time(now));
-        returning_spec
+        updated_spec.reschedule_triggered_at = Some(Time(now));
+        updated_spec
     }
 }
 
-/// State of a failback.
+/// Next action of the failback controller for a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailbackStep {
     /// The workload runs in other clusters and can be moved back.
-    Away,
+    MoveBack,
     /// An eviction or the failback is in progress.
     Wait,
     /// The workload runs in its original clusters.
-    Arrived,
+    Complete,
 }

@@ -41,8 +41,9 @@ impl ClusterEvictionState {
         let signals = conditions::find(&cluster_conditions, condition::HEALTH_SIGNALS);
         Ok(ClusterEvictionState {
             ready: conditions::find(&cluster_conditions, condition::READY).map(|ready| ready.status == "True"),
-            is_doubted: signals
-                .is_some_and(|one| one.status == "False" && one.reason == condition::HEALTH_SIGNALS_DOUBTED),
+            is_doubted: signals.is_some_and(|signals| {
+                signals.status == "False" && signals.reason == condition::HEALTH_SIGNALS_DOUBTED
+            }),
             taints: taints.into_iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect(),
             is_terminating: unstructured::is_terminating(cluster),
             has_halt_condition: conditions::is_true(&cluster_conditions, condition::EVICTIONS_HALTED),

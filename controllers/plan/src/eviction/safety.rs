@@ -73,7 +73,7 @@ pub fn may_complete_on_timeout(input: &EvictionInput<'_>, task: &GracefulEvictio
 
 /// Message of a task that is kept beyond its timeout. It does not depend on the scheduler's observed generation,
 /// because writing the message changes the generation.
-pub fn kept_message(input: &EvictionInput<'_>) -> String {
+pub fn retention_message(input: &EvictionInput<'_>) -> String {
     let condition = conditions::find(&input.status.conditions, condition::SCHEDULED);
     let targets: Vec<&str> = input.spec.clusters.iter().map(|target| target.name.as_str()).collect();
     let why = match condition {
@@ -137,7 +137,7 @@ fn find_cancellable_cluster<'a>(
         eviction::PRODUCER_FAILBACK => input.spec.clusters.is_empty(),
         _ => false,
     };
-    let is_open = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
+    let is_cancellable_task = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
     // The task does not record the replicas of single components.
     let has_one_component = input.spec.components.len() <= 1;
     let copy_exists = input.status_item(&task.from_cluster).is_some();
@@ -147,7 +147,12 @@ fn find_cancellable_cluster<'a>(
         TaintDecision::Stay => true,
         TaintDecision::EvictAt(at) => at > now,
     });
-    (is_cancellable_producer && is_open && has_one_component && copy_exists && is_cluster_ready && is_tolerated)
+    (is_cancellable_producer
+        && is_cancellable_task
+        && has_one_component
+        && copy_exists
+        && is_cluster_ready
+        && is_tolerated)
         .then_some(cluster)
 }
 
@@ -198,9 +203,9 @@ fn restore_target(
     if is_divided(&restored) {
         let mut surplus = sum(restored.clusters.iter().map(|target| target.replicas)) - i64::from(restored.replicas);
         for target in restored.clusters.iter_mut().rev().filter(|target| !is_kept(&target.name)) {
-            let taken = surplus.clamp(0, i64::from(target.replicas.max(0)));
-            target.replicas -= i32::try_from(taken).unwrap_or(target.replicas);
-            surplus -= taken;
+            let removed = surplus.clamp(0, i64::from(target.replicas.max(0)));
+            target.replicas -= i32::try_from(removed).unwrap_or(target.replicas);
+            surplus -= removed;
         }
         restored.clusters.retain(|target| target.replicas > 0 || is_kept(&target.name));
     } else {
@@ -216,7 +221,8 @@ fn restore_target(
 /// Maximum number of clusters by spread constraints.
 fn max_clusters(spec: &ResourceBindingSpec) -> usize {
     let constraints = spec.placement.iter().flat_map(|placement| &placement.spread_constraints);
-    let by_cluster =
-        constraints.filter(|one| one.spread_by_field == Some(SpreadFieldValue::Cluster) && one.max_groups > 0);
-    by_cluster.filter_map(|one| usize::try_from(one.max_groups).ok()).min().unwrap_or(usize::MAX)
+    let by_cluster = constraints.filter(|constraint| {
+        constraint.spread_by_field == Some(SpreadFieldValue::Cluster) && constraint.max_groups > 0
+    });
+    by_cluster.filter_map(|constraint| usize::try_from(constraint.max_groups).ok()).min().unwrap_or(usize::MAX)
 }

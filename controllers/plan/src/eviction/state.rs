@@ -30,12 +30,11 @@ pub fn preserved_labels(
     cluster: &str,
 ) -> Result<BTreeMap<String, String>, StateError> {
     let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
-    let collected = item.and_then(|item| item.status.as_ref());
-    let collected = collected.ok_or_else(|| StateError::NotCollected(cluster.to_owned()))?;
-    let labels = rules
-        .rules
-        .iter()
-        .map(|rule| Ok((rule.alias_label_name.clone(), evaluate_template(&rule.json_path, &collected.0, cluster)?)));
+    let reported_status = item.and_then(|item| item.status.as_ref());
+    let reported_status = reported_status.ok_or_else(|| StateError::NotCollected(cluster.to_owned()))?;
+    let labels = rules.rules.iter().map(|rule| {
+        Ok((rule.alias_label_name.clone(), evaluate_template(&rule.json_path, &reported_status.0, cluster)?))
+    });
     labels.collect()
 }
 

@@ -1,5 +1,5 @@
-//! Graceful eviction tasks: which continue and which are complete. [`super::safety`] decides if a task may
-//! complete, and cancels tasks.
+//! Graceful eviction tasks: decides which of them continue and which are complete. [`super::safety`] decides if a task
+//! may complete, and cancels tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl EvictionInput<'_> {
 /// Completes tasks whose replacement is healthy or that have timed out, and sets the creation time of new ones. A task
 /// that has timed out but must not complete without a healthy replacement continues, with the reason as its message.
 pub fn plan_tasks(input: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
-    let replaced = safety::is_replaced(input);
+    let is_replaced = safety::is_replaced(input);
     let mut plan = TaskPlan { tasks: Vec::new(), next_check: None };
     for task in &input.spec.graceful_eviction_tasks {
         let Some(created) = &task.creation_timestamp else {
@@ -71,14 +71,14 @@ pub fn plan_tasks(input: &EvictionInput<'_>, now: Timestamp) -> TaskPlan {
         match task.suppress_deletion {
             Some(true) => plan.tasks.push(task.clone()),
             Some(false) => {}
-            None if replaced => {}
+            None if is_replaced => {}
             None => {
                 let deadline = input.deadline(task, created.0);
                 if now < deadline {
                     plan.next_check = Some(plan.next_check.map_or(deadline, |earlier| earlier.min(deadline)));
                     plan.tasks.push(task.clone());
                 } else if !safety::may_complete_on_timeout(input, task) {
-                    plan.tasks.push(GracefulEvictionTask { message: safety::kept_message(input), ..task.clone() });
+                    plan.tasks.push(GracefulEvictionTask { message: safety::retention_message(input), ..task.clone() });
                 }
             }
         }

@@ -46,21 +46,21 @@ pub fn find_fleet_doubt(lost: impl IntoIterator<Item = Duration>, all: usize, th
     let mut lost: Vec<Duration> = lost.into_iter().collect();
     lost.sort_unstable();
     let mut first = 0;
-    let mut most = 0;
+    let mut max_lost = 0;
     for (last, at) in lost.iter().enumerate() {
         while *at - lost[first] > LOSS_WINDOW {
             first += 1;
         }
-        most = most.max(last + 1 - first);
+        max_lost = max_lost.max(last + 1 - first);
     }
-    let share = most as f64 / all.max(1) as f64;
-    (most >= 2 && share > threshold).then_some(Doubt::Fleet { lost: most, all })
+    let share = max_lost as f64 / all.max(1) as f64;
+    (max_lost >= 2 && share > threshold).then_some(Doubt::Fleet { lost: max_lost, all })
 }
 
 /// True if a cluster lost at `lost` must wait before it becomes NotReady after `failure`, because another cluster was
 /// not probed in the second half of that time and can be lost as well. `last_probes` are the last probes of the other
 /// clusters; older ones than [`LOSS_WINDOW`] are ignored.
-pub fn waits_for_others(
+pub fn must_wait_for_probes(
     last_probes: impl IntoIterator<Item = Duration>,
     lost: Duration,
     failure: Duration,
@@ -96,6 +96,6 @@ mod tests {
     fn cluster_waits_for_probes_of_others(#[case] last_probes: &[u64], #[case] waits: bool) {
         let seconds = Duration::from_secs;
         let last_probes = last_probes.iter().copied().map(seconds);
-        assert_eq!(waits_for_others(last_probes, seconds(100), seconds(30), seconds(130)), waits);
+        assert_eq!(must_wait_for_probes(last_probes, seconds(100), seconds(30), seconds(130)), waits);
     }
 }

@@ -23,7 +23,7 @@ pub struct GracePeriods {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentLiveness {
     /// Last seen `renewTime` of the Lease.
-    renewed: Option<String>,
+    renew_time: Option<String>,
     /// The Ready condition at the last check, or written since.
     current: Option<Condition>,
     /// Monotonic time of the agent's last status report or Lease renewal.
@@ -45,11 +45,11 @@ impl AgentLiveness {
     }
 }
 
-/// Evaluates a Lease and the Cluster's Ready condition. `renewed` is the Lease's `renewTime`, `created` the creation
+/// Evaluates a Lease and the Cluster's Ready condition. `renew_time` is the Lease's `renewTime`, `created` the creation
 /// time of the Cluster. Returns the condition to write, if any, and the new state.
 pub fn evaluate_lease(
     last: Option<&AgentLiveness>,
-    renewed: Option<&str>,
+    renew_time: Option<&str>,
     current: Option<&Condition>,
     created: Timestamp,
     grace: GracePeriods,
@@ -57,25 +57,25 @@ pub fn evaluate_lease(
 ) -> (Option<Condition>, AgentLiveness) {
     let mono = SignedDuration::try_from(now.mono).unwrap_or(SignedDuration::MAX);
     let (before, mut last_seen) = match last {
-        Some(last) if last.current.as_ref() == current => (last.renewed.as_deref(), last.last_seen),
+        Some(last) if last.current.as_ref() == current => (last.renew_time.as_deref(), last.last_seen),
         // The condition was changed by a report of the agent, which counts like a renewal.
-        Some(last) => (last.renewed.as_deref(), mono),
+        Some(last) => (last.renew_time.as_deref(), mono),
         None if current.is_none() => {
             (None, mono.saturating_sub(now.wall.duration_since(created).max(SignedDuration::ZERO)))
         }
         None => (None, mono),
     };
-    if renewed.is_some() && renewed != before {
+    if renew_time.is_some() && renew_time != before {
         last_seen = mono;
     }
     let limit = if current.is_some() { grace.monitor } else { grace.startup };
-    let silent = Duration::try_from(mono.saturating_sub(last_seen)).unwrap_or_default();
-    let condition = (silent > limit).then(|| unknown_condition(current, now.wall)).flatten();
+    let silence = Duration::try_from(mono.saturating_sub(last_seen)).unwrap_or_default();
+    let condition = (silence > limit).then(|| unknown_condition(current, now.wall)).flatten();
     let was_ready = current.is_some_and(|current| current.status == "True");
     // Agents renew their Lease several times per grace period, so a silence of half of it indicates a loss.
-    let is_lost = silent > limit / 2 && (was_ready || last.is_some_and(|last| last.lost_since.is_some()));
+    let is_lost = silence > limit / 2 && (was_ready || last.is_some_and(|last| last.lost_since.is_some()));
     let liveness = AgentLiveness {
-        renewed: renewed.or(before).map(str::to_owned),
+        renew_time: renew_time.or(before).map(str::to_owned),
         current: current.cloned(),
         last_seen,
         lost_since: is_lost.then(|| Duration::try_from(last_seen).unwrap_or_default()),

@@ -184,7 +184,8 @@ pub fn evaluate(
     rules: &Rules,
     now: Moment,
 ) -> Evaluation {
-    let history = update_history(signals, last, current, rules, now);
+    let was_ready = current.is_some_and(|current| current.status == "True");
+    let history = update_history(signals, last, was_ready, rules, now);
     let is_long = |failing: &&OngoingFailure| {
         failing.failed_probes >= MIN_FAILED_PROBES && now.since(failing.since) >= rules.failure
     };
@@ -194,14 +195,14 @@ pub fn evaluate(
         None => ready_condition(&signals.readyz, now.wall),
         Some(current) if current.status == "True" => {
             if is_down {
-                unready(signals, now.wall)
+                not_ready_condition(signals, now.wall)
             } else {
                 current.clone()
             }
         }
         Some(_) if is_up => ready_condition(&Health::Healthy, now.wall),
         Some(current) if history.healthy_since.is_some() => current.clone(),
-        Some(_) => unready(signals, now.wall),
+        Some(_) => not_ready_condition(signals, now.wall),
     };
     Evaluation { ready, history }
 }
@@ -209,7 +210,7 @@ pub fn evaluate(
 fn update_history(
     signals: &Signals,
     last: Option<&HealthHistory>,
-    current: Option<&Condition>,
+    was_ready: bool,
     rules: &Rules,
     now: Moment,
 ) -> HealthHistory {
@@ -218,24 +219,25 @@ fn update_history(
     let before = last.filter(|last| !now.is_interrupted(last.at, rules.period.saturating_mul(MAX_MISSED_PROBES)));
     let continue_failure = |(source, error): (Source, String)| {
         let failing = match before.and_then(|before| before.failing.get(&source)) {
-            Some(known) => OngoingFailure { since: known.since, failed_probes: known.failed_probes + 1, error },
+            Some(previous) => {
+                OngoingFailure { since: previous.since, failed_probes: previous.failed_probes + 1, error }
+            }
             None => OngoingFailure { since: now, failed_probes: 1, error },
         };
         (source, failing)
     };
     let failing: BTreeMap<Source, OngoingFailure> = failing_now.into_iter().map(continue_failure).collect();
     let is_healthy = signals.readyz == Health::Healthy && failing.len() < 2;
-    let was_ready = current.is_some_and(|current| current.status == "True");
     let lost_since = match before.and_then(|before| before.lost_since) {
         _ if failing.len() < 2 => None,
         Some(since) => Some(since),
         None => was_ready.then_some(now.mono),
     };
-    let are_most_running = signals.watches.total > 0 && signals.watches.interrupted * 2 <= signals.watches.total;
+    let are_watches_running = signals.watches.total > 0 && signals.watches.interrupted * 2 <= signals.watches.total;
     HealthHistory {
         at: now,
         last_event_at: signals.watches.last_event_at,
-        had_watches: are_most_running || last.is_some_and(|last| last.had_watches),
+        had_watches: are_watches_running || last.is_some_and(|last| last.had_watches),
         healthy_since: is_healthy.then(|| before.and_then(|before| before.healthy_since).unwrap_or(now)),
         failing,
         lost_since,
@@ -244,7 +246,7 @@ fn update_history(
 
 /// Karmada's Ready condition for a cluster that is not ready. Its reasons only distinguish failures of the health
 /// endpoint, so a cluster whose other signals fail is reported as unreachable.
-fn unready(signals: &Signals, now: Timestamp) -> Condition {
+fn not_ready_condition(signals: &Signals, now: Timestamp) -> Condition {
     match &signals.readyz {
         Health::Healthy => ready_condition(&Health::Unreachable(String::new()), now),
         health => ready_condition(health, now),

@@ -247,12 +247,12 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
         }
     }
     // Clusters that were not ready at the start do not count as lost.
-    let mut known = Cluster {
+    let mut not_ready = Cluster {
         conditions: vec![ready_condition(&Health::Unreachable(String::new()), at(0).wall)],
         ..Cluster::default()
     };
-    known.probe("raw", at(0));
-    assert_eq!(known.history.as_ref().and_then(HealthHistory::lost_since), None);
+    not_ready.probe("raw", at(0));
+    assert_eq!(not_ready.history.as_ref().and_then(HealthHistory::lost_since), None);
 }
 
 /// Karmada's rule: the first probe takes effect immediately, later ones after thresholds in monotonic time.

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::{Action, Cause, Entry, id, unix_seconds};
 use crate::conditions;
 
-fn ready(cluster: &Cluster) -> Option<&Condition> {
+fn find_ready_condition(cluster: &Cluster) -> Option<&Condition> {
     conditions::find(&cluster.status.conditions, condition::READY)
 }
 
-fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Value, at: Timestamp) -> Entry {
+fn new_entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Value, at: Timestamp) -> Entry {
     Entry {
         at,
         subject: ObjectReference::from_cluster(cluster),
@@ -32,15 +32,15 @@ fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Va
     }
 }
 
-fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
-    let whose = cluster.metadata.uid.as_deref().unwrap_or_default();
-    id(&ObjectReference::from_cluster(cluster), whose, action, what)
+fn id_of(cluster: &Cluster, action: Action, parts: &[&str]) -> String {
+    let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
+    id(&ObjectReference::from_cluster(cluster), uid, action, parts)
 }
 
 /// Id of the entry for the last change of a cluster's readiness. If readiness never changed, no such entry exists.
 /// `None` without a Ready condition.
 pub fn readiness_id(cluster: &Cluster) -> Option<String> {
-    let ready = ready(cluster)?;
+    let ready = find_ready_condition(cluster)?;
     let since = unix_seconds(ready.last_transition_time.0);
     Some(id_of(cluster, Action::ReadinessChanged, &[&ready.status, &since]))
 }
@@ -48,17 +48,17 @@ pub fn readiness_id(cluster: &Cluster) -> Option<String> {
 /// Entry for a change of readiness. `before` is the previous status of the Ready condition. `None` for a new cluster,
 /// and if the status is the same.
 pub fn readiness_entry(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
-    let ready = ready(cluster)?;
+    let ready = find_ready_condition(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
     let effect = json!({"ready": {"from": before, "to": ready.status}});
-    let entry = entry(cluster, Action::ReadinessChanged, readiness_id(cluster)?, Cause::new(cause), effect, at);
+    let entry = new_entry(cluster, Action::ReadinessChanged, readiness_id(cluster)?, Cause::new(cause), effect, at);
     let message = format!("Ready is {} now: {cause}", ready.status);
     Some(Entry { is_warning: ready.status != "True", message, ..entry })
 }
 
 /// Reason why a cluster is not ready. `None` if it is.
 pub fn not_ready_reason(cluster: &Cluster) -> Option<String> {
-    let ready = ready(cluster).filter(|ready| ready.status != "True")?;
+    let ready = find_ready_condition(cluster).filter(|ready| ready.status != "True")?;
     let signals = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
     let message = signals.map(|signals| signals.message.as_str()).filter(|message| !message.is_empty());
     let (status, since) = (&ready.status, ready.last_transition_time.0);
@@ -75,8 +75,8 @@ pub fn format_taint(taint: &Taint) -> String {
 
 /// Id of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
 pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
-    let added = unix_seconds(taint.time_added.as_ref()?.0);
-    Some(id_of(cluster, Action::ClusterTainted, &[&format_taint(taint), &added]))
+    let added_at = unix_seconds(taint.time_added.as_ref()?.0);
+    Some(id_of(cluster, Action::ClusterTainted, &[&format_taint(taint), &added_at]))
 }
 
 /// Entries for taints that are new since `before`.
@@ -86,18 +86,18 @@ pub fn taint_entries(
     policies: &[ClusterTaintPolicy],
     at: Timestamp,
 ) -> Vec<Entry> {
-    let new = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
-    let entry_of = |taint: &Taint| {
-        let taint_words = format_taint(taint);
-        let now = || id_of(cluster, Action::ClusterTainted, &[&taint_words, &at.to_string()]);
-        let id = taint_id(cluster, taint).unwrap_or_else(now);
+    let new_taints = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
+    let build_entry = |taint: &Taint| {
+        let taint_text = format_taint(taint);
+        let build_id = || id_of(cluster, Action::ClusterTainted, &[&taint_text, &at.to_string()]);
+        let id = taint_id(cluster, taint).unwrap_or_else(build_id);
         let cause = taint_cause(cluster, taint, policies);
-        let message = format!("Tainted with {taint_words}: {}", cause.text);
+        let message = format!("Tainted with {taint_text}: {}", cause.text);
         let is_warning = taint.effect == taints::NO_EXECUTE;
-        let entry = entry(cluster, Action::ClusterTainted, id, cause, json!({"taint": taint_words}), at);
+        let entry = new_entry(cluster, Action::ClusterTainted, id, cause, json!({"taint": taint_text}), at);
         Entry { message, is_warning, ..entry }
     };
-    new.map(entry_of).collect()
+    new_taints.map(build_entry).collect()
 }
 
 fn taint_cause(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
@@ -105,23 +105,28 @@ fn taint_cause(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]
     let readiness_change = not_ready.as_ref().and_then(|_| readiness_id(cluster));
     let follows_readiness =
         taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
-    if follows_readiness && let Some(why) = &not_ready {
-        return Cause::new(why).by(ObjectReference::from_cluster(cluster)).after(readiness_change);
+    if follows_readiness && let Some(reason) = &not_ready {
+        return Cause::new(reason).caused_by(ObjectReference::from_cluster(cluster)).preceded_by(readiness_change);
     }
     let adds_taint = |policy: &&ClusterTaintPolicy| {
-        policy.spec.taints.iter().any(|named| named.key == taint.key && named.effect == taint.effect)
+        policy
+            .spec
+            .taints
+            .iter()
+            .any(|policy_taint| policy_taint.key == taint.key && policy_taint.effect == taint.effect)
     };
     let Some(policy) = policies.iter().find(adds_taint) else {
         return Cause::new("added manually or by another controller");
     };
     let name = policy.metadata.name.as_deref().unwrap_or_default();
-    let by_readiness = policy.spec.add_on_conditions.iter().any(|on| on.condition_type == condition::READY);
+    let depends_on_readiness =
+        policy.spec.add_on_conditions.iter().any(|add_condition| add_condition.condition_type == condition::READY);
     let reference = ObjectReference::new("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
-    match not_ready.filter(|_| by_readiness) {
-        Some(why) => {
-            Cause::new(format!("ClusterTaintPolicy {name}, since {why}")).by(reference).after(readiness_change)
-        }
-        None => Cause::new(format!("ClusterTaintPolicy {name}")).by(reference),
+    match not_ready.filter(|_| depends_on_readiness) {
+        Some(reason) => Cause::new(format!("ClusterTaintPolicy {name}, since {reason}"))
+            .caused_by(reference)
+            .preceded_by(readiness_change),
+        None => Cause::new(format!("ClusterTaintPolicy {name}")).caused_by(reference),
     }
 }
 
@@ -146,8 +151,8 @@ pub fn halted_entry(
     let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&unix_seconds(at)]);
     let before =
         previous.filter(|_| !is_halted).map(|halted| name(Action::EvictionsHalted, halted.last_transition_time.0));
-    let cause = Cause::new(message).after(before);
-    let entry = entry(cluster, action, name(action, at), cause, json!({"halted": is_halted}), at);
+    let cause = Cause::new(message).preceded_by(before);
+    let entry = new_entry(cluster, action, name(action, at), cause, json!({"halted": is_halted}), at);
     Entry { is_warning: is_halted, message: message.to_owned(), ..entry }
 }
 
@@ -181,11 +186,11 @@ mod tests {
         serde_json::from_value(value).expect("a cluster")
     }
 
-    fn policy(name: &str, key: &str, on: &str) -> ClusterTaintPolicy {
+    fn policy(name: &str, key: &str, condition_type: &str) -> ClusterTaintPolicy {
         let value = json!({
             "metadata": {"name": name},
             "spec": {"taints": [{"key": key, "effect": "NoExecute"}],
-                     "addOnConditions": [{"conditionType": on, "operator": "NotIn", "statusValues": ["True"]}]},
+                     "addOnConditions": [{"conditionType": condition_type, "operator": "NotIn", "statusValues": ["True"]}]},
         });
         serde_json::from_value(value).expect("a policy")
     }
@@ -243,12 +248,16 @@ mod tests {
         let before: Vec<Taint> = serde_json::from_value(before).expect("taints");
         let policies = [policy("full", "full", "NoSpace"), policy("leave", "gone", "Ready")];
         let entries = taint_entries(&cluster, &before, &policies, now());
-        let by = |entry: &Entry| entry.cause.reference.as_ref().map(|by| format!("{} {}", by.kind, by.name));
+        let caused_by = |entry: &Entry| {
+            entry.cause.reference.as_ref().map(|caused_by| format!("{} {}", caused_by.kind, caused_by.name))
+        };
         let entries: Vec<_> = entries
             .iter()
-            .map(|entry| (entry.cause.text.clone(), by(entry), entry.cause.previous == readiness_id(&cluster)))
+            .map(|entry| (entry.cause.text.clone(), caused_by(entry), entry.cause.previous == readiness_id(&cluster)))
             .collect();
-        let expected = expected.map(|(text, by, flip)| (text.to_owned(), by.map(str::to_owned), flip));
+        let expected = expected.map(|(text, caused_by, is_after_readiness_change)| {
+            (text.to_owned(), caused_by.map(str::to_owned), is_after_readiness_change)
+        });
         assert_eq!(entries, expected.into_iter().collect::<Vec<_>>());
     }
 

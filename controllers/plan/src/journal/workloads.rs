@@ -56,8 +56,8 @@ impl<'a> BindingChange<'a> {
         BindingChange { uid, generation, template: &spec.resource, policy, at }
     }
 
-    fn id(&self, action: Action, what: &[&str]) -> String {
-        id(&self.template.without_resource_version(), self.uid, action, what)
+    fn id(&self, action: Action, parts: &[&str]) -> String {
+        id(&self.template.without_resource_version(), self.uid, action, parts)
     }
 
     /// Id of the entry for the start of an eviction.
@@ -144,7 +144,7 @@ fn started_eviction_entries(
 }
 
 fn eviction_cause(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
-    let by = cluster
+    let cluster_reference = cluster
         .map_or_else(|| ObjectReference::cluster(&task.from_cluster), |cluster| ObjectReference::from_cluster(cluster));
     let is_tainted = task.producer == eviction::PRODUCER_TAINT_MANAGER;
     let Some((cluster, taint)) =
@@ -154,12 +154,12 @@ fn eviction_cause(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, t
             eviction::REASON_APPLICATION_FAILURE => "it is unhealthy there for longer than its policy tolerates",
             other => other,
         };
-        return Cause::new(text).by(by);
+        return Cause::new(text).caused_by(cluster_reference);
     };
-    let why = not_ready_reason(cluster).map(|why| format!("; {why}")).unwrap_or_default();
-    Cause::new(format!("its taint {} is not tolerated{why}", format_taint(taint)))
-        .by(by)
-        .after(taint_id(cluster, taint))
+    let reason = not_ready_reason(cluster).map(|reason| format!("; {reason}")).unwrap_or_default();
+    Cause::new(format!("its taint {} is not tolerated{reason}", format_taint(taint)))
+        .caused_by(cluster_reference)
+        .preceded_by(taint_id(cluster, taint))
 }
 
 /// Entries for evictions that existed before: kept beyond their timeout, completed, or cancelled. `cancelled` are the
@@ -173,28 +173,39 @@ pub fn ongoing_eviction_entries(
 ) -> Vec<Entry> {
     let entry_of = |task: &GracefulEvictionTask| {
         let cluster = &task.from_cluster;
-        let now = after.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
-        let (by, began) = (ObjectReference::cluster(cluster), change.eviction_id(task));
-        let id = |action: Action, what: &str| change.id(action, &[cluster, what, &change.now()]);
-        match now {
-            Some(now) if now.message != task.message && !now.message.is_empty() => {
-                let why = now.message.trim_end_matches('.');
-                let (action, cause) = (Action::EvictionKept, Cause::new(why).by(by).after(began));
-                let message = format!("Evict from cluster {cluster} waits: {why}.");
-                let entry = change.entry(action, cluster, id(action, why), cause, json!({"from": cluster}), message);
+        let current_task =
+            after.graceful_eviction_tasks.iter().find(|current_task| current_task.from_cluster == *cluster);
+        let (cluster_reference, began) = (ObjectReference::cluster(cluster), change.eviction_id(task));
+        let id = |action: Action, message: &str| change.id(action, &[cluster, message, &change.now()]);
+        match current_task {
+            Some(current_task) if current_task.message != task.message && !current_task.message.is_empty() => {
+                let reason = current_task.message.trim_end_matches('.');
+                let (action, cause) =
+                    (Action::EvictionKept, Cause::new(reason).caused_by(cluster_reference).preceded_by(began));
+                let message = format!("Evict from cluster {cluster} waits: {reason}.");
+                let entry = change.entry(action, cluster, id(action, reason), cause, json!({"from": cluster}), message);
                 Some(Entry { is_warning: true, ..entry })
             }
             Some(_) => None,
             None if cancelled.contains(cluster) => {
-                let flip = clusters.get(cluster).and_then(|cluster| readiness_id(cluster));
+                let readiness_change = clusters.get(cluster).and_then(|cluster| readiness_id(cluster));
                 let cause = Cause::new("no taint evicts it any longer, and the copy has not been replaced");
                 let message = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                 let effect = json!({"back": cluster, "to": targets_json(&after.clusters)});
                 let action = Action::EvictionCancelled;
-                Some(change.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
+                Some(change.entry(
+                    action,
+                    cluster,
+                    id(action, ""),
+                    cause.caused_by(cluster_reference).preceded_by(readiness_change.or(began)),
+                    effect,
+                    message,
+                ))
             }
             None => {
-                let cause = Cause::new(end_reason(task, after, status, clusters)).by(by).after(began);
+                let cause = Cause::new(end_reason(task, after, status, clusters))
+                    .caused_by(cluster_reference)
+                    .preceded_by(began);
                 let message = format!("Evict from cluster {cluster} has ended: {}", cause.text);
                 let action = Action::EvictionEnded;
                 Some(change.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
@@ -240,51 +251,53 @@ pub struct Rescheduling<'a> {
 }
 
 /// Entry for a workload that moved between clusters. `None` for the first scheduling, and if only replicas changed.
-pub fn rescheduling_entry(change: &BindingChange<'_>, moved: &Rescheduling<'_>) -> Option<Entry> {
-    let recent_evictions = recent_evictions(moved);
-    let mut from = moved.before.clusters.clone();
+pub fn rescheduling_entry(change: &BindingChange<'_>, rescheduling: &Rescheduling<'_>) -> Option<Entry> {
+    let recent_evictions = recent_evictions(rescheduling);
+    let mut from = rescheduling.before.clusters.clone();
     let share = |task: &GracefulEvictionTask| TargetCluster {
         name: task.from_cluster.clone(),
         replicas: task.replicas.unwrap_or_default(),
         components: Vec::new(),
     };
-    from.extend(recent_evictions.iter().copied().filter(|task| !moved.before.targets(&task.from_cluster)).map(share));
-    if !is_moved(&from, moved.to) {
+    from.extend(
+        recent_evictions.iter().copied().filter(|task| !rescheduling.before.targets(&task.from_cluster)).map(share),
+    );
+    if !is_moved(&from, rescheduling.to) {
         return None;
     }
-    let cause = rescheduling_cause(change, moved, &recent_evictions);
-    let (left, to) = (format_targets(&from), format_targets(moved.to));
-    let message = match moved.no_fit {
-        Some(no_fit) => format!("Rescheduled from {left} to no cluster: {no_fit} ({})", cause.text),
-        None => format!("Rescheduled from {left} to {to}: {}", cause.text),
+    let cause = rescheduling_cause(change, rescheduling, &recent_evictions);
+    let (origin, to) = (format_targets(&from), format_targets(rescheduling.to));
+    let message = match rescheduling.no_fit {
+        Some(no_fit) => format!("Rescheduled from {origin} to no cluster: {no_fit} ({})", cause.text),
+        None => format!("Rescheduled from {origin} to {to}: {}", cause.text),
     };
-    let mut effect = json!({"from": targets_json(&from), "to": targets_json(moved.to)});
-    if let Some(trigger) = moved.trigger {
+    let mut effect = json!({"from": targets_json(&from), "to": targets_json(rescheduling.to)});
+    if let Some(trigger) = rescheduling.trigger {
         effect["trigger"] = json!(trigger);
     }
-    let cluster = match moved.to {
-        [one] => one.name.as_str(),
+    let cluster = match rescheduling.to {
+        [target] => target.name.as_str(),
         _ => "",
     };
     let id = change.id(Action::Rescheduled, &[&change.generation.to_string()]);
     let entry = change.entry(Action::Rescheduled, cluster, id, cause, effect, message);
-    Some(Entry { is_warning: moved.to.is_empty(), ..entry })
+    Some(Entry { is_warning: rescheduling.to.is_empty(), ..entry })
 }
 
 /// Evictions since the last scheduling.
-fn recent_evictions<'a>(moved: &Rescheduling<'a>) -> Vec<&'a GracefulEvictionTask> {
-    let last = moved.status.last_scheduled_time.as_ref().map(|time| time.0);
+fn recent_evictions<'a>(rescheduling: &Rescheduling<'a>) -> Vec<&'a GracefulEvictionTask> {
+    let last = rescheduling.status.last_scheduled_time.as_ref().map(|time| time.0);
     let is_new = |task: &&GracefulEvictionTask| {
         let created = task.creation_timestamp.as_ref().map(|time| time.0);
         task.producer != eviction::PRODUCER_FAILBACK && created.is_some_and(|at| last.is_none_or(|last| at >= last))
     };
-    moved.before.graceful_eviction_tasks.iter().filter(is_new).collect()
+    rescheduling.before.graceful_eviction_tasks.iter().filter(is_new).collect()
 }
 
 /// True if the set of clusters changed, or replicas moved from one cluster to another.
 fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
-    let had = |target: &TargetCluster| from.iter().find(|one| one.name == target.name);
-    let has = |target: &TargetCluster| to.iter().find(|one| one.name == target.name);
+    let had = |target: &TargetCluster| from.iter().find(|before| before.name == target.name);
+    let has = |target: &TargetCluster| to.iter().find(|after| after.name == target.name);
     let grew = to.iter().any(|target| had(target).is_none_or(|had| had.replicas < target.replicas));
     let shrank = from.iter().any(|target| has(target).is_none_or(|has| has.replicas < target.replicas));
     let same_names = from.len() == to.len() && from.iter().all(|target| has(target).is_some());
@@ -293,37 +306,38 @@ fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
 
 fn rescheduling_cause(
     change: &BindingChange<'_>,
-    moved: &Rescheduling<'_>,
+    rescheduling: &Rescheduling<'_>,
     recent_evictions: &[&GracefulEvictionTask],
 ) -> Cause {
-    let is_requested = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
+    let is_requested = matches!(rescheduling.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
     let newest = recent_evictions.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
     if let Some(task) = newest.filter(|_| !is_requested) {
         let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
-        return Cause::new(text).by(ObjectReference::cluster(&task.from_cluster)).after(change.eviction_id(task));
+        return Cause::new(text)
+            .caused_by(ObjectReference::cluster(&task.from_cluster))
+            .preceded_by(change.eviction_id(task));
     }
-    let cause = match moved.trigger {
+    let cause = match rescheduling.trigger {
         Some(Trigger::PlacementChanged) => {
             Cause { reference: change.policy.clone(), ..Cause::new("its placement changed") }
         }
-        Some(Trigger::ReplicasChanged) if moved.requested_by.is_some() => Cause::new("it was descheduled"),
+        Some(Trigger::ReplicasChanged) if rescheduling.requested_by.is_some() => Cause::new("it was descheduled"),
         Some(Trigger::ReplicasChanged) => {
-            let assigned: i64 = moved.before.clusters.iter().map(|target| i64::from(target.replicas)).sum();
-            Cause::new(format!("{} replicas are requested, {assigned} were assigned", moved.before.replicas))
+            let assigned: i64 = rescheduling.before.clusters.iter().map(|target| i64::from(target.replicas)).sum();
+            Cause::new(format!("{} replicas are requested, {assigned} were assigned", rescheduling.before.replicas))
         }
         Some(Trigger::RescheduleRequested) => Cause::new("rescheduling was requested"),
         Some(Trigger::TargetTerminating) => {
-            let leaves = |target: &&TargetCluster| !moved.to.iter().any(|stays| stays.name == target.name);
-            match moved.before.clusters.iter().find(leaves) {
-                Some(left) => {
-                    Cause::new(format!("{} is being removed", left.name)).by(ObjectReference::cluster(&left.name))
-                }
+            let leaves = |target: &&TargetCluster| !rescheduling.to.iter().any(|stays| stays.name == target.name);
+            match rescheduling.before.clusters.iter().find(leaves) {
+                Some(removed) => Cause::new(format!("{} is being removed", removed.name))
+                    .caused_by(ObjectReference::cluster(&removed.name)),
                 None => Cause::new("a cluster is being removed"),
             }
         }
         Some(Trigger::Reconcile) | None => Cause::new("the fitting clusters changed"),
     };
-    cause.after(moved.requested_by.map(str::to_owned))
+    cause.preceded_by(rescheduling.requested_by.map(str::to_owned))
 }
 
 /// Entry for replicas that were descheduled as unschedulable.
@@ -333,19 +347,19 @@ pub fn descheduling_entry(
     after: &[TargetCluster],
     message: &str,
 ) -> Entry {
-    let less = |target: &TargetCluster| {
+    let removed_replicas = |target: &TargetCluster| {
         let stays = after.iter().find(|stays| stays.name == target.name).map_or(0, |stays| stays.replicas);
-        let taken = target.replicas.saturating_sub(stays);
-        (taken > 0).then(|| TargetCluster { replicas: taken, ..target.clone() })
+        let removed = target.replicas.saturating_sub(stays);
+        (removed > 0).then(|| TargetCluster { replicas: removed, ..target.clone() })
     };
-    let taken: Vec<TargetCluster> = before.iter().filter_map(less).collect();
+    let removed: Vec<TargetCluster> = before.iter().filter_map(removed_replicas).collect();
     let cause = Cause::new("no node there can run these replicas");
-    let (cluster, cause) = match taken.as_slice() {
-        [one] => (one.name.clone(), cause.by(ObjectReference::cluster(&one.name))),
+    let (cluster, cause) = match removed.as_slice() {
+        [target] => (target.name.clone(), cause.caused_by(ObjectReference::cluster(&target.name))),
         _ => (String::new(), cause),
     };
     let id = change.id(Action::Descheduled, &[&change.generation.to_string()]);
-    let effect = json!({"taken": targets_json(&taken)});
+    let effect = json!({"taken": targets_json(&removed)});
     change.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
 }
 
@@ -364,33 +378,33 @@ pub fn failback_entries(
     });
     let cause = Cause::new("its original clusters have been healthy for long enough");
     let cause = match newest {
-        Some(cluster) => cause.by(ObjectReference::from_cluster(cluster)).after(readiness_id(cluster)),
+        Some(cluster) => cause.caused_by(ObjectReference::from_cluster(cluster)).preceded_by(readiness_id(cluster)),
         None => cause,
     };
     let id = change.id(Action::FailedBack, &[&change.generation.to_string()]);
     let effect = json!({"from": targets_json(&before.clusters), "to": targets_json(to)});
     let failback_cause = |_: &GracefulEvictionTask| {
         Cause::new("it fails back to its original clusters")
-            .by(change.template.without_resource_version())
-            .after(Some(id.clone()))
+            .caused_by(change.template.without_resource_version())
+            .preceded_by(Some(id.clone()))
     };
-    let leaving = started_eviction_entries(change, (before, after), failback_cause)
+    let eviction_entries = started_eviction_entries(change, (before, after), failback_cause)
         .into_iter()
         .map(|entry| Entry { is_warning: false, ..entry });
-    let leaving: Vec<Entry> = leaving.collect();
-    let returned = change.entry(Action::FailedBack, "", id, cause, effect, message.to_owned());
-    [returned].into_iter().chain(leaving).collect()
+    let eviction_entries: Vec<Entry> = eviction_entries.collect();
+    let failback_entry = change.entry(Action::FailedBack, "", id, cause, effect, message.to_owned());
+    [failback_entry].into_iter().chain(eviction_entries).collect()
 }
 
 /// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
 /// it.
-pub fn kept_unhealthy_entry(change: &BindingChange<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
+pub fn kept_unhealthy_entry(change: &BindingChange<'_>, clusters: &[String], reason: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
     // An unchanged situation has the same id, so it is recorded once.
-    let id = change.id(Action::EvictionKept, &[&all, why, &change.generation.to_string()]);
-    let cause = Cause::new(why);
+    let id = change.id(Action::EvictionKept, &[&all, reason, &change.generation.to_string()]);
+    let cause = Cause::new(reason);
     let (cluster, cause) = match clusters {
-        [one] => (one.as_str(), cause.by(ObjectReference::cluster(one))),
+        [cluster] => (cluster.as_str(), cause.caused_by(ObjectReference::cluster(cluster))),
         _ => ("", cause),
     };
     let entry = change.entry(Action::EvictionKept, cluster, id, cause, json!({"from": clusters}), message.to_owned());
@@ -403,7 +417,7 @@ pub fn fence_wait_entry(change: &BindingChange<'_>, clusters: &[&str], message: 
     let id = change.id(Action::WaitingForFence, &[&clusters.join(","), &change.now()]);
     let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
     let (cluster, cause) = match clusters {
-        [one] => (*one, Cause::new(text).by(ObjectReference::cluster(one))),
+        [cluster] => (*cluster, Cause::new(text).caused_by(ObjectReference::cluster(cluster))),
         _ => ("", Cause::new(text)),
     };
     let effect = json!({"unconfirmed": clusters});
@@ -411,11 +425,10 @@ pub fn fence_wait_entry(change: &BindingChange<'_>, clusters: &[&str], message: 
     Entry { is_warning: true, ..entry }
 }
 
-/// Entry for a scheduling result that exceeds a quota. `wanted` are the rejected targets. Repeated rejections without
-/// a change have the same entry.
+/// Entry for a scheduling result that exceeds a quota. Repeated rejections without a change have the same entry.
 pub fn quota_denied_entry(
     binding: &ResourceBinding,
-    wanted: &[TargetCluster],
+    rejected_targets: &[TargetCluster],
     exceeded: &ExceededQuota,
     at: Timestamp,
 ) -> Entry {
@@ -430,14 +443,14 @@ pub fn quota_denied_entry(
     let ExceededQuota { quota, resource, requested, limit } = exceeded;
     let numbers = [requested, limit].map(Quantity::to_string);
     let generation = change.generation.to_string();
-    let what = [&quota.namespace, &quota.name, &quota.uid, resource, &numbers[0], &numbers[1], &generation];
-    let id = change.id(Action::QuotaDenied, &what.map(String::as_str));
+    let parts = [&quota.namespace, &quota.name, &quota.uid, resource, &numbers[0], &numbers[1], &generation];
+    let id = change.id(Action::QuotaDenied, &parts.map(String::as_str));
     let effect = json!({
         "resource": resource, "requested": base_value(requested), "limit": base_value(limit),
-        "wanted": targets_json(wanted),
+        "wanted": targets_json(rejected_targets),
     });
     let message = exceeded.to_string();
-    let cause = Cause::new(&message).by(quota.clone());
+    let cause = Cause::new(&message).caused_by(quota.clone());
     let entry = change.entry(Action::QuotaDenied, "", id, cause, effect, message);
     Entry { is_warning: true, generation: metadata.generation, ..entry }
 }

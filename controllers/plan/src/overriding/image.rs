@@ -15,7 +15,7 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<Str
     if let Some(predicate) = &overrider.predicate {
         let path = &predicate.path;
         let image =
-            image_at(manifest, path).map_err(|reason| OverrideError::Predicate { path: path.clone(), reason })?;
+            find_image(manifest, path).map_err(|reason| OverrideError::Predicate { path: path.clone(), reason })?;
         if !path.starts_with('/') {
             return Err(OverrideError::ImagePath);
         }
@@ -34,7 +34,7 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<Vec<Str
 
 /// Resolves a `/`-separated path of keys and list indexes (without escapes) to the image. Errors have Karmada's
 /// wording.
-fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, String> {
+fn find_image<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, String> {
     let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut current = manifest;
     let mut at = 0;
@@ -71,7 +71,7 @@ struct Image {
     digest: String,
 }
 
-fn pattern(expression: &str) -> Regex {
+fn compile(expression: &str) -> Regex {
     #[expect(clippy::expect_used, reason = "the expressions are constants of this file, covered by its tests")]
     Regex::new(expression).expect("a valid expression")
 }
@@ -82,11 +82,11 @@ static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
     let part = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*";
     let tag = r"[\w][\w.-]{0,127}";
     let digest = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}";
-    pattern(&format!("^((?:{domain}/)?{part}(?:/{part})*)(?::({tag}))?(?:@({digest}))?$"))
+    compile(&format!("^((?:{domain}/)?{part}(?:/{part})*)(?::({tag}))?(?:@({digest}))?$"))
 });
-static TAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\w][\w.-]{0,127}$"));
+static TAG: LazyLock<Regex> = LazyLock::new(|| compile(r"^[\w][\w.-]{0,127}$"));
 static DIGEST: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$"));
+    LazyLock::new(|| compile(r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$"));
 
 impl Image {
     fn parse(image: &str) -> Result<Self, &'static str> {
@@ -165,8 +165,8 @@ fn check_digest(digest: &str) -> Result<(), &'static str> {
     if encoded.len() != length {
         return Err("invalid checksum digest length");
     }
-    let lowercase = encoded.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if lowercase { Ok(()) } else { Err("invalid checksum digest format") }
+    let is_lowercase = encoded.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_lowercase { Ok(()) } else { Err("invalid checksum digest format") }
 }
 
 fn edit(component: &mut String, overrider: &ImageOverrider) {

@@ -11,7 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::patch::{self, Branch, Operation, PatchError, Tree};
+use super::patch::{self, NodeContents, Operation, PatchError, PatchNode};
 
 /// A node of the document, parsed lazily when a patch traverses it.
 pub enum Node {
@@ -38,32 +38,32 @@ pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>)
     }
     let mut document = Node::Text(raw.get().to_owned());
     patch::apply(&mut document, operations)?;
-    let mut written = String::with_capacity(text.len());
-    document.write(&mut written);
-    Ok(written)
+    let mut output = String::with_capacity(text.len());
+    document.write(&mut output);
+    Ok(output)
 }
 
-impl Tree for Node {
+impl PatchNode for Node {
     type Fields = Fields;
 
     fn from_value(value: &Value) -> Self {
         Node::Text(value.to_string())
     }
 
-    fn open(&mut self) -> Branch<'_, Self> {
+    fn contents(&mut self) -> NodeContents<'_, Self> {
         if let Node::Text(text) = self
-            && let Some(opened) = parse_node(text)
+            && let Some(parsed) = parse_node(text)
         {
-            *self = opened;
+            *self = parsed;
         }
         match self {
-            Node::Object(fields) => Branch::Object(fields),
-            Node::List(list) => Branch::List(list),
+            Node::Object(fields) => NodeContents::Object(fields),
+            Node::List(list) => NodeContents::List(list),
             Node::Text(text) => match text.as_bytes().first() {
-                Some(b'n') => Branch::Null,
-                Some(b'"') => Branch::Leaf("string"),
-                Some(b't' | b'f') => Branch::Leaf("bool"),
-                _ => Branch::Leaf("number"),
+                Some(b'n') => NodeContents::Null,
+                Some(b'"') => NodeContents::Scalar("string"),
+                Some(b't' | b'f') => NodeContents::Scalar("bool"),
+                _ => NodeContents::Scalar("number"),
             },
         }
     }
@@ -112,23 +112,23 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-impl patch::Fields<Node> for Fields {
-    fn child(&mut self, key: &str) -> Option<&mut Node> {
+impl patch::ObjectFields<Node> for Fields {
+    fn find_child(&mut self, key: &str) -> Option<&mut Node> {
         self.values.get_mut(key)
     }
 
-    fn put(&mut self, key: &str, value: Node) {
-        if !self.keys.iter().any(|known| known == key) {
+    fn set_field(&mut self, key: &str, value: Node) {
+        if !self.keys.iter().any(|existing| existing == key) {
             self.keys.push(key.to_owned());
         }
         self.values.insert(key.to_owned(), value);
     }
 
-    fn take(&mut self, key: &str) -> bool {
+    fn remove_field(&mut self, key: &str) -> bool {
         if self.values.remove(key).is_none() {
             return false;
         }
-        if let Some(index) = self.keys.iter().position(|known| known == key) {
+        if let Some(index) = self.keys.iter().position(|existing| existing == key) {
             self.keys.remove(index);
         }
         true
@@ -138,7 +138,7 @@ impl patch::Fields<Node> for Fields {
 impl Node {
     fn write(&self, out: &mut String) {
         match self {
-            Node::Text(text) => compact(text, out),
+            Node::Text(text) => write_compact(text, out),
             Node::List(list) => {
                 out.push('[');
                 for (index, item) in list.iter().enumerate() {
@@ -155,7 +155,7 @@ impl Node {
                     if index > 0 {
                         out.push(',');
                     }
-                    quote(key, out);
+                    write_quoted(key, out);
                     out.push(':');
                     // Removing a duplicated key once leaves a key without value.
                     match fields.values.get(key) {
@@ -171,27 +171,27 @@ impl Node {
 
 /// JSON text in the form in which Go writes it as a standalone value, for example in an annotation.
 pub fn escape_html(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    compact(text, &mut written);
-    written
+    let mut output = String::with_capacity(text.len());
+    write_compact(text, &mut output);
+    output
 }
 
 /// Removes white space between tokens. Escapes in strings are kept.
-fn compact(text: &str, out: &mut String) {
-    let (mut in_string, mut escaped) = (false, false);
+fn write_compact(text: &str, out: &mut String) {
+    let (mut in_string, mut is_escaped) = (false, false);
     for character in text.chars() {
         match character {
             ' ' | '\t' | '\n' | '\r' if !in_string => continue,
-            '"' if !escaped => in_string = !in_string,
+            '"' if !is_escaped => in_string = !in_string,
             _ => {}
         }
-        escaped = in_string && character == '\\' && !escaped;
-        push(character, out);
+        is_escaped = in_string && character == '\\' && !is_escaped;
+        write_escaped(character, out);
     }
 }
 
 /// Writes one character, escaped if it is special in HTML or JavaScript.
-fn push(character: char, out: &mut String) {
+fn write_escaped(character: char, out: &mut String) {
     match character {
         '<' => out.push_str(r"\u003c"),
         '>' => out.push_str(r"\u003e"),
@@ -202,7 +202,7 @@ fn push(character: char, out: &mut String) {
     }
 }
 
-fn quote(text: &str, out: &mut String) {
+fn write_quoted(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
         match character {
@@ -212,7 +212,7 @@ fn quote(text: &str, out: &mut String) {
             '\r' => out.push_str(r"\r"),
             '\t' => out.push_str(r"\t"),
             control if control < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(control))),
-            other => push(other, out),
+            other => write_escaped(other, out),
         }
     }
     out.push('"');

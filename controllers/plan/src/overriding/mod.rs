@@ -149,9 +149,10 @@ fn apply_rule(
     overriders: &Overriders,
     cluster_scoped: bool,
 ) -> Result<Vec<String>, FailedOverride> {
-    let own = (!cluster_scoped).then(|| Identity::from_manifest(manifest));
+    let identity = (!cluster_scoped).then(|| Identity::from_manifest(manifest));
     let applied = apply_overriders(manifest, overriders);
-    let checked = applied.and_then(|notes| own.map_or(Ok(()), |own| own.check(manifest)).map(|()| notes));
+    let checked =
+        applied.and_then(|notes| identity.map_or(Ok(()), |identity| identity.check(manifest)).map(|()| notes));
     checked.map_err(|error| FailedOverride { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
 }
 
@@ -178,14 +179,14 @@ impl Identity {
     }
 
     fn check(&self, changed: &Value) -> Result<(), OverrideError> {
-        let now = Self::from_manifest(changed);
+        let current = Self::from_manifest(changed);
         let fields = [
-            ("the group of apiVersion", self.group == now.group),
-            ("kind", self.kind == now.kind),
-            ("metadata.namespace", self.namespace == now.namespace),
-            ("metadata.name", self.name == now.name),
+            ("the group of apiVersion", self.group == current.group),
+            ("kind", self.kind == current.kind),
+            ("metadata.namespace", self.namespace == current.namespace),
+            ("metadata.name", self.name == current.name),
         ];
-        match fields.into_iter().find(|(_, same)| !same) {
+        match fields.into_iter().find(|(_, is_same)| !is_same) {
             Some((field, _)) => Err(OverrideError::Identity(field)),
             None => Ok(()),
         }

@@ -33,7 +33,7 @@ pub enum PatchError {
     #[error("replace operation does not apply: doc is missing key: {0}: missing value")]
     MissingKey(String),
     #[error("error in {operator} for path: '{path}': {cause}")]
-    At {
+    LastStep {
         operator: &'static str,
         path: String,
         #[source]
@@ -77,92 +77,92 @@ pub fn unescape(step: &str) -> String {
     step.replace("~1", "/").replace("~0", "~")
 }
 
-/// A document that can be patched.
-pub trait Tree: Sized {
-    type Fields: Fields<Self>;
+/// A node of a document that can be patched.
+pub trait PatchNode: Sized {
+    type Fields: ObjectFields<Self>;
 
     /// Converts the value of an override to a node.
     fn from_value(value: &Value) -> Self;
     /// Returns the contents of a node, after parsing it if that was not done yet.
-    fn open(&mut self) -> Branch<'_, Self>;
+    fn contents(&mut self) -> NodeContents<'_, Self>;
 }
 
 /// Contents of a node.
-pub enum Branch<'a, T: Tree> {
+pub enum NodeContents<'a, T: PatchNode> {
     Object(&'a mut T::Fields),
     List(&'a mut Vec<T>),
     Null,
-    /// A scalar, with its JSON type.
-    Leaf(&'static str),
+    /// A boolean, number or string, with its JSON type.
+    Scalar(&'static str),
 }
 
 /// Fields of an object.
-pub trait Fields<T> {
-    fn child(&mut self, key: &str) -> Option<&mut T>;
+pub trait ObjectFields<T> {
+    fn find_child(&mut self, key: &str) -> Option<&mut T>;
     /// Sets a field. A new one is appended.
-    fn put(&mut self, key: &str, value: T);
+    fn set_field(&mut self, key: &str, value: T);
     /// Removes a field. Returns true if it existed.
-    fn take(&mut self, key: &str) -> bool;
+    fn remove_field(&mut self, key: &str) -> bool;
 }
 
-impl Tree for Value {
+impl PatchNode for Value {
     type Fields = Map<String, Value>;
 
     fn from_value(value: &Value) -> Self {
         value.clone()
     }
 
-    fn open(&mut self) -> Branch<'_, Self> {
+    fn contents(&mut self) -> NodeContents<'_, Self> {
         match self {
-            Value::Object(fields) => Branch::Object(fields),
-            Value::Array(list) => Branch::List(list),
-            Value::Null => Branch::Null,
-            Value::Bool(_) => Branch::Leaf("bool"),
-            Value::Number(_) => Branch::Leaf("number"),
-            Value::String(_) => Branch::Leaf("string"),
+            Value::Object(fields) => NodeContents::Object(fields),
+            Value::Array(list) => NodeContents::List(list),
+            Value::Null => NodeContents::Null,
+            Value::Bool(_) => NodeContents::Scalar("bool"),
+            Value::Number(_) => NodeContents::Scalar("number"),
+            Value::String(_) => NodeContents::Scalar("string"),
         }
     }
 }
 
-impl Fields<Value> for Map<String, Value> {
-    fn child(&mut self, key: &str) -> Option<&mut Value> {
+impl ObjectFields<Value> for Map<String, Value> {
+    fn find_child(&mut self, key: &str) -> Option<&mut Value> {
         self.get_mut(key)
     }
 
-    fn put(&mut self, key: &str, value: Value) {
+    fn set_field(&mut self, key: &str, value: Value) {
         self.insert(key.to_owned(), value);
     }
 
-    fn take(&mut self, key: &str) -> bool {
+    fn remove_field(&mut self, key: &str) -> bool {
         self.remove(key).is_some()
     }
 }
 
 /// Applies the operations in order. After an error the document is partially patched and must be discarded.
-pub fn apply<'a, T: Tree>(
+pub fn apply<'a, T: PatchNode>(
     document: &mut T,
     operations: impl IntoIterator<Item = Operation<'a>>,
 ) -> Result<(), PatchError> {
     let operations: Vec<Operation<'a>> = operations.into_iter().collect();
-    if let Some(unknown) = operations.iter().find(|entry| matches!(entry.operator, OverriderOperator::Other(_))) {
+    if let Some(unsupported) = operations.iter().find(|entry| matches!(entry.operator, OverriderOperator::Other(_))) {
         let entry = serde_json::json!({
-            "op": unknown.operator.as_str(), "path": unknown.path, "value": unknown.value,
+            "op": unsupported.operator.as_str(), "path": unsupported.path, "value": unsupported.value,
         });
         return Err(PatchError::Unsupported(entry.to_string()));
     }
-    if let Branch::Leaf(kind) = document.open() {
+    if let NodeContents::Scalar(kind) = document.contents() {
         return Err(PatchError::NotADocument(kind));
     }
     operations.into_iter().try_for_each(|operation| operation.apply(document))
 }
 
 impl Operation<'_> {
-    fn apply<T: Tree>(&self, document: &mut T) -> Result<(), PatchError> {
+    fn apply<T: PatchNode>(&self, document: &mut T) -> Result<(), PatchError> {
         match self.operator {
             OverriderOperator::Add if self.path.is_empty() => self.replace_document(document, true),
             OverriderOperator::Add => {
                 let (parent, key) = self.resolve_parent("add", document)?;
-                add(parent, &key, self.value()).map_err(|cause| self.error_at("add", cause))
+                add(parent, &key, self.new_value()).map_err(|cause| self.error_at("add", cause))
             }
             OverriderOperator::Remove => {
                 let (parent, key) = self.resolve_parent("remove", document)?;
@@ -171,24 +171,24 @@ impl Operation<'_> {
             _ if self.path.is_empty() => self.replace_document(document, false),
             _ => {
                 let (parent, key) = self.resolve_parent("replace", document)?;
-                let target = child(parent, &key).ok_or_else(|| PatchError::MissingKey(self.path.to_owned()))?;
-                *target = self.value();
+                let target = find_child(parent, &key).ok_or_else(|| PatchError::MissingKey(self.path.to_owned()))?;
+                *target = self.new_value();
                 Ok(())
             }
         }
     }
 
-    fn value<T: Tree>(&self) -> T {
+    fn new_value<T: PatchNode>(&self) -> T {
         T::from_value(self.value.unwrap_or(&Value::Null))
     }
 
-    /// Replaces the whole document; `is_add` is true for the operation `add`.
-    fn replace_document<T: Tree>(&self, document: &mut T, is_add: bool) -> Result<(), PatchError> {
-        let mut value: T = self.value();
-        match value.open() {
-            Branch::Leaf(kind) if is_add => return Err(PatchError::NotADocument(kind)),
-            Branch::Leaf(_) => return Err(PatchError::ReplacedByScalar),
-            Branch::Null if is_add => return Err(PatchError::ReplacedByNull),
+    /// Replaces the document; `is_add` is true for the operation `add`.
+    fn replace_document<T: PatchNode>(&self, document: &mut T, is_add: bool) -> Result<(), PatchError> {
+        let mut value: T = self.new_value();
+        match value.contents() {
+            NodeContents::Scalar(kind) if is_add => return Err(PatchError::NotADocument(kind)),
+            NodeContents::Scalar(_) => return Err(PatchError::ReplacedByScalar),
+            NodeContents::Null if is_add => return Err(PatchError::ReplacedByNull),
             _ => {}
         }
         *document = value;
@@ -196,43 +196,43 @@ impl Operation<'_> {
     }
 
     /// Resolves the parent of the path's last step.
-    fn resolve_parent<'t, T: Tree>(
+    fn resolve_parent<'t, T: PatchNode>(
         &self,
         operator: &'static str,
         document: &'t mut T,
     ) -> Result<(&'t mut T, String), PatchError> {
-        let missing = || {
+        let missing_path = || {
             let path = if operator == "replace" { self.path.to_owned() } else { format!("\"{}\"", self.path) };
             PatchError::MissingPath { operator, path }
         };
         if self.path.is_empty() {
             return Ok((document, String::new()));
         }
-        let (parents, last) = self.path.rsplit_once('/').ok_or_else(missing)?;
+        let (parents, last_step) = self.path.rsplit_once('/').ok_or_else(missing_path)?;
         let mut parent = document;
         for (depth, step) in parents.split('/').skip(1).enumerate() {
-            parent = child(parent, &unescape(step)).filter(|_| depth < MAX_DEPTH).ok_or_else(missing)?;
-            if let Branch::Null | Branch::Leaf(_) = parent.open() {
-                return Err(missing());
+            parent = find_child(parent, &unescape(step)).filter(|_| depth < MAX_DEPTH).ok_or_else(missing_path)?;
+            if let NodeContents::Null | NodeContents::Scalar(_) = parent.contents() {
+                return Err(missing_path());
             }
         }
-        Ok((parent, unescape(last)))
+        Ok((parent, unescape(last_step)))
     }
 
     /// The error of an operation at its path.
     fn error_at(&self, operator: &'static str, cause: StepError) -> PatchError {
-        PatchError::At { operator, path: self.path.to_owned(), cause }
+        PatchError::LastStep { operator, path: self.path.to_owned(), cause }
     }
 }
 
 /// Maximum depth of a path. Dropping a document of greater depth could overflow the stack.
 const MAX_DEPTH: usize = 1000;
 
-fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
-    match parent.open() {
-        Branch::Object(fields) => fields.child(key),
-        Branch::List(list) => {
-            let index = position(atoi(key).ok()?, list.len()).ok()?;
+fn find_child<'t, T: PatchNode>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
+    match parent.contents() {
+        NodeContents::Object(fields) => fields.find_child(key),
+        NodeContents::List(list) => {
+            let index = resolve_index(atoi(key).ok()?, list.len()).ok()?;
             list.get_mut(index)
         }
         _ => None,
@@ -240,32 +240,32 @@ fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
 }
 
 /// Resolves an index into a list of `length`. Negative ones count from the end.
-fn position(index: i64, length: usize) -> Result<usize, StepError> {
-    let counted = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
-    usize::try_from(counted).ok().filter(|index| *index < length).ok_or(StepError::OutOfRange(index))
+fn resolve_index(index: i64, length: usize) -> Result<usize, StepError> {
+    let from_start = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
+    usize::try_from(from_start).ok().filter(|index| *index < length).ok_or(StepError::OutOfRange(index))
 }
 
-fn add<T: Tree>(parent: &mut T, key: &str, value: T) -> Result<(), StepError> {
-    match parent.open() {
-        Branch::Object(fields) => fields.put(key, value),
-        Branch::List(list) if key == "-" => list.push(value),
-        Branch::List(list) => {
+fn add<T: PatchNode>(parent: &mut T, key: &str, value: T) -> Result<(), StepError> {
+    match parent.contents() {
+        NodeContents::Object(fields) => fields.set_field(key, value),
+        NodeContents::List(list) if key == "-" => list.push(value),
+        NodeContents::List(list) => {
             let index = atoi(key).map_err(|source| StepError::NotAnIndex { key: key.to_owned(), source })?;
-            list.insert(position(index, list.len() + 1)?, value);
+            list.insert(resolve_index(index, list.len() + 1)?, value);
         }
         _ => return Err(StepError::NoObject),
     }
     Ok(())
 }
 
-fn remove<T: Tree>(parent: &mut T, key: &str) -> Result<(), StepError> {
-    match parent.open() {
-        Branch::Object(fields) => match fields.take(key) {
+fn remove<T: PatchNode>(parent: &mut T, key: &str) -> Result<(), StepError> {
+    match parent.contents() {
+        NodeContents::Object(fields) => match fields.remove_field(key) {
             true => Ok(()),
             false => Err(StepError::NoKey(key.to_owned())),
         },
-        Branch::List(list) => {
-            let index = position(atoi(key)?, list.len())?;
+        NodeContents::List(list) => {
+            let index = resolve_index(atoi(key)?, list.len())?;
             list.remove(index);
             Ok(())
         }

@@ -1,25 +1,21 @@
 //! Overrides with a trace: the differences of each rule, and the rule that failed.
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::policy::Overriders;
 use crowsnest_apimachinery::differences::find_differences;
 use crowsnest_apimachinery::differences::{ComparisonKind, Difference};
 use crowsnest_apimachinery::unstructured;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::{AppliedOverrides, AppliedRule, FailedOverride, OverridePolicy, apply_rule, matching_rules};
 
 /// An applied rule and the differences that it made.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TraceStep {
+    /// True if the policy is a ClusterOverridePolicy.
     pub cluster_scoped: bool,
-    pub policy: String,
-    pub overriders: Overriders,
+    pub rule: AppliedRule,
     pub differences: Vec<Difference>,
     /// Changes that no overrider names, with their reasons.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
@@ -36,9 +32,7 @@ impl OverrideTrace {
     pub fn report(&self) -> AppliedOverrides {
         let rules = |cluster_scoped: bool| {
             let steps = self.steps.iter().filter(|step| step.cluster_scoped == cluster_scoped);
-            steps
-                .map(|step| AppliedRule { policy_name: step.policy.clone(), overriders: step.overriders.clone() })
-                .collect()
+            steps.map(|step| step.rule.clone()).collect()
         };
         AppliedOverrides { cluster: rules(true), namespaced: rules(false) }
     }
@@ -64,8 +58,8 @@ pub fn apply(
                 }
             };
             let (differences, _) = find_differences(&before, manifest, ComparisonKind::Versions);
-            let (policy, overriders) = (policy.to_owned(), overriders.clone());
-            trace.steps.push(TraceStep { cluster_scoped, policy, overriders, differences, notes });
+            let rule = AppliedRule { policy_name: policy.to_owned(), overriders: overriders.clone() };
+            trace.steps.push(TraceStep { cluster_scoped, rule, differences, notes });
         }
     }
     trace
@@ -84,20 +78,29 @@ mod tests {
 
     #[test]
     fn trace_has_the_differences_of_each_rule_and_the_result_of_apply() {
-        let (wide, own) = (spec("add", "/data/wide"), spec("replace", "/data/own"));
+        let (cluster_scoped_spec, namespaced_spec) = (spec("add", "/data/wide"), spec("replace", "/data/own"));
         let policies = |spec, name| [OverridePolicy { name, spec }];
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n"}, "data": {"own": "1"}});
         let (mut applied, mut traced) = (template.clone(), template);
         let cluster = Cluster::default();
-        let report = super::super::apply(&mut applied, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
-        let trace = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
+        let report = super::super::apply(
+            &mut applied,
+            &cluster,
+            &policies(&cluster_scoped_spec, "w"),
+            &policies(&namespaced_spec, "o"),
+        );
+        let trace =
+            apply(&mut traced, &cluster, &policies(&cluster_scoped_spec, "w"), &policies(&namespaced_spec, "o"));
         assert_eq!((&applied, report.expect("applied")), (&traced, trace.report()));
-        let paths: Vec<(&str, &str)> =
-            trace.steps.iter().map(|step| (step.policy.as_str(), step.differences[0].path.as_str())).collect();
+        let paths: Vec<(&str, &str)> = trace
+            .steps
+            .iter()
+            .map(|step| (step.rule.policy_name.as_str(), step.differences[0].path.as_str()))
+            .collect();
         assert_eq!(paths, [("w", "/data/wide"), ("o", "/data/own")]);
         let bad = spec("replace", "/nothing/here");
-        let trace = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&bad, "b"));
+        let trace = apply(&mut traced, &cluster, &policies(&cluster_scoped_spec, "w"), &policies(&bad, "b"));
         assert_eq!((trace.steps.len(), trace.failed.expect("a failed rule").policy.as_str()), (1, "b"));
     }
 }

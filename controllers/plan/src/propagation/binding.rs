@@ -46,7 +46,7 @@ pub enum BindingPlan {
 pub struct BindingInput<'a> {
     pub template: &'a Value,
     pub policy: &'a Policy<'a>,
-    pub interpreted: ReplicaFacts,
+    pub replica_facts: ReplicaFacts,
     /// Value of the policy's PriorityClass.
     pub priority: Option<i32>,
     pub gates: Gates,
@@ -67,13 +67,13 @@ pub struct NewBinding<'a> {
 /// Plans the binding of a template. `existing` is the stored binding.
 pub fn plan(input: &BindingInput<'_>, existing: Option<&Value>) -> BindingPlan {
     let scope = Scope::from_namespace(unstructured::namespace(input.template));
-    let spec = spec(input, scope);
-    let Some(existing) = existing else { return BindingPlan::Create(create(input, scope, &spec)) };
+    let spec = build_spec(input, scope);
+    let Some(existing) = existing else { return BindingPlan::Create(build_binding(input, scope, &spec)) };
     if owner_uid(existing).is_some_and(|uid| uid != unstructured::uid(input.template)) {
         return BindingPlan::WaitForGarbageCollection;
     }
-    let updated = update(input, scope, &spec, existing);
-    let same = match input.template_changed {
+    let updated = update_binding(input, scope, &spec, existing);
+    let is_unchanged = match input.template_changed {
         true => unstructured::semantically_equal(existing, &updated),
         false => {
             let mut updated = updated.clone();
@@ -82,14 +82,14 @@ pub fn plan(input: &BindingInput<'_>, existing: Option<&Value>) -> BindingPlan {
             unstructured::semantically_equal(existing, &updated)
         }
     };
-    if same { BindingPlan::Keep } else { BindingPlan::Update(updated) }
+    if is_unchanged { BindingPlan::Keep } else { BindingPlan::Update(updated) }
 }
 
 /// UID of the controlling owner.
 pub fn owner_uid(object: &Value) -> Option<&str> {
     let owners = unstructured::at(object, &["metadata", "ownerReferences"])?.as_array()?;
-    let controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
-    owners.iter().find(controller).map(|owner| unstructured::text(owner, &["uid"]))
+    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
+    owners.iter().find(is_controller).map(|owner| unstructured::text(owner, &["uid"]))
 }
 
 /// Owner reference of the controller, with which the object is garbage-collected together with its owner.
@@ -113,23 +113,23 @@ pub fn reference(template: &Value) -> ObjectReference {
     }
 }
 
-fn spec(input: &BindingInput<'_>, scope: Scope) -> ResourceBindingSpec {
+fn build_spec(input: &BindingInput<'_>, scope: Scope) -> ResourceBindingSpec {
     let policy: &PropagationSpec = input.policy.spec;
-    let namespaced = scope == Scope::Namespaced;
+    let is_namespaced = scope == Scope::Namespaced;
     ResourceBindingSpec {
         resource: reference(input.template),
         propagate_deps: policy.propagate_deps,
-        replica_requirements: input.interpreted.requirements.clone(),
-        replicas: input.interpreted.replicas,
-        components: input.interpreted.components.clone(),
+        replica_requirements: input.replica_facts.requirements.clone(),
+        replicas: input.replica_facts.replicas,
+        components: input.replica_facts.components.clone(),
         placement: Some(policy.placement.clone()),
         scheduler_name: policy.scheduler_name.clone(),
         failover: policy.failover.clone(),
         conflict_resolution: policy.conflict_resolution.clone(),
         suspension: policy.suspension.clone().map(|policy| Suspension { policy, scheduling: None }),
         preserve_resources_on_deletion: policy.preserve_resources_on_deletion,
-        schedule_priority: input.priority.filter(|_| namespaced).map(|priority| SchedulePriority { priority }),
-        workload_affinity_groups: if namespaced { affinity_groups(input) } else { None },
+        schedule_priority: input.priority.filter(|_| is_namespaced).map(|priority| SchedulePriority { priority }),
+        workload_affinity_groups: if is_namespaced { affinity_groups(input) } else { None },
         ..ResourceBindingSpec::default()
     }
 }
@@ -147,7 +147,7 @@ fn affinity_groups(input: &BindingInput<'_>) -> Option<WorkloadAffinityGroups> {
     (groups != WorkloadAffinityGroups::default()).then_some(groups)
 }
 
-fn create(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
+fn build_binding(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec) -> Value {
     let template = input.template;
     let mut binding = json!({
         "apiVersion": "work.karmada.io/v1alpha2",
@@ -177,8 +177,8 @@ fn claim_binding(binding: &mut Value, policy: &Policy<'_>) {
     }
 }
 
-/// Spec fields owned by policy or template, in bindings of both scopes.
-const OWNED: [&str; 9] = [
+/// Spec fields that are copied from policy or template, in bindings of both scopes.
+const MANAGED_FIELDS: [&str; 9] = [
     "resource",
     "replicaRequirements",
     "replicas",
@@ -190,15 +190,15 @@ const OWNED: [&str; 9] = [
     "preserveResourcesOnDeletion",
 ];
 
-/// Spec fields owned by policy or template, in ResourceBindings only.
-const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
+/// Spec fields that are copied from policy or template, in ResourceBindings only.
+const MANAGED_FIELDS_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
 
-fn update(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
+fn update_binding(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
     let mut updated = existing.clone();
-    let wanted = json!(spec);
-    let namespaced: &[&str] = if scope == Scope::Namespaced { &OWNED_NAMESPACED } else { &[] };
-    for field in OWNED.iter().chain(namespaced) {
-        match wanted.get(field) {
+    let desired = json!(spec);
+    let namespaced: &[&str] = if scope == Scope::Namespaced { &MANAGED_FIELDS_NAMESPACED } else { &[] };
+    for field in MANAGED_FIELDS.iter().chain(namespaced) {
+        match desired.get(field) {
             Some(value) => unstructured::set(&mut updated, &["spec", field], value.clone()),
             // The API server would set the default again, so removing the field has no effect.
             None if *field == "conflictResolution" => {}
@@ -207,7 +207,7 @@ fn update(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, ex
             }
         }
     }
-    merge_suspension(&mut updated, wanted.get("suspension"));
+    merge_suspension(&mut updated, desired.get("suspension"));
     claim_binding(&mut updated, input.policy);
     if !input.policy.namespace.is_empty() {
         unstructured::remove(&mut updated, &["metadata", "labels", labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID]);
@@ -224,12 +224,12 @@ fn update(input: &BindingInput<'_>, scope: Scope, spec: &ResourceBindingSpec, ex
 }
 
 /// Merges suspensions: `dispatching` is set by the policy, `scheduling` is kept as other writers set it.
-fn merge_suspension(binding: &mut Value, wanted: Option<&Value>) {
+fn merge_suspension(binding: &mut Value, policy_suspension: Option<&Value>) {
     let scheduling = unstructured::at(binding, &["spec", "suspension", "scheduling"]).cloned();
-    let mut merged = wanted.cloned().unwrap_or_else(|| json!({}));
+    let mut merged = policy_suspension.cloned().unwrap_or_else(|| json!({}));
     if let Some(scheduling) = scheduling {
         unstructured::set(&mut merged, &["scheduling"], scheduling);
-    } else if wanted.is_none() {
+    } else if policy_suspension.is_none() {
         unstructured::remove(binding, &["spec", "suspension"]);
         return;
     }

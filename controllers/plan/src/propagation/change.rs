@@ -33,7 +33,7 @@ pub fn classify(old: &Value, new: &Value) -> Change {
     if rest_differs(old, new) || metadata_differs(old, new) {
         return Change::ByUser;
     }
-    let [labels, annotations] = ["labels", "annotations"].map(|field| keys_change(old, new, field));
+    let [labels, annotations] = ["labels", "annotations"].map(|field| classify_keys(old, new, field));
     labels.max(annotations)
 }
 
@@ -45,7 +45,7 @@ fn metadata_differs(old: &Value, new: &Value) -> bool {
     })
 }
 
-fn keys_change(old: &Value, new: &Value, field: &str) -> Change {
+fn classify_keys(old: &Value, new: &Value, field: &str) -> Change {
     let map = |object| at(object, &["metadata", field]).and_then(Value::as_object);
     let (old, new) = (map(old), map(new));
     let keys = old.into_iter().chain(new).flat_map(|map| map.keys());
@@ -70,7 +70,7 @@ mod tests {
     #[case(json!({"metadata": {"generation": 2, "labels": {"propagationpolicy.karmada.io/permanent-id": "x"}}}), Change::ByControlPlane)]
     #[case(json!({"metadata": {"labels": {"app": "x"}}}), Change::ByUser)]
     #[case(json!({"data": {"a": "b"}}), Change::ByUser)]
-    fn changes(#[case] new: Value, #[case] expected: Change) {
+    fn updates_are_classified(#[case] new: Value, #[case] expected: Change) {
         assert_eq!(classify(&json!({}), &new), expected);
     }
 }

@@ -1,9 +1,9 @@
 //! Selects the policy of a template.
 //!
-//! A claim holds while its policy exists and selects the template, unless another policy may preempt it. An unclaimed
-//! template is claimed by the best policy of its namespace, otherwise by the best ClusterPropagationPolicy: higher
-//! explicit priority first, then the more precise selector, then the smaller name. A preempting policy must select
-//! the template by name and namespace.
+//! A claim is valid while its policy exists and selects the template, unless another policy may preempt it. An
+//! unclaimed template is claimed by the best policy of its namespace, otherwise by the best ClusterPropagationPolicy:
+//! higher explicit priority first, then the more precise selector, then the smaller name. A preempting policy must
+//! select the template by name and namespace.
 
 use std::cmp::Reverse;
 
@@ -69,11 +69,11 @@ impl Policy<'_> {
 
     /// True if one of the selectors names exactly this template, by name and namespace.
     fn names(&self, template: &Value) -> bool {
-        let one = |selector: &&ResourceSelector| {
+        let is_exact = |selector: &&ResourceSelector| {
             let namespace = self.selector_namespace(selector).unwrap_or_default();
             !selector.name.is_empty() && namespace == unstructured::namespace(template)
         };
-        let mut selectors = self.spec.resource_selectors.iter().filter(one);
+        let mut selectors = self.spec.resource_selectors.iter().filter(is_exact);
         selectors.any(|selector| precision_of(selector, template).is_some())
     }
 }
@@ -87,7 +87,7 @@ pub enum Choice<'a> {
     Preempt(Policy<'a>),
     /// Remove the claim, because its policy no longer exists.
     Release,
-    /// The claiming policy no longer selects the template. The claim holds until the policy itself changes, so that
+    /// The claiming policy no longer selects the template. The claim stays until the policy itself changes, so that
     /// relabelling a template does not remove it from its clusters.
     Unselected(Policy<'a>),
     /// The claiming policy is being deleted; its own reconciliation removes the claim.
@@ -112,7 +112,7 @@ pub struct ConsideredPolicy {
 pub enum Outcome {
     /// Ranks first for an unclaimed template.
     Chosen,
-    /// The claim of the template holds, or this policy preempts it.
+    /// The template is claimed by this policy, or this policy preempts the claim.
     Claimed,
     LowerPriority,
     LessPrecise,

@@ -17,22 +17,24 @@ pub enum Claim {
 impl Claim {
     /// Reads a claim. An incomplete claim counts as none; that of a namespaced policy takes precedence.
     pub fn from_object(object: &Value) -> Self {
-        let note = |key| annotation(object, key).filter(|text| !text.is_empty());
-        let mark = |key| label(object, key).filter(|text| !text.is_empty());
-        let id = mark(labels::PROPAGATION_POLICY_PERMANENT_ID);
-        let namespace = note(annotations::PROPAGATION_POLICY_NAMESPACE);
-        if let (Some(namespace), Some(name), Some(id)) = (namespace, note(annotations::PROPAGATION_POLICY_NAME), id) {
+        let find_annotation = |key| annotation(object, key).filter(|text| !text.is_empty());
+        let find_label = |key| label(object, key).filter(|text| !text.is_empty());
+        let id = find_label(labels::PROPAGATION_POLICY_PERMANENT_ID);
+        let namespace = find_annotation(annotations::PROPAGATION_POLICY_NAMESPACE);
+        if let (Some(namespace), Some(name), Some(id)) =
+            (namespace, find_annotation(annotations::PROPAGATION_POLICY_NAME), id)
+        {
             return Claim::Policy { namespace: namespace.to_owned(), name: name.to_owned(), id: id.to_owned() };
         }
-        let id = mark(labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID);
-        if let (Some(name), Some(id)) = (note(annotations::CLUSTER_PROPAGATION_POLICY_NAME), id) {
+        let id = find_label(labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID);
+        if let (Some(name), Some(id)) = (find_annotation(annotations::CLUSTER_PROPAGATION_POLICY_NAME), id) {
             return Claim::ClusterPolicy { name: name.to_owned(), id: id.to_owned() };
         }
         Claim::None
     }
 
     /// True if the claim names `policy`. A policy that was recreated under the same name has another id and takes
-    /// over.
+    /// over the template.
     pub fn names(&self, policy: &Policy<'_>) -> bool {
         match self {
             Claim::None => false,
@@ -49,23 +51,23 @@ impl Claim {
     }
 }
 
-/// Takeover of a template by the policy `by` from the policy that claims it.
+/// Takeover of a template by `policy` from the policy that claims it.
 #[derive(Debug, Clone, Copy)]
 pub struct Preemption<'a> {
-    pub by: &'a Policy<'a>,
-    pub from: &'a Claim,
+    pub policy: &'a Policy<'a>,
+    pub claim: &'a Claim,
 }
 
 impl Preemption<'_> {
     fn winner(&self) -> String {
-        match self.by.namespace {
-            "" => format!("Cluster propagation policy({})", self.by.name),
-            namespace => format!("Propagation policy({namespace}/{})", self.by.name),
+        match self.policy.namespace {
+            "" => format!("Cluster propagation policy({})", self.policy.name),
+            namespace => format!("Propagation policy({namespace}/{})", self.policy.name),
         }
     }
 
     fn loser(&self) -> String {
-        match self.from {
+        match self.claim {
             Claim::None => String::new(),
             Claim::Policy { namespace, name, .. } => format!("propagation policy({namespace}/{name})"),
             Claim::ClusterPolicy { name, .. } => format!("cluster propagation policy({name})"),
@@ -85,17 +87,17 @@ impl Preemption<'_> {
 
 /// Labels and annotations of a policy's claim.
 pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'static str, String)>) {
-    let owned = |text: &str| text.to_owned();
+    let to_string = |text: &str| text.to_owned();
     match policy.namespace {
         "" => (
-            vec![(labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, owned(policy.permanent_id))],
-            vec![(annotations::CLUSTER_PROPAGATION_POLICY_NAME, owned(policy.name))],
+            vec![(labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID, to_string(policy.permanent_id))],
+            vec![(annotations::CLUSTER_PROPAGATION_POLICY_NAME, to_string(policy.name))],
         ),
         namespace => (
-            vec![(labels::PROPAGATION_POLICY_PERMANENT_ID, owned(policy.permanent_id))],
+            vec![(labels::PROPAGATION_POLICY_PERMANENT_ID, to_string(policy.permanent_id))],
             vec![
-                (annotations::PROPAGATION_POLICY_NAMESPACE, owned(namespace)),
-                (annotations::PROPAGATION_POLICY_NAME, owned(policy.name)),
+                (annotations::PROPAGATION_POLICY_NAMESPACE, to_string(namespace)),
+                (annotations::PROPAGATION_POLICY_NAME, to_string(policy.name)),
             ],
         ),
     }
@@ -104,22 +106,23 @@ pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'sta
 /// Merge patch that claims a template. `None` if it is claimed already. The claim of a namespaced policy replaces
 /// that of a cluster-scoped one.
 pub fn patch(template: &Value, policy: &Policy<'_>) -> Option<Value> {
-    let (wanted_labels, wanted_annotations) = metadata(policy);
-    let namespaced = !policy.namespace.is_empty();
-    let foreign = namespaced && label(template, labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID).is_some();
-    let claimed = wanted_labels.iter().all(|(key, value)| label(template, key) == Some(value));
-    if claimed && !foreign {
+    let (claim_labels, claim_annotations) = metadata(policy);
+    let is_namespaced = !policy.namespace.is_empty();
+    let has_cluster_scoped_claim =
+        is_namespaced && label(template, labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID).is_some();
+    let is_claimed = claim_labels.iter().all(|(key, value)| label(template, key) == Some(value));
+    if is_claimed && !has_cluster_scoped_claim {
         return None;
     }
     let mut patch = json!({"metadata": {"labels": {}, "annotations": {}}});
-    if foreign {
+    if has_cluster_scoped_claim {
         patch["metadata"]["labels"][labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID] = Value::Null;
         patch["metadata"]["annotations"][annotations::CLUSTER_PROPAGATION_POLICY_NAME] = Value::Null;
     }
-    for (key, value) in wanted_labels {
+    for (key, value) in claim_labels {
         patch["metadata"]["labels"][key] = json!(value);
     }
-    for (key, value) in wanted_annotations {
+    for (key, value) in claim_annotations {
         patch["metadata"]["annotations"][key] = json!(value);
     }
     Some(patch)
@@ -127,9 +130,9 @@ pub fn patch(template: &Value, policy: &Policy<'_>) -> Option<Value> {
 
 /// Merge patch that removes the claim of the policy with `id`. `None` if the object is not claimed by it.
 pub fn release(object: &Value, id: &str) -> Option<Value> {
-    let of_policy = label(object, labels::PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
-    let of_cluster_policy = label(object, labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
-    if of_policy {
+    let has_policy_claim = label(object, labels::PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
+    let has_cluster_policy_claim = label(object, labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID) == Some(id);
+    if has_policy_claim {
         return Some(json!({"metadata": {
             "labels": {labels::PROPAGATION_POLICY_PERMANENT_ID: null},
             "annotations": {
@@ -138,7 +141,7 @@ pub fn release(object: &Value, id: &str) -> Option<Value> {
             },
         }}));
     }
-    of_cluster_policy.then(|| {
+    has_cluster_policy_claim.then(|| {
         json!({"metadata": {
             "labels": {labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID: null},
             "annotations": {annotations::CLUSTER_PROPAGATION_POLICY_NAME: null},
@@ -164,12 +167,17 @@ mod tests {
     #[case("ns", policy("old"), ["Propagation policy(ns/new)", "propagation policy(ns/old)"])]
     #[case("ns", cluster_policy("old"), ["Propagation policy(ns/new)", "cluster propagation policy(old)"])]
     #[case("", cluster_policy("old"), ["Cluster propagation policy(new)", "cluster propagation policy(old)"])]
-    fn preemption_events(#[case] namespace: &str, #[case] from: Claim, #[case] expected: [&str; 2]) {
-        let [by, old] = expected;
+    fn preemption_events_name_both_policies(
+        #[case] namespace: &str,
+        #[case] claim: Claim,
+        #[case] expected: [&str; 2],
+    ) {
+        let [winner, loser] = expected;
         let spec = PropagationSpec::default();
-        let by_policy = Policy { namespace, name: "new", permanent_id: "2", is_terminating: false, spec: &spec };
-        let preemption = Preemption { by: &by_policy, from: &from };
-        assert_eq!(preemption.success_message(), format!("{by} preempted {old} successfully"));
-        assert_eq!(preemption.failure_message("no"), format!("{by} failed to preempt {old}: no"));
+        let preempting_policy =
+            Policy { namespace, name: "new", permanent_id: "2", is_terminating: false, spec: &spec };
+        let preemption = Preemption { policy: &preempting_policy, claim: &claim };
+        assert_eq!(preemption.success_message(), format!("{winner} preempted {loser} successfully"));
+        assert_eq!(preemption.failure_message("no"), format!("{winner} failed to preempt {loser}: no"));
     }
 }

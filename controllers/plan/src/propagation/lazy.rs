@@ -13,7 +13,7 @@ use super::claim::Claim;
 pub enum PendingChange {
     /// This process has just listed the template, so it can have changed before.
     Listed,
-    /// The template is new, or its previous version is no longer known.
+    /// The template is new, or its previous version is no longer stored.
     Unknown,
     ByUser,
 }
@@ -25,12 +25,12 @@ pub fn is_activated(
     pending: Option<PendingChange>,
     template: &Value,
     binding: Option<&Value>,
-    interpreted: &ReplicaFacts,
+    replica_facts: &ReplicaFacts,
 ) -> bool {
     !policy.is_lazy()
         || match pending {
             Some(PendingChange::ByUser) => true,
-            Some(PendingChange::Listed | PendingChange::Unknown) => is_behind(template, binding, interpreted),
+            Some(PendingChange::Listed | PendingChange::Unknown) => is_behind(template, binding, replica_facts),
             None => false,
         }
 }
@@ -39,8 +39,8 @@ pub fn is_activated(
 /// released while the policy existed, regardless of the order in which the events arrive. Compares resourceVersions,
 /// which one control plane assigns in order; versions that are not numbers are incomparable.
 pub fn is_newer(template: &Value, policy_version: &str) -> bool {
-    let number = |version: &str| version.parse::<u64>().ok();
-    match (number(unstructured::resource_version(template)), number(policy_version)) {
+    let parse = |version: &str| version.parse::<u64>().ok();
+    match (parse(unstructured::resource_version(template)), parse(policy_version)) {
         (Some(template), Some(policy)) => template > policy,
         _ => false,
     }
@@ -48,18 +48,18 @@ pub fn is_newer(template: &Value, policy_version: &str) -> bool {
 
 /// True if the binding is missing or behind the template, that is a change by the user was not propagated. For kinds
 /// with a status the resourceVersion is no indication, so only the fields from the interpreter are compared.
-fn is_behind(template: &Value, binding: Option<&Value>, interpreted: &ReplicaFacts) -> bool {
+fn is_behind(template: &Value, binding: Option<&Value>, replica_facts: &ReplicaFacts) -> bool {
     let Some(binding) = binding else { return true };
     if unstructured::text(binding, &["spec", "resource", "uid"]) != unstructured::uid(template) {
         return true;
     }
-    let differs = |field: &str, wanted: Value| {
-        let shown = unstructured::at(binding, &["spec", field]).unwrap_or(&Value::Null);
-        !unstructured::semantically_equal(shown, &wanted)
+    let differs = |field: &str, expected: Value| {
+        let actual = unstructured::at(binding, &["spec", field]).unwrap_or(&Value::Null);
+        !unstructured::semantically_equal(actual, &expected)
     };
-    if unstructured::integer(binding, &["spec", "replicas"]).unwrap_or_default() != i64::from(interpreted.replicas)
-        || differs("replicaRequirements", json!(interpreted.requirements))
-        || differs("components", json!(interpreted.components))
+    if unstructured::integer(binding, &["spec", "replicas"]).unwrap_or_default() != i64::from(replica_facts.replicas)
+        || differs("replicaRequirements", json!(replica_facts.requirements))
+        || differs("components", json!(replica_facts.components))
     {
         return true;
     }
@@ -76,20 +76,20 @@ mod tests {
     use crowsnest_api::policy::PropagationSpec;
     use rstest::rstest;
 
-    fn template(more: Value) -> Value {
+    fn template(changes: Value) -> Value {
         let mut template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": "20"}});
-        json_patch::merge(&mut template, &more);
+        json_patch::merge(&mut template, &changes);
         template
     }
 
-    fn binding(more: Value) -> Option<Value> {
+    fn binding(changes: Value) -> Option<Value> {
         let mut binding = json!({"spec": {"resource": {"uid": "u", "resourceVersion": "20"}, "replicas": 2}});
-        json_patch::merge(&mut binding, &more);
+        json_patch::merge(&mut binding, &changes);
         Some(binding)
     }
 
-    fn claimed(id: &str) -> Value {
+    fn claim_metadata(id: &str) -> Value {
         json!({"metadata": {
             "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": id},
             "annotations": {"clusterpropagationpolicy.karmada.io/name": id},
@@ -110,15 +110,15 @@ mod tests {
     )]
     #[case::claim_written(
         template({
-            let mut claim = claimed("a");
+            let mut claim = claim_metadata("a");
             claim["metadata"]["resourceVersion"] = json!("21");
             claim
         }),
         binding(json!({})), false
     )]
     fn binding_is_behind_its_template(#[case] template: Value, #[case] binding: Option<Value>, #[case] expected: bool) {
-        let interpreted = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
-        assert_eq!(is_behind(&template, binding.as_ref(), &interpreted), expected);
+        let replica_facts = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
+        assert_eq!(is_behind(&template, binding.as_ref(), &replica_facts), expected);
     }
 
     #[rstest]
@@ -133,9 +133,9 @@ mod tests {
         }
         let spec: PropagationSpec = serde_json::from_value(spec).expect("a policy spec");
         let policy = Policy { namespace: "", name: "p", permanent_id: "p", is_terminating: false, spec: &spec };
-        let interpreted = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
+        let replica_facts = ReplicaFacts { replicas: 2, ..ReplicaFacts::default() };
         let binding = binding(json!({}));
-        assert_eq!(is_activated(&policy, pending, &template(json!({})), binding.as_ref(), &interpreted), expected);
+        assert_eq!(is_activated(&policy, pending, &template(json!({})), binding.as_ref(), &replica_facts), expected);
     }
 
     #[rstest]

@@ -86,8 +86,8 @@ pub const DEFAULT_SKIPPED_NAMESPACES: &str = "kube-.*";
 impl SkippedNamespaces {
     /// Compiles expressions, each of which must match a whole name.
     pub fn new(expressions: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, regex::Error> {
-        let whole = expressions.into_iter().map(|expression| format!("^(?:{})$", expression.as_ref()));
-        RegexSet::new(whole).map(SkippedNamespaces)
+        let anchored = expressions.into_iter().map(|expression| format!("^(?:{})$", expression.as_ref()));
+        RegexSet::new(anchored).map(SkippedNamespaces)
     }
 
     pub fn contains(&self, namespace: &str) -> bool {

@@ -147,7 +147,8 @@ impl Assignment<'_> {
         replicas: i32,
         is_aggregated: bool,
     ) -> Result<Vec<TargetCluster>, ScheduleError> {
-        let mut names: Vec<&str> = candidates.iter().filter(|one| one.current.is_some()).map(Candidate::name).collect();
+        let mut names: Vec<&str> =
+            candidates.iter().filter(|candidate| candidate.current.is_some()).map(Candidate::name).collect();
         names.sort_unstable();
         let is_candidate = |target: &&TargetCluster| names.binary_search(&target.name.as_str()).is_ok();
         let scheduled: Vec<TargetCluster> = self.spec.clusters.iter().filter(is_candidate).cloned().collect();
@@ -158,7 +159,7 @@ impl Assignment<'_> {
             let capacity = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));
             candidates.iter().map(|candidate| (candidate.facts.name(), capacity(candidate))).collect()
         };
-        let (what, weights, missing, keep) = match self.mode {
+        let (failure, weights, missing, keep) = match self.mode {
             AssignmentMode::Fresh => ("failed to do fresh scale", capacity(&current_replicas), replicas, Vec::new()),
             AssignmentMode::Steady if assigned > replicas => {
                 let weights = scheduled.iter().map(|target| (target.name.as_str(), target.replicas)).collect();
@@ -173,7 +174,7 @@ impl Assignment<'_> {
         weights.sort_by_key(|(_, replicas)| Reverse(*replicas));
         let total: i64 = weights.iter().map(|(_, replicas)| i64::from(*replicas)).sum();
         if total < i64::from(missing) {
-            let message = format!("{what}: Clusters available replicas {total} are not enough to schedule.");
+            let message = format!("{failure}: Clusters available replicas {total} are not enough to schedule.");
             return Err(ScheduleError::Unschedulable(message));
         }
         if is_aggregated {
@@ -204,11 +205,11 @@ fn shortest_prefix<'n>(weights: Vec<(&'n str, i32)>, missing: i32, keep: &[Targe
     let (mut ordered, others): (Vec<_>, Vec<_>) = weights.into_iter().partition(|(name, _)| has(name));
     ordered.extend(others);
     let mut sum = 0_i64;
-    let needed = ordered.iter().position(|(_, replicas)| {
+    let last_index = ordered.iter().position(|(_, replicas)| {
         sum += i64::from(*replicas);
         sum >= i64::from(missing)
     });
-    ordered.truncate(needed.map_or(ordered.len(), |last| last + 1));
+    ordered.truncate(last_index.map_or(ordered.len(), |last| last + 1));
     ordered
 }
 

@@ -52,12 +52,12 @@ pub fn is_placement_changed(placement: &Placement, applied: Option<&str>, observ
     {
         return true;
     }
-    fn term<'t>(terms: &'t [ClusterAffinityTerm], observed: &str) -> Option<&'t ClusterAffinityTerm> {
+    fn find_term<'t>(terms: &'t [ClusterAffinityTerm], observed: &str) -> Option<&'t ClusterAffinityTerm> {
         terms.iter().find(|term| term.affinity_name == observed)
     }
-    let now = term(&placement.cluster_affinities, observed_affinity);
-    let then = term(&applied.cluster_affinities, observed_affinity);
-    observed_affinity.is_empty() || now.is_none() || now != then
+    let current_term = find_term(&placement.cluster_affinities, observed_affinity);
+    let applied_term = find_term(&applied.cluster_affinities, observed_affinity);
+    observed_affinity.is_empty() || current_term.is_none() || current_term != applied_term
 }
 
 fn are_replicas_changed(gates: Gates, spec: &ResourceBindingSpec, placement: &Placement) -> bool {

@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::Taint;
 use super::{ClusterFacts, Peer, Plugin, SchedulingContext};
 use crate::selector::cluster_matches;
 
-/// Input of the filters: the binding and its affinity term.
+/// Input of the filters: the fleet, the binding and its affinity term.
 pub struct FilterInput<'a> {
+    pub context: &'a SchedulingContext<'a>,
     pub spec: &'a ResourceBindingSpec,
     /// The affinity term being tried. `None` for a placement without affinity terms.
     pub term: Option<&'a ClusterAffinityTerm>,
@@ -27,7 +28,7 @@ pub struct CandidateCluster<'a> {
 
 /// Reason of a rejection.
 type Reason = Cow<'static, str>;
-type Filter = fn(&SchedulingContext<'_>, &FilterInput<'_>, CandidateCluster<'_>) -> Option<Reason>;
+type Filter = fn(&FilterInput<'_>, CandidateCluster<'_>) -> Option<Reason>;
 
 const FILTERS: [(Plugin, Filter); 7] = [
     (Plugin::ClusterAffinity, cluster_affinity),
@@ -40,24 +41,16 @@ const FILTERS: [(Plugin, Filter); 7] = [
 ];
 
 /// The first enabled filter that rejects the cluster, with its reason.
-pub fn reject(
-    context: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<(&'static str, Reason)> {
-    let mut enabled = FILTERS.iter().filter(|(filter, _)| context.plugins.has(*filter));
-    enabled.find_map(|(filter, check)| check(context, input, candidate).map(|reason| (filter.name(), reason)))
+pub fn reject(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<(&'static str, Reason)> {
+    let mut enabled = FILTERS.iter().filter(|(filter, _)| input.context.plugins.has(*filter));
+    enabled.find_map(|(filter, check)| check(input, candidate).map(|reason| (filter.name(), reason)))
 }
 
 fn reject_if(rejected: bool, reason: &'static str) -> Option<Reason> {
     rejected.then_some(Cow::Borrowed(reason))
 }
 
-fn cluster_affinity(
-    _: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn cluster_affinity(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     let placement = input.spec.placement.as_ref()?;
     let cluster = &candidate.facts.cluster;
     let matches = match (&placement.cluster_affinity, input.term) {
@@ -74,21 +67,13 @@ fn cluster_affinity(
     reject_if(!matches, "cluster(s) did not match the placement cluster affinity constraint")
 }
 
-fn api_enablement(
-    _: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn api_enablement(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     let resource = &input.spec.resource;
     let passes = candidate.current.is_some() || candidate.facts.serves(&resource.api_version, &resource.kind);
     reject_if(!passes, "cluster(s) did not have the API resource")
 }
 
-fn taint_toleration(
-    _: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn taint_toleration(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     if candidate.current.is_some() {
         return None;
     }
@@ -113,19 +98,11 @@ fn format_taint(taint: &Taint) -> String {
     }
 }
 
-fn cluster_eviction(
-    _: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn cluster_eviction(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     reject_if(input.spec.evicts(candidate.facts.name()), "cluster(s) is in the process of eviction")
 }
 
-fn spread_constraint(
-    _: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn spread_constraint(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     let spec = &candidate.facts.cluster.spec;
     let missing = |field: &SpreadFieldValue| match field {
         SpreadFieldValue::Provider if spec.provider.is_empty() => Some("provider"),
@@ -138,24 +115,16 @@ fn spread_constraint(
     Some(Cow::Owned(format!("cluster(s) did not have {property} property")))
 }
 
-fn workload_affinity(
-    context: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn workload_affinity(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     let group = &input.spec.workload_affinity_groups.as_ref()?.affinity_group;
-    let is_elsewhere = peers(context, candidate, group, |peer| &peer.affinity_group)
+    let is_elsewhere = peers(input.context, candidate, group, |peer| &peer.affinity_group)
         .any(|peer| !peer.clusters.is_empty() && !peer.clusters.iter().any(|name| name == candidate.facts.name()));
     reject_if(is_elsewhere, "ResourceBinding with the same affinity group does not target this cluster")
 }
 
-fn workload_anti_affinity(
-    context: &SchedulingContext<'_>,
-    input: &FilterInput<'_>,
-    candidate: CandidateCluster<'_>,
-) -> Option<Reason> {
+fn workload_anti_affinity(input: &FilterInput<'_>, candidate: CandidateCluster<'_>) -> Option<Reason> {
     let group = &input.spec.workload_affinity_groups.as_ref()?.anti_affinity_group;
-    let is_occupied = peers(context, candidate, group, |peer| &peer.anti_affinity_group)
+    let is_occupied = peers(input.context, candidate, group, |peer| &peer.anti_affinity_group)
         .any(|peer| peer.clusters.iter().any(|name| name == candidate.facts.name()));
     reject_if(is_occupied, "cluster already has workload with the same anti-affinity group")
 }

@@ -31,17 +31,17 @@ struct GroupSet {
 /// Names of the best set of groups by descending weight. Empty if no set satisfies the constraints.
 pub fn select(mut groups: Vec<Group>, bounds: Bounds) -> Vec<String> {
     groups.sort_by(|a, b| a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name)));
-    let mut search = Search { groups: &groups, bounds, chosen: Vec::new(), found: Vec::new() };
+    let mut search = Search { groups: &groups, bounds, current_set: Vec::new(), sets: Vec::new() };
     search.extend(0, 0);
-    let indexes = best_set(search.found).map(|set| set.groups).unwrap_or_default();
+    let indexes = find_best_set(search.sets).map(|set| set.groups).unwrap_or_default();
     indexes.into_iter().map(|index| groups[index].name.clone()).collect()
 }
 
 struct Search<'a> {
     groups: &'a [Group],
     bounds: Bounds,
-    chosen: Vec<usize>,
-    found: Vec<GroupSet>,
+    current_set: Vec<usize>,
+    sets: Vec<GroupSet>,
 }
 
 impl Search<'_> {
@@ -49,38 +49,38 @@ impl Search<'_> {
     /// required, only the first set is searched.
     fn extend(&mut self, clusters: usize, begin: usize) {
         let Bounds { min_groups, max_groups, min_clusters } = self.bounds;
-        if clusters >= min_clusters && (min_groups..=max_groups).contains(&self.chosen.len()) {
+        if clusters >= min_clusters && (min_groups..=max_groups).contains(&self.current_set.len()) {
             self.record();
             return;
         }
-        if self.chosen.len() >= max_groups {
+        if self.current_set.len() >= max_groups {
             return;
         }
         for index in begin..self.groups.len() {
-            self.chosen.push(index);
+            self.current_set.push(index);
             self.extend(clusters + self.groups[index].clusters, index + 1);
             if self.groups.len() == min_groups {
                 break;
             }
-            self.chosen.pop();
+            self.current_set.pop();
         }
     }
 
     fn record(&mut self) {
-        let mut groups = self.chosen.clone();
+        let mut groups = self.current_set.clone();
         groups.sort_by(|a, b| {
             let (a, b) = (&self.groups[*a], &self.groups[*b]);
             b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name))
         });
         let weight = groups.iter().map(|index| self.groups[*index].weight).sum();
         let clusters = groups.iter().map(|index| self.groups[*index].clusters).sum();
-        self.found.push(GroupSet { id: self.found.len() + 1, groups, weight, clusters });
+        self.sets.push(GroupSet { id: self.sets.len() + 1, groups, weight, clusters });
     }
 }
 
 /// The set with the highest weight, then the most clusters, then the first one found. Among these, a prefix of the
 /// winner is preferred, because it needs fewer groups.
-fn best_set(mut sets: Vec<GroupSet>) -> Option<GroupSet> {
+fn find_best_set(mut sets: Vec<GroupSet>) -> Option<GroupSet> {
     sets.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
     sets.into_iter().reduce(|best, set| {
         let is_prefix = set.groups.len() < best.groups.len() && best.groups.starts_with(&set.groups);
@@ -99,17 +99,22 @@ mod tests {
 
     #[rstest]
     #[case::heaviest_pair(2, 2, 2, &["a", "c"])]
-    #[case::one_group_reaches(1, 3, 2, &["a"])]
+    #[case::one_group_suffices(1, 3, 2, &["a"])]
     #[case::every_group(3, 3, 3, &["a", "c", "b"])]
     #[case::no_maximum_selects_nothing(1, 0, 1, &[])]
     #[case::too_few_clusters(1, 3, 9, &[])]
-    fn selects(#[case] min: usize, #[case] max: usize, #[case] clusters: usize, #[case] expected: &[&str]) {
+    fn groups_satisfy_the_constraints(
+        #[case] min: usize,
+        #[case] max: usize,
+        #[case] clusters: usize,
+        #[case] expected: &[&str],
+    ) {
         let groups = vec![group("a", 2, 300), group("b", 1, 100), group("c", 1, 200)];
         let bounds = Bounds { min_groups: min, max_groups: max, min_clusters: clusters };
         assert_eq!(select(groups, bounds), expected);
     }
 
-    /// Karmada's own test cases: groups with clusters and weights, minimum and maximum of groups, and required
+    /// The test cases of Karmada: groups with clusters and weights, minimum and maximum of groups, and required
     /// clusters.
     #[rstest]
     #[case::none(&[], 2, 3, 1, &[])]

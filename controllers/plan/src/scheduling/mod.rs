@@ -309,10 +309,10 @@ fn schedule_with_term(
     entries: &mut Entries<'_>,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let spec = binding.spec;
-    let input = FilterInput { spec, term };
-    let feasible = context.step(Step::Filter, || feasible(context, &input, entries));
+    let input = FilterInput { context, spec, term };
+    let feasible = context.step(Step::Filter, || feasible(&input, entries));
     if feasible.is_empty() {
-        return Err(ScheduleError::NoFit(fit_message(context, &input)));
+        return Err(ScheduleError::NoFit(fit_message(&input)));
     }
     let counts_sets = is_placed_as_set(context.gates, spec, placement);
     let scores = context.step(Step::Score, || scores(context, &feasible));
@@ -383,14 +383,10 @@ fn candidate_clusters<'a>(
 }
 
 /// Clusters that pass all filters.
-fn feasible<'a>(
-    context: &SchedulingContext<'a>,
-    input: &FilterInput<'a>,
-    entries: &mut Entries<'_>,
-) -> Vec<(usize, CandidateCluster<'a>)> {
-    let mut feasible = Vec::with_capacity(context.clusters.len());
-    for (index, candidate) in candidate_clusters(context, input.spec) {
-        let rejected = filters::reject(context, input, candidate);
+fn feasible<'a>(input: &FilterInput<'a>, entries: &mut Entries<'_>) -> Vec<(usize, CandidateCluster<'a>)> {
+    let mut feasible = Vec::with_capacity(input.context.clusters.len());
+    for (index, candidate) in candidate_clusters(input.context, input.spec) {
+        let rejected = filters::reject(input, candidate);
         if rejected.is_none() {
             feasible.push((index, candidate));
         }
@@ -405,11 +401,11 @@ fn feasible<'a>(
 }
 
 /// Message in Karmada's format: `0/3 clusters are available: 2 reason, 1 other reason.`
-fn fit_message(context: &SchedulingContext<'_>, input: &FilterInput<'_>) -> String {
-    let total = context.clusters.len();
+fn fit_message(input: &FilterInput<'_>) -> String {
+    let total = input.context.clusters.len();
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-    for (_, candidate) in candidate_clusters(context, input.spec) {
-        if let Some((_, reason)) = filters::reject(context, input, candidate) {
+    for (_, candidate) in candidate_clusters(input.context, input.spec) {
+        if let Some((_, reason)) = filters::reject(input, candidate) {
             *counts.entry(reason).or_default() += 1;
         }
     }

@@ -63,7 +63,10 @@ impl Plugins {
 
 /// An unknown name in `--plugins`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown scheduler plugin {0:?}; known are {known}, * for all, and -NAME to disable one", known = ALL.map(Plugin::name).join(", "))]
+#[error(
+    "unknown scheduler plugin {0:?}; supported are {supported}, * for all, and -NAME to disable one",
+    supported = ALL.map(Plugin::name).join(", ")
+)]
 pub struct UnknownPlugin(String);
 
 impl FromStr for Plugins {
@@ -76,8 +79,8 @@ impl FromStr for Plugins {
         let mut plugins = if entries.contains(&"*") { Plugins::default() } else { Plugins(0) };
         for entry in entries.into_iter().filter(|entry| *entry != "*") {
             let name = entry.strip_prefix('-').unwrap_or(entry);
-            let known = ALL.iter().find(|plugin| plugin.name() == name);
-            let plugin = known.ok_or_else(|| UnknownPlugin(name.to_owned()))?;
+            let found = ALL.iter().find(|plugin| plugin.name() == name);
+            let plugin = found.ok_or_else(|| UnknownPlugin(name.to_owned()))?;
             match entry.starts_with('-') {
                 true => plugins.0 &= !plugin.bit(),
                 false => plugins.0 |= plugin.bit(),
@@ -93,7 +96,7 @@ mod tests {
     use rstest::rstest;
 
     fn without(plugin: Plugin) -> Vec<Plugin> {
-        ALL.into_iter().filter(|one| *one != plugin).collect()
+        ALL.into_iter().filter(|candidate| *candidate != plugin).collect()
     }
 
     #[rstest]
@@ -106,8 +109,8 @@ mod tests {
     #[case::none("", &[])]
     fn plugins_from_lists(#[case] list: &str, #[case] expected: &[Plugin]) {
         let plugins: Plugins = list.parse().expect("known plugins");
-        let on: Vec<Plugin> = ALL.into_iter().filter(|plugin| plugins.has(*plugin)).collect();
-        assert_eq!(on, expected);
+        let enabled: Vec<Plugin> = ALL.into_iter().filter(|plugin| plugins.has(*plugin)).collect();
+        assert_eq!(enabled, expected);
     }
 
     #[rstest]

@@ -54,7 +54,7 @@ pub fn scheduling_type(placement: &Placement) -> ReplicaSchedulingType {
     strategy.and_then(|strategy| strategy.replica_scheduling_type.clone()).unwrap_or(ReplicaSchedulingType::Duplicated)
 }
 
-/// Replicas that the selected clusters must hold.
+/// Replicas for which the selected clusters must have capacity.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
     /// Required capacity in total. A component set counts as one.
@@ -72,11 +72,11 @@ pub fn select<'a>(
     if placement.spread_constraints.is_empty() || ignores_constraints(placement) {
         return Ok(candidates);
     }
-    let by = |field: SpreadFieldValue| {
+    let find_constraint = |field: SpreadFieldValue| {
         placement.spread_constraints.iter().rev().find(|constraint| constraint.spread_by_field.as_ref() == Some(&field))
     };
-    let cluster = by(SpreadFieldValue::Cluster);
-    match (by(SpreadFieldValue::Region), cluster) {
+    let cluster = find_constraint(SpreadFieldValue::Cluster);
+    match (find_constraint(SpreadFieldValue::Region), cluster) {
         (Some(region), cluster) => select_by_region(placement, candidates, region, cluster, demand.replicas),
         (None, Some(cluster)) => {
             let duplicated = scheduling_type(placement) == ReplicaSchedulingType::Duplicated;
@@ -113,11 +113,11 @@ fn select_by_cluster<'a>(
         let message = "the number of feasible clusters is less than spreadConstraint.MinGroups";
         return Err(ScheduleError::Select(message.to_owned()));
     }
-    let needed = candidates.len().min(group_count(constraint.max_groups));
-    let mut rest = candidates.split_off(needed);
+    let max_selected = candidates.len().min(group_count(constraint.max_groups));
+    let mut rest = candidates.split_off(max_selected);
     let Some(capacity) = capacity.map(i64::from) else { return Ok(candidates) };
     let enough = |chosen: &[Candidate<'_>]| chosen.iter().map(|candidate| candidate.available).sum::<i64>() >= capacity;
-    for index in (0..needed).rev() {
+    for index in (0..max_selected).rev() {
         if enough(&candidates) {
             break;
         }
@@ -126,7 +126,7 @@ fn select_by_cluster<'a>(
         }
     }
     if candidates.is_empty() || !enough(&candidates) {
-        return Err(ScheduleError::Select(format!("no enough resource when selecting {needed} clusters")));
+        return Err(ScheduleError::Select(format!("no enough resource when selecting {max_selected} clusters")));
     }
     Ok(candidates)
 }
@@ -134,10 +134,10 @@ fn select_by_cluster<'a>(
 /// Index of the first cluster with the most available replicas, if more than `than`.
 fn find_larger(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     let mut best = None;
-    let mut most = than;
+    let mut max_available = than;
     for (index, candidate) in candidates.iter().enumerate() {
-        if candidate.available > most {
-            (best, most) = (Some(index), candidate.available);
+        if candidate.available > max_available {
+            (best, max_available) = (Some(index), candidate.available);
         }
     }
     best
@@ -186,9 +186,9 @@ fn select_by_region<'a>(
         rest.extend(clusters);
     }
     let maximum = cluster.map_or(0, |constraint| group_count(constraint.max_groups));
-    let wanted = (selected.len() + rest.len()).min(maximum);
+    let count = (selected.len() + rest.len()).min(maximum);
     sort(&mut rest);
-    let missing = wanted.saturating_sub(selected.len());
+    let missing = count.saturating_sub(selected.len());
     selected.extend(rest.into_iter().take(missing));
     Ok(selected)
 }
@@ -196,7 +196,7 @@ fn select_by_region<'a>(
 /// Factor by which a cluster or replica weighs more than a point of score in the weight of a region.
 const WEIGHT_UNIT: i64 = 1000;
 
-/// Weight of a region for duplicated replicas: the number of its clusters that can hold all replicas, and the mean
+/// Weight of a region for duplicated replicas: the number of its clusters with capacity for all replicas, and the mean
 /// score of these.
 fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     let scores: Vec<i64> = clusters
@@ -210,21 +210,21 @@ fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     }
 }
 
-/// Weight of a region for divided replicas: how many of its share of the replicas it can hold, and the mean score of
-/// the clusters needed for them.
+/// Weight of a region for divided replicas: for how many of its share of the replicas it has capacity, and the mean
+/// score of the clusters needed for them.
 fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
     let share = match count(min_regions) {
         // Go divides by zero in floating point here and gets +Inf, which no region reaches.
         0 => i64::MAX,
         regions => i64::from(replicas).div_euclid(regions) + i64::from(i64::from(replicas).rem_euclid(regions) > 0),
     };
-    let needed = min_clusters.max(min_regions);
+    let min_used = min_clusters.max(min_regions);
     let (mut capacity, mut score, mut used) = (0_i64, 0_i64, 0_usize);
     for candidate in clusters {
         capacity += candidate.available;
         score += candidate.score;
         used += 1;
-        if used >= needed && capacity >= share {
+        if used >= min_used && capacity >= share {
             break;
         }
     }

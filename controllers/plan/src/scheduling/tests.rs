@@ -50,17 +50,20 @@ fn placement(kind: u8) -> Value {
     };
     let dynamic = || divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"}));
     let gold = json!({"labelSelector": {"matchLabels": {"tier": "gold"}}});
-    let by = |field: &str, most: u32| json!({"spreadByField": field, "minGroups": 1, "maxGroups": most});
+    let constraint =
+        |field: &str, max_groups: u32| json!({"spreadByField": field, "minGroups": 1, "maxGroups": max_groups});
     match kind {
         0 => json!({"clusterAffinity": gold, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}}),
-        1 => json!({"spreadConstraints": [by("cluster", 2)]}),
+        1 => json!({"spreadConstraints": [constraint("cluster", 2)]}),
         2 => json!({"replicaScheduling": divided("Weighted", json!({"staticWeightList": [
             {"targetCluster": {"clusterNames": ["m00"]}, "weight": 1},
             {"targetCluster": {"clusterNames": ["m01", "m02"]}, "weight": 3},
         ]}))}),
         3 => json!({"replicaScheduling": dynamic()}),
         4 => json!({"clusterAffinity": gold, "replicaScheduling": divided("Aggregated", Value::Null)}),
-        5 => json!({"spreadConstraints": [by("region", 2), by("cluster", 3)], "replicaScheduling": dynamic()}),
+        5 => {
+            json!({"spreadConstraints": [constraint("region", 2), constraint("cluster", 3)], "replicaScheduling": dynamic()})
+        }
         _ => json!({
             "clusterAffinities": [
                 {"affinityName": "none", "clusterNames": ["missing"]},
@@ -131,21 +134,21 @@ proptest! {
         let (decided, report) = plan(&context, &stored.binding());
         prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "reports of decisions have no clusters");
         prop_assert_eq!(&explain(&context, &stored.binding()).0, &decided, "explaining decides the same");
-        let Plan::Schedule { clusters: given, affinity } = decided else {
+        let Plan::Schedule { clusters: assigned, affinity } = decided else {
             // Without capacity, scheduling fails; static weights and duplication need none.
             prop_assert!(kind >= 3, "{:?}", decided);
             return Ok(());
         };
-        stored.write(given.clone(), affinity);
+        stored.write(assigned.clone(), affinity);
         let duplicated = kind < 2;
         if duplicated {
-            prop_assert!(given.iter().all(|target| target.replicas == replicas));
+            prop_assert!(assigned.iter().all(|target| target.replicas == replicas));
         } else {
             prop_assert_eq!(stored.total(), replicas);
         }
         match plan(&context, &stored.binding()).0 {
             Plan::Keep => {}
-            Plan::Schedule { clusters, .. } => prop_assert_eq!(&clusters, &given),
+            Plan::Schedule { clusters, .. } => prop_assert_eq!(&clusters, &assigned),
             other => prop_assert!(false, "{:?}", other),
         }
         stored.spec.replicas += 1;
@@ -202,7 +205,7 @@ fn disabled_filters_reject_no_cluster(#[case] plugins: &str, #[case] filters: &[
     stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
     let context = SchedulingContext { plugins: plugins.parse().expect("plugins"), ..context(&clusters, &capacities) };
     let entries = explain(&context, &stored.binding()).1.terms.remove(0).clusters;
-    let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
+    let seen: Vec<_> = entries.iter().map(|report| report.rejected.as_ref().map(|rejected| rejected.filter)).collect();
     assert_eq!(seen, filters);
     assert_eq!(entries[2].score, score);
 }

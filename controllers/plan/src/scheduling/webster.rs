@@ -99,9 +99,9 @@ pub fn divide<'a>(
     for party in &mut parties {
         party.add_seats(party.guaranteed_seats(seats, count, total));
     }
-    let given: i64 = parties.iter().map(|party| i64::from(party.seats)).sum();
+    let assigned_seats: i64 = parties.iter().map(|party| i64::from(party.seats)).sum();
     let mut queue = BinaryHeap::from(parties);
-    for _ in given..i64::from(seats) {
+    for _ in assigned_seats..i64::from(seats) {
         if let Some(mut next) = queue.peek_mut() {
             next.add_seats(1);
         }

@@ -92,11 +92,11 @@ const MEMBER_METADATA: [&str; 3] = ["resourceVersion", "finalizers", "ownerRefer
 fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) -> bool {
     let mut live = comparable_part(observed);
     prune_job_ttl(&mut live);
-    let mut wanted = comparable_part(desired);
+    let mut expected = comparable_part(desired);
     if let Some(difference) = difference {
-        json_patch::merge(&mut wanted, difference);
+        json_patch::merge(&mut expected, difference);
     }
-    unstructured::semantically_equal(&live, &wanted)
+    unstructured::semantically_equal(&live, &expected)
 }
 
 /// The compared part of an object. All labels and annotations are compared.
@@ -136,15 +136,15 @@ pub fn contains_all_fields(sent: &Value, live: &Value) -> bool {
     has_all(&comparable_part(live), &comparable_part(sent))
 }
 
-fn has_all(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| has_all(live.get(key).unwrap_or(&Value::Null), value))
+fn has_all(live: &Value, expected: &Value) -> bool {
+    match (live, expected) {
+        (Value::Object(live), Value::Object(expected)) => {
+            expected.iter().all(|(key, value)| has_all(live.get(key).unwrap_or(&Value::Null), value))
         }
-        (Value::Array(live), Value::Array(wanted)) if live.len() == wanted.len() => {
-            live.iter().zip(wanted).all(|(live, wanted)| has_all(live, wanted))
+        (Value::Array(live), Value::Array(expected)) if live.len() == expected.len() => {
+            live.iter().zip(expected).all(|(live, expected)| has_all(live, expected))
         }
-        (live, wanted) => unstructured::semantically_equal(live, wanted),
+        (live, expected) => unstructured::semantically_equal(live, expected),
     }
 }
 
@@ -228,10 +228,10 @@ mod tests {
     #[case::another_version(json!({"metadata": {"resourceVersion": "9"}}))]
     #[case::label_of_the_member(json!({"metadata": {"labels": {"theirs": "1"}}}))]
     #[case::a_finalizer(json!({"metadata": {"finalizers": ["a/b"]}}))]
-    fn fields_of_the_member_are_not_drift(#[case] theirs: Value) {
+    fn fields_of_the_member_are_not_drift(#[case] change: Value) {
         let difference = difference(&sent(), &accepted());
         let mut live = accepted();
-        json_patch::merge(&mut live, &theirs);
+        json_patch::merge(&mut live, &change);
         assert_eq!(planned(&sent(), &live, difference.as_ref()), ApplyPlan::Keep);
     }
 
@@ -240,9 +240,9 @@ mod tests {
     #[case::less(json!({"spec": {"selector": null}}), false)]
     #[case::another_value(json!({"spec": {"selector": {"app": "other"}}}), false)]
     #[case::a_shorter_list(json!({"spec": {"ports": []}}), false)]
-    fn additional_fields_are_allowed(#[case] theirs: Value, #[case] expected: bool) {
+    fn additional_fields_are_allowed(#[case] change: Value, #[case] expected: bool) {
         let mut live = accepted();
-        json_patch::merge(&mut live, &theirs);
+        json_patch::merge(&mut live, &change);
         assert_eq!(contains_all_fields(&sent(), &live), expected, "{live}");
     }
 

@@ -89,7 +89,7 @@ pub struct DesiredWork {
 pub fn targets(spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
     let mut targets = spec.clusters.clone();
     for target in spec.required_by.iter().flat_map(|parent| &parent.clusters) {
-        if !targets.iter().any(|known| known.name == target.name) {
+        if !targets.iter().any(|existing| existing.name == target.name) {
             targets.push(target.clone());
         }
     }
@@ -112,7 +112,7 @@ pub enum Disposition {
     Keep,
     /// The object must be removed, but dispatching to the cluster is suspended: the Work stays until dispatching
     /// resumes.
-    Hold,
+    Suspend,
     Delete,
 }
 
@@ -122,7 +122,7 @@ pub fn disposition(spec: &ResourceBindingSpec, cluster: &str) -> Disposition {
     if is_expected_in(spec, cluster) {
         Disposition::Keep
     } else if is_suspended(spec.suspension.as_ref(), cluster) {
-        Disposition::Hold
+        Disposition::Suspend
     } else {
         Disposition::Delete
     }
@@ -159,9 +159,9 @@ pub fn job_completions(
 
 /// True if the binding permits the requests of the current template per replica and component.
 pub fn permits_requests(spec: &ResourceBindingSpec, template: &ReplicaFacts) -> bool {
-    let same = |left: Value, right: Value| unstructured::semantically_equal(&left, &right);
-    same(json!(spec.replica_requirements), json!(template.requirements))
-        && same(json!(spec.components), json!(template.components))
+    let is_equal = |left: Value, right: Value| unstructured::semantically_equal(&left, &right);
+    is_equal(json!(spec.replica_requirements), json!(template.requirements))
+        && is_equal(json!(spec.components), json!(template.components))
 }
 
 /// True if dispatching to a cluster is suspended.
@@ -275,7 +275,7 @@ fn inject_preserved_state(spec: &ResourceBindingSpec, cluster: &str, manifest: &
 pub enum WorkPlan {
     Keep,
     Create(Value),
-    /// The whole object, with the resourceVersion of the existing one.
+    /// The complete object, with the resourceVersion of the existing Work.
     Update(Value),
     /// The existing Work is being deleted; the new one must wait.
     WaitForDeletion,
@@ -381,11 +381,11 @@ mod tests {
             serde_json::from_value(spec).expect("a spec")
         };
         let (binding, template) = (spec(binding), spec(template));
-        let interpreted = ReplicaFacts {
+        let replica_facts = ReplicaFacts {
             replicas: template.replicas,
             requirements: template.replica_requirements,
             components: template.components,
         };
-        assert_eq!(permits_requests(&binding, &interpreted), expected);
+        assert_eq!(permits_requests(&binding, &replica_facts), expected);
     }
 }

@@ -23,8 +23,10 @@ pub struct WorkloadCopy {
 pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], is_fenced: bool) -> Vec<String> {
     let target = |copy: &WorkloadCopy| targets.iter().find(|target| target.name == copy.cluster);
     let is_more = |copy: &WorkloadCopy| {
-        let wanted = target(copy).map(|target| target.replicas);
-        wanted.is_none_or(|wanted| copy.requested > wanted || copy.running.is_some_and(|running| running > wanted))
+        let target_replicas = target(copy).map(|target| target.replicas);
+        target_replicas.is_none_or(|target_replicas| {
+            copy.requested > target_replicas || copy.running.is_some_and(|running| running > target_replicas)
+        })
     };
     let is_blocked = is_fenced || copies.iter().any(is_more);
     let is_allowed = |target: &&TargetCluster| {

@@ -48,8 +48,8 @@ fn retain_keys(desired: &mut Value, observed: &Value, field: &str, list: &str) {
     let previously_managed: BTreeSet<&str> = annotation(observed, list).unwrap_or_default().split(',').collect();
     let live = observed.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
     for (key, value) in live.into_iter().flatten() {
-        let wanted = desired.get("metadata").and_then(|metadata| metadata.get(field));
-        let has = wanted.is_some_and(|keys| keys.get(key).is_some());
+        let desired_keys = desired.get("metadata").and_then(|metadata| metadata.get(field));
+        let has = desired_keys.is_some_and(|keys| keys.get(key).is_some());
         if !has && !previously_managed.contains(key.as_str()) {
             set(desired, &["metadata", field, key], value.clone());
         }

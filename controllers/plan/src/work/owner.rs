@@ -49,31 +49,32 @@ impl DesiredWork {
     /// Returns the owner of the existing Work of this name if this Work must not replace it: Works of a binding do not replace those of
     /// another binding or of a FederatedResourceQuota, and no Work replaces one with another object, unless both are of the same binding.
     pub fn conflicting_owner(&self, existing: &Value) -> Option<WorkOwner> {
-        let own = binding_of(|key| self.annotations.get(key).map(String::as_str));
+        let binding = binding_of(|key| self.annotations.get(key).map(String::as_str));
         let holder = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
             Some(_) => Some(WorkOwner::Quota),
             None => binding_of_work(existing).map(WorkOwner::Binding),
         };
-        let is_own = own.as_ref().is_some_and(|own| matches!(&holder, Some(WorkOwner::Binding(key)) if key == own));
+        let is_own =
+            binding.as_ref().is_some_and(|binding| matches!(&holder, Some(WorkOwner::Binding(key)) if key == binding));
         if is_own {
             return None;
         }
         let other = self.other_object(existing);
         match holder {
-            Some(holder) => (own.is_some() || other.is_some()).then_some(holder),
+            Some(holder) => (binding.is_some() || other.is_some()).then_some(holder),
             None => other.map(WorkOwner::Object),
         }
     }
 
     /// The first object in the existing Work of this name that is not the object of this Work.
     pub fn other_object(&self, existing: &Value) -> Option<ObjectKey> {
-        let own = ObjectIdentity::from_object(&self.manifest);
+        let identity = ObjectIdentity::from_object(&self.manifest);
         let manifests = unstructured::at(existing, &["spec", "workload", "manifests"]).and_then(Value::as_array);
         manifests
             .into_iter()
             .flatten()
             .map(ObjectIdentity::from_object)
-            .find(|other| *other != own)
+            .find(|other| *other != identity)
             .map(ObjectKey::from)
     }
 }
@@ -100,9 +101,9 @@ mod tests {
     }
 
     fn desired(manifest: Value) -> DesiredWork {
-        let own =
+        let annotations =
             BTreeMap::from([(NAMESPACE.to_owned(), "shop".to_owned()), (NAME.to_owned(), "web-deployment".to_owned())]);
-        super::super::construct::wrap("m1", manifest, BTreeMap::new(), own, WorkOptions::default())
+        super::super::construct::wrap("m1", manifest, BTreeMap::new(), annotations, WorkOptions::default())
     }
 
     #[rstest]

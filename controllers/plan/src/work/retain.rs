@@ -30,11 +30,11 @@ pub fn pod(desired: &mut Value, observed: &Value) {
     }
     for field in ["containers", "initContainers"] {
         let Some(live) = at(observed, &["spec", field]).and_then(Value::as_array) else { continue };
-        let wanted = desired.get_mut("spec").and_then(|spec| spec.get_mut(field)).and_then(Value::as_array_mut);
-        for container in wanted.into_iter().flatten() {
-            let same = |other: &&Value| text(other, &["name"]) == text(container, &["name"]);
-            if let Some(other) = live.iter().find(same) {
-                replace_field(container, other, &["volumeMounts"]);
+        let containers = desired.get_mut("spec").and_then(|spec| spec.get_mut(field)).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let has_same_name = |live_container: &&Value| text(live_container, &["name"]) == text(container, &["name"]);
+            if let Some(live_container) = live.iter().find(has_same_name) {
+                replace_field(container, live_container, &["volumeMounts"]);
             }
         }
     }

@@ -42,7 +42,7 @@ impl Controller for CronFederatedHpaController {
     const SWITCH: Switch = Switch::OnByDefault(&["cronFederatedHorizontalPodAutoscaler"]);
 
     fn new(setup: &Setup) -> Self {
-        CronFederatedHpaController { context: Arc::clone(&setup.context), timers: Mutex::default() }
+        CronFederatedHpaController { context: setup.context(), timers: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -79,8 +79,8 @@ impl Controller for CronFederatedHpaController {
             let result = self.run_rule(&key, &typed.spec.scale_target_ref, &due.rule).await;
             context.metrics.cron_rule.record(began.elapsed(), result.is_ok());
             let failed = result.err().map(|error| error.message());
-            if let Some(why) = &failed {
-                context.events.record(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
+            if let Some(problem) = &failed {
+                context.events.record(&autoscaler, Severity::Warning, event::SCALE_FAILED, problem.clone());
             }
             self.with_timers(&key, |timers| {
                 timers.add_run(FinishedRun { due, finished_at: context.now(), error: failed })
@@ -90,8 +90,8 @@ impl Controller for CronFederatedHpaController {
         let (next, has_invalid_rules) = self.with_timers(&key, |timers| (timers.next(), timers.has_invalid_rules()));
         Ok(match next {
             Some(next) => {
-                let left = next.duration_since(context.config.clock.wall());
-                Outcome::RequeueAfter(Duration::try_from(left).unwrap_or_default().min(MAX_REQUEUE_DELAY))
+                let remaining = next.duration_since(context.config.clock.wall());
+                Outcome::RequeueAfter(Duration::try_from(remaining).unwrap_or_default().min(MAX_REQUEUE_DELAY))
             }
             // An invalid rule can become valid, since time zone data can change.
             None if has_invalid_rules => Outcome::RequeueAfter(MAX_REQUEUE_DELAY),

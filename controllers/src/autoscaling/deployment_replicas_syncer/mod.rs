@@ -18,7 +18,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::shared::bindings::binding_key_of;
-use crowsnest_plan::retaining::{ReplicasDecision, is_retained, replicas};
+use crowsnest_plan::retaining::{ReplicasDecision, decide_replicas, is_retained};
 
 /// Requeue delay of a Deployment whose status is not collected from all members.
 const STATUS_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl Controller for DeploymentReplicasSyncer {
     const SWITCH: Switch = Switch::OffByDefault(&["deploymentReplicasSyncer"]);
 
     fn new(setup: &Setup) -> Self {
-        DeploymentReplicasSyncer { context: Arc::clone(&setup.context) }
+        DeploymentReplicasSyncer { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -73,11 +73,11 @@ impl Controller for DeploymentReplicasSyncer {
             return Ok(Outcome::Done);
         };
         let (binding, deployment) = (decode::<ResourceBinding>(binding.view())?, deployment.view());
-        match replicas(deployment, &binding) {
+        match decide_replicas(deployment, &binding) {
             ReplicasDecision::Keep => Ok(Outcome::Done),
             ReplicasDecision::Wait => Ok(Outcome::RequeueAfter(STATUS_RETRY_DELAY)),
-            ReplicasDecision::Follow(found) => {
-                let patch = json!({"spec": {"replicas": found}});
+            ReplicasDecision::Adopt(observed) => {
+                let patch = json!({"spec": {"replicas": observed}});
                 context.merge(&kinds.deployment, deployment, patch).await.map(|_| Outcome::Done)
             }
         }

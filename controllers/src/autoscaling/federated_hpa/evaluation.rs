@@ -92,8 +92,8 @@ impl Evaluation<'_> {
         self.context().events.record(self.autoscaler, Severity::Warning, reason, message);
     }
 
-    fn set_condition(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) {
-        plan::set_condition(&mut self.status, kind, holds, reason, message, self.now);
+    fn set_condition(&mut self, kind: &str, is_true: bool, reason: &str, message: impl Into<String>) {
+        plan::set_condition(&mut self.status, kind, is_true, reason, message, self.now);
     }
 
     /// Reports that the target cannot be scaled.
@@ -167,15 +167,19 @@ impl Evaluation<'_> {
     async fn ready_clusters(&mut self, template: &Template) -> Result<Vec<ClusterName>, Interruption> {
         let binding = match self.find_binding(template).await {
             Ok(binding) => binding,
-            Err(why) => {
-                return Err(self.report_unable("FailedGetBinding", "the binding by scaleTargetRef", &why.message()));
+            Err(problem) => {
+                return Err(self.report_unable(
+                    "FailedGetBinding",
+                    "the binding by scaleTargetRef",
+                    &problem.message(),
+                ));
             }
         };
         match self.filter_ready(&binding).await {
             Ok(clusters) => Ok(clusters),
-            Err(why) => {
+            Err(problem) => {
                 let value = "the target clusters from binding";
-                Err(self.report_unable("FailedGetTargetClusters", value, &why.message()))
+                Err(self.report_unable("FailedGetTargetClusters", value, &problem.message()))
             }
         }
     }
@@ -183,7 +187,7 @@ impl Evaluation<'_> {
     /// Spec of the template's binding. As in Karmada, a binding of this name is found in any namespace.
     async fn find_binding(&self, template: &Template) -> Result<ResourceBindingSpec, Error> {
         let context = self.context();
-        let (label, id) = plan::policy_label(&template.object).map_err(|why| Error::Other(why.to_owned()))?;
+        let (label, id) = plan::policy_label(&template.object).map_err(|problem| Error::Other(problem.to_owned()))?;
         let (kind, name) = (&template.resource.kind, unstructured::name(&template.object));
         let api_version = template.resource.gvr.api_version();
         let target = ObjectIdentity::new(&api_version, kind, &self.key.namespace, name);
@@ -195,11 +199,11 @@ impl Evaluation<'_> {
             }
         }
         let others = context.headers_with_id(&context.kinds.resource_binding, label, id).await?;
-        let why = match others.is_empty() {
+        let problem = match others.is_empty() {
             true => "length of binding list is zero",
             false => "no binding matches the target resource",
         };
-        Err(Error::Other(why.to_owned()))
+        Err(Error::Other(problem.to_owned()))
     }
 
     /// Ready clusters of a binding.
@@ -293,9 +297,9 @@ impl Evaluation<'_> {
     }
 
     /// Reports the unchanged scale with the reason.
-    fn report_no_proposal(&mut self, current: i32, why: String) -> Interruption {
+    fn report_no_proposal(&mut self, current: i32, problem: String) -> Interruption {
         plan::set_current_replicas(&mut self.status, current);
-        self.warn("FailedComputeMetricsReplicas", why);
+        self.warn("FailedComputeMetricsReplicas", problem);
         Interruption::NoProposal
     }
 
@@ -382,9 +386,9 @@ impl Evaluation<'_> {
             // Another client changed the scale, so the evaluation is retried soon.
             Err(error) if error.is_conflict() => return Err(Interruption::Failed(error)),
             Err(error) => {
-                let why = error.message();
-                self.warn("FailedRescale", format!("New size: {replicas}; reason: {reason}; error: {why}"));
-                let message = format!("the HPA controller was unable to update the target scale: {why}");
+                let problem = error.message();
+                self.warn("FailedRescale", format!("New size: {replicas}; reason: {reason}; error: {problem}"));
+                let message = format!("the HPA controller was unable to update the target scale: {problem}");
                 self.set_condition(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
                 plan::set_current_replicas(&mut self.status, before);
                 return Err(Interruption::NoProposal);
@@ -408,5 +412,5 @@ impl Evaluation<'_> {
 /// Type of a metric's source. Empty if unknown.
 fn metric_source_type(spec: &MetricSpec) -> &'static str {
     const KNOWN: [&str; 5] = ["Resource", "ContainerResource", "Pods", "Object", "External"];
-    KNOWN.into_iter().find(|known| *known == spec.type_).unwrap_or_default()
+    KNOWN.into_iter().find(|candidate| *candidate == spec.type_).unwrap_or_default()
 }

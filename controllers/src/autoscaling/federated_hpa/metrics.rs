@@ -95,11 +95,11 @@ impl MetricsClient<'_> {
         let path = format!("{RESOURCE_METRICS}/namespaces/{}/pods?labelSelector={selector}", self.namespace);
         let list: List<PodMetrics> = self
             .get(&path, "unable to fetch metrics from resource metrics API", |code| {
-                let why = match code {
+                let problem = match code {
                     503 => "the server is currently unable to handle the request",
                     _ => "the server could not find the requested resource",
                 };
-                format!("{why} (get pods.metrics.k8s.io)")
+                format!("{problem} (get pods.metrics.k8s.io)")
             })
             .await?;
         if list.items.is_empty() {
@@ -140,14 +140,14 @@ impl MetricsClient<'_> {
         selector: &Selector,
         object: &CrossVersionObjectReference,
     ) -> Result<MetricResult, String> {
-        let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
+        let failure_message = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
         let object_path = if object.kind == "Namespace" && api_version == "v1" {
             // The metric of the autoscaler's own namespace: a reference must not leave it, so the name is ignored.
             "metrics".to_owned()
         } else {
             let resource = find_resource(self.context, api_version, &object.kind).await;
-            let gvr = resource.map_err(|error| failed(error.message()))?.gvr;
+            let gvr = resource.map_err(|error| failure_message(error.message()))?.gvr;
             let group = if gvr.group.is_empty() { String::new() } else { format!(".{}", gvr.group) };
             format!("{}{group}/{}", gvr.resource, percent_encode(&object.name))
         };
@@ -158,8 +158,8 @@ impl MetricsClient<'_> {
             percent_encode(&selector.to_string()),
         );
         match self.query_values(&path).await?.as_slice() {
-            [one] => Ok(MetricResult::Value(one.value.milli_value())),
-            several => Err(failed(format!(
+            [value] => Ok(MetricResult::Value(value.value.milli_value())),
+            several => Err(failure_message(format!(
                 "the custom metrics API server returned {} results when we asked for exactly one",
                 several.len()
             ))),
@@ -176,25 +176,25 @@ impl MetricsClient<'_> {
         Ok(list.items)
     }
 
-    /// Gets a path of a metrics API. `unserved` returns the message for an API that is not registered or has no
+    /// Gets a path of a metrics API. `unserved_message` returns the message for an API that is not registered or has no
     /// backend, since the response is then no Kubernetes Status.
     async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
-        what: &str,
-        unserved: impl FnOnce(u16) -> String,
+        context_message: &str,
+        unserved_message: impl FnOnce(u16) -> String,
     ) -> Result<T, String> {
-        let why = match self.context.objects.read(path).await {
+        let problem = match self.context.objects.read(path).await {
             Ok(response) => match T::deserialize(&response) {
                 Ok(decoded) => return Ok(decoded),
                 Err(error) => error.to_string(),
             },
             Err(error) => match error.code() {
-                Some(code @ (404 | 503)) if !has_status(&error) => unserved(code),
+                Some(code @ (404 | 503)) if !has_status(&error) => unserved_message(code),
                 _ => error.message(),
             },
         };
-        Err(format!("{what}: {why}"))
+        Err(format!("{context_message}: {problem}"))
     }
 }
 
@@ -219,14 +219,14 @@ impl PodMetrics {
                 "failed to get container metrics: container {container} not present in metrics for pod {namespace}/{name}"
             ));
         }
-        let used: Option<Vec<i64>> =
+        let usages: Option<Vec<i64>> =
             containers.iter().map(|metrics| metrics.usage.get(resource).map(|amount| amount.milli_value())).collect();
-        let Some(used) = used.filter(|used| !used.is_empty()) else { return Ok(None) };
+        let Some(usages) = usages.filter(|usages| !usages.is_empty()) else { return Ok(None) };
         let annotations = metadata.annotations.as_ref();
         Ok(Some(Sample {
             cluster: annotations.and_then(|all| all.get(annotation::QUERY_FROM_CLUSTER)).cloned(),
             name,
-            value: used.iter().fold(0, |sum, usage| sum.saturating_add(*usage)),
+            value: usages.iter().fold(0, |sum, usage| sum.saturating_add(*usage)),
             at: self.timestamp,
             window: duration::parse(&self.window).unwrap_or_default(),
         }))

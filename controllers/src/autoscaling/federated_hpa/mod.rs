@@ -25,7 +25,7 @@ use crate::Error;
 use crate::metrics::Durations;
 use crate::metrics::autoscaling::{Action, Failure};
 use crate::runtime::context::{Context, decode};
-use crate::runtime::dynamic_client::{DynamicClient, Target};
+use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
@@ -55,11 +55,7 @@ impl Controller for FederatedHpaController {
     const SWITCH: Switch = Switch::OnByDefault(&["federatedHorizontalPodAutoscaler"]);
 
     fn new(setup: &Setup) -> Self {
-        FederatedHpaController {
-            context: Arc::clone(&setup.context),
-            histories: Mutex::default(),
-            selectors: Mutex::default(),
-        }
+        FederatedHpaController { context: setup.context(), histories: Mutex::default(), selectors: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -150,10 +146,7 @@ impl FederatedHpaController {
         if !cache.wait_until_synced(cluster, &pods.gvr, MEMBER_TIMEOUT).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
-        let member = DynamicClient::with_fence(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
-        let response = tokio::time::timeout(MEMBER_TIMEOUT, get_scale(&member, target)).await;
-        let timeout_error = |_| Error::Waiting(format!("cluster {cluster} did not respond"));
-        let scale = response.map_err(timeout_error)??;
+        let scale = get_scale(&self.context.member_client(cluster, MEMBER_TIMEOUT)?, target).await?;
         let selector = match parse_selector(&scale.selector) {
             Ok(selector) => selector,
             Err(message) => return Ok((scale, Err(message))),

@@ -82,11 +82,7 @@ impl Controller for ScaleTargetMarker {
     const SWITCH: Switch = Switch::OffByDefault(&["hpaScaleTargetMarker"]);
 
     fn new(setup: &Setup) -> Self {
-        ScaleTargetMarker {
-            context: Arc::clone(&setup.context),
-            targets: setup.trigger::<Self>(),
-            autoscalers: Mutex::default(),
-        }
+        ScaleTargetMarker { context: setup.context(), targets: setup.trigger::<Self>(), autoscalers: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -101,15 +97,15 @@ impl Controller for ScaleTargetMarker {
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>) {
         if cluster.is_control_plane() && is_autoscaler(&resource.gvr) {
-            let known: Vec<NamespacedName> = self.autoscalers.lock().keys().cloned().collect();
-            let deleted = known.into_iter().filter(|key| !keys.contains(key));
+            let names: Vec<NamespacedName> = self.autoscalers.lock().keys().cloned().collect();
+            let deleted = names.into_iter().filter(|key| !keys.contains(key));
             deleted.flat_map(|key| self.update_autoscaler(key, None)).for_each(|target| self.targets.add(target));
         }
     }
 
     async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
         let context = &self.context;
-        let is_scaled = self.find_target(&target.namespace, |other| *other == target).is_some();
+        let is_scaled = self.find_target(&target.namespace, |candidate| *candidate == target).is_some();
         let Some(resource) = self.find_resource(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
             // Once the kind is served, its objects are dispatched, and the target is enqueued again.
             return Ok(Outcome::Done);

@@ -41,7 +41,7 @@ impl Controller for AgentCsrApprovingController {
             rbac("roles", "Role", true),
             rbac("rolebindings", "RoleBinding", true),
         ];
-        AgentCsrApprovingController { context: Arc::clone(&setup.context), reviews, rbac_resources }
+        AgentCsrApprovingController { context: setup.context(), reviews, rbac_resources }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -122,7 +122,7 @@ impl AgentCsrApprovingController {
 
     async fn approve(&self, request: &Value, permission: Permission) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
-        let target = Target { subresource: "approval", ..Target::new(resource, "", unstructured::name(request)) };
+        let target = Target { subresource: Some("approval"), ..Target::new(resource, "", unstructured::name(request)) };
         let approved = plan::approve(request, permission, &self.context.now().to_string());
         self.context.objects.replace(target, &approved).await?;
         tracing::info!(name = unstructured::name(request), permission.message, "approved an agent's certificate");

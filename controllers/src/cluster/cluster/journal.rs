@@ -33,8 +33,8 @@ impl ClusterController {
     pub(super) async fn record_changes(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;
         let now = JournaledState::from_cluster(&cluster);
-        let Some(before) = self.with_observations(name, |known| known.journaled.clone()).flatten() else {
-            self.with_observations(name, |known| known.journaled = Some(now));
+        let Some(before) = self.with_observations(name, |observations| observations.journaled.clone()).flatten() else {
+            self.with_observations(name, |observations| observations.journaled = Some(now));
             return Ok(());
         };
         if before == now {
@@ -54,7 +54,7 @@ impl ClusterController {
             let policies: Vec<_> = policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
             context.journal.add_all(journal::taint_entries(&cluster, &before.taints, &policies, at)).await;
         }
-        self.with_observations(name, |known| known.journaled = Some(now));
+        self.with_observations(name, |observations| observations.journaled = Some(now));
         Ok(())
     }
 }

@@ -36,13 +36,13 @@ impl ClusterController {
         let periods = &context.config.periods;
         let lease = context.objects.get(Target::new(&context.kinds.lease, LEASE_NAMESPACE, name.as_str())).await?;
         let renew_time = lease.as_ref().map(|lease| unstructured::text(lease, &["spec", "renewTime"]));
-        let shown = conditions::find(&typed.status.conditions, condition::READY);
+        let reported = conditions::find(&typed.status.conditions, condition::READY);
         let created = typed.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let grace = GracePeriods { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };
         let now = context.moment();
-        let last = self.with_observations(name.as_str(), |known| known.liveness.clone()).flatten();
+        let last = self.with_observations(name.as_str(), |observations| observations.liveness.clone()).flatten();
         let (new_condition, mut liveness) =
-            lease::evaluate_lease(last.as_ref(), renew_time.filter(|at| !at.is_empty()), shown, created, grace, now);
+            lease::evaluate_lease(last.as_ref(), renew_time.filter(|at| !at.is_empty()), reported, created, grace, now);
         let doubt = match context.config.failover_safety {
             Safety::Karmada => None,
             Safety::Safe => self.evaluate_doubt(&typed, liveness.lost_since()),
@@ -57,7 +57,7 @@ impl ClusterController {
             };
             let mut now = Cluster::clone(&typed);
             now.status.conditions.clone_from(&all);
-            let before = shown.map(|shown| &*shown.status);
+            let before = reported.map(|reported| &*reported.status);
             context
                 .journal
                 .add_all(journal::readiness_entry(&now, before, &ready.message, self.context.config.clock.wall()))
@@ -68,7 +68,7 @@ impl ClusterController {
         } else if let Some(doubt) = &doubt {
             tracing::warn!(cluster = %name, %doubt, "the readiness of a cluster with a silent agent is doubted");
         }
-        self.with_observations(name.as_str(), |known| known.liveness = Some(liveness));
+        self.with_observations(name.as_str(), |observations| observations.liveness = Some(liveness));
         Ok(Outcome::RequeueAfter(periods.cluster_monitor))
     }
 }

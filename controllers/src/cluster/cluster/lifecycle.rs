@@ -61,14 +61,14 @@ impl ClusterController {
             unstructured::set(&mut patch, &["metadata", "finalizers"], json!(finalizers));
         }
         if patch != json!({}) {
-            let tainted = unstructured::at(&patch, &["spec", "taints"]).is_some();
+            let sets_taints = unstructured::at(&patch, &["spec", "taints"]).is_some();
             let written = context.merge(&context.kinds.cluster, &cluster, patch).await;
             match &written {
-                Ok(_) if tainted => {
+                Ok(_) if sets_taints => {
                     let message = format!("Taint cluster succeed: {}.", taint_policies::message(&taints));
                     context.events.record(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
                 }
-                Err(error) if tainted && !error.is_conflict() => {
+                Err(error) if sets_taints && !error.is_conflict() => {
                     context.events.record(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.message());
                 }
                 _ => {}
@@ -134,8 +134,8 @@ impl ClusterController {
             };
             return self.wait_and_report(name, cluster, condition).await;
         }
-        let is_new = self.with_observations(name, |known| {
-            !std::mem::replace(&mut known.removal.is_namespace_removal_recorded, true)
+        let is_new = self.with_observations(name, |observations| {
+            !std::mem::replace(&mut observations.removal.is_namespace_removal_recorded, true)
         });
         if is_new.unwrap_or_default() {
             let message = format!("Removed execution space for cluster({name}).");
@@ -184,7 +184,8 @@ impl ClusterController {
             removal.reported_at = if is_report_due { Some(now) } else { removal.reported_at };
             is_report_due
         };
-        if self.with_observations(name, |known| take_report_slot(&mut known.removal)).unwrap_or_default() {
+        if self.with_observations(name, |observations| take_report_slot(&mut observations.removal)).unwrap_or_default()
+        {
             let typed: Cluster = decode(cluster)?;
             let mut all = typed.status.conditions;
             if conditions::set(&mut all, condition.await?) {
@@ -213,13 +214,13 @@ impl ClusterController {
     /// Bindings with the cluster as target, with the reasons why they still have it.
     async fn remaining_bindings(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
         let context = &self.context;
-        let mut left = Vec::new();
+        let mut remaining = Vec::new();
         for key in context.placements.bindings_in(name) {
             let found = context.get_redacted(context.kinds.binding(key.scope()), &key.namespace, &key.name).await?;
             let Some(found) = found.filter(|found| has_target(found.view(), name)) else { continue };
-            left.push((key.to_string(), clusters::binding_blocker(found.view(), &context.config.scheduler_name)));
+            remaining.push((key.to_string(), clusters::binding_blocker(found.view(), &context.config.scheduler_name)));
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     /// Reports once which objects remain in a member that is not ready, because they cannot be deleted.
@@ -230,7 +231,8 @@ impl ClusterController {
         typed: &Cluster,
         namespace: &str,
     ) -> Result<(), Error> {
-        let is_reported = self.with_observations(name, |known| known.removal.is_remainder_reported).unwrap_or_default();
+        let is_reported =
+            self.with_observations(name, |observations| observations.removal.is_remainder_reported).unwrap_or_default();
         if is_reported || is_ready(typed) {
             return Ok(());
         }
@@ -245,7 +247,7 @@ impl ClusterController {
                 objects.push((path.join("/"), String::new()));
             }
         }
-        self.with_observations(name, |known| known.removal.is_remainder_reported = true);
+        self.with_observations(name, |observations| observations.removal.is_remainder_reported = true);
         if !objects.is_empty() {
             let objects = clusters::list_names("objects", &mut objects);
             let message = format!("cluster({name}) is not ready, so these objects remain in it: {objects}");

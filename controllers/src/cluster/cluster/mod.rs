@@ -109,15 +109,19 @@ impl ClusterController {
     pub(in crate::cluster) fn evaluate_doubt(&self, cluster: &Cluster, lost_since: Option<Duration>) -> Option<Doubt> {
         let is_confirmed = doubt::is_confirmed_down(cluster);
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
-        let mut known = self.observations.lock();
-        if let Some(known) = known.get_mut(name) {
-            known.lost_since = lost_since.filter(|_| !is_confirmed);
+        let mut observations = self.observations.lock();
+        if let Some(observations) = observations.get_mut(name) {
+            observations.lost_since = lost_since.filter(|_| !is_confirmed);
         }
         if lost_since.is_none() || is_confirmed {
             return None;
         }
         let threshold = self.context.config.unhealthy_cluster_threshold;
-        doubt::find_fleet_doubt(known.values().filter_map(|known| known.lost_since), known.len(), threshold)
+        doubt::find_fleet_doubt(
+            observations.values().filter_map(|observations| observations.lost_since),
+            observations.len(),
+            threshold,
+        )
     }
 
     /// True if a lost cluster must wait for probes of other clusters before it becomes not ready.
@@ -129,10 +133,10 @@ impl ClusterController {
         now: Duration,
     ) -> bool {
         let Some(lost_since) = lost_since else { return false };
-        let known = self.observations.lock();
-        let others = known.iter().filter(|(other, _)| other.as_str() != name);
-        let probes = others.filter_map(|(_, known)| Some(known.history.as_ref()?.last_probe()));
-        doubt::waits_for_others(probes, lost_since, failure_threshold, now)
+        let observations = self.observations.lock();
+        let others = observations.iter().filter(|(member, _)| member.as_str() != name);
+        let probes = others.filter_map(|(_, observations)| Some(observations.history.as_ref()?.last_probe()));
+        doubt::must_wait_for_probes(probes, lost_since, failure_threshold, now)
     }
 
     /// Probes the control plane's API before a cluster becomes not ready. Returns the doubt if it is unhealthy.
@@ -149,12 +153,12 @@ impl Controller for ClusterController {
     const SWITCH: Switch = CLUSTER_SWITCH;
 
     fn new(setup: &Setup) -> Self {
-        let (context, capacity) = (Arc::clone(&setup.context), Capacity::shared(setup));
+        let (context, capacity) = (setup.context(), Capacity::shared(setup));
         ClusterController { context, capacity, observations: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::control_plane([&self.context.kinds.cluster]);
+        let clusters = Source::clusters(&self.context.kinds);
         vec![
             clusters.map(|controller: &Self, change| {
                 Requests::from(change.cluster_key().filter(|_| controller.track(change)))
@@ -186,7 +190,7 @@ impl Controller for ClusterLeaseController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::control_plane([&self.clusters.context.kinds.cluster]);
+        let clusters = Source::clusters(&self.clusters.context.kinds);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route == Some(MemberRoute::AgentIfConnected))
         })]

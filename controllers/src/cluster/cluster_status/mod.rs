@@ -52,7 +52,7 @@ impl Controller for ClusterStatusController {
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::control_plane([&self.clusters.context.kinds.cluster]);
+        let clusters = Source::clusters(&self.clusters.context.kinds);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route != Some(MemberRoute::AgentIfConnected))
         })]
@@ -83,10 +83,12 @@ impl ClusterStatusController {
         loop {
             version.borrow_and_update();
             let reported: Vec<(ClusterName, Arc<ApiResources>)> = {
-                let known = self.clusters.observations.lock();
-                known
+                let observations = self.clusters.observations.lock();
+                observations
                     .iter()
-                    .filter_map(|(name, known)| Some((name.clone(), known.reported_api_resources.clone()?)))
+                    .filter_map(|(name, observations)| {
+                        Some((name.clone(), observations.reported_api_resources.clone()?))
+                    })
                     .collect()
             };
             for (name, reported) in reported {
@@ -226,10 +228,10 @@ impl ClusterController {
             failure: periods.cluster_failure_threshold,
             period: periods.cluster_status,
         };
-        let shown = conditions::find(&cluster.status.conditions, condition::READY);
-        let last = self.with_observations(name, |known| known.history.clone()).flatten();
-        let evaluation = health::evaluate(signals, last.as_ref(), shown, &rules, now);
-        let becomes_unready = health::becomes_unready(shown, &evaluation.ready);
+        let reported = conditions::find(&cluster.status.conditions, condition::READY);
+        let last = self.with_observations(name, |observations| observations.history.clone()).flatten();
+        let evaluation = health::evaluate(signals, last.as_ref(), reported, &rules, now);
+        let becomes_unready = health::becomes_unready(reported, &evaluation.ready);
         let mut doubt = self.evaluate_doubt(cluster, evaluation.history.lost_since());
         let is_plausible = doubt.is_none() && becomes_unready && !is_confirmed_down(cluster);
         let must_wait =
@@ -238,7 +240,7 @@ impl ClusterController {
             doubt = self.check_control_plane().await;
         }
         let is_held = becomes_unready && (must_wait || doubt.is_some());
-        let ready = shown.filter(|_| is_held).cloned().unwrap_or(evaluation.ready);
+        let ready = reported.filter(|_| is_held).cloned().unwrap_or(evaluation.ready);
         let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
         let signals_condition =
             health::signals_condition(signals, &evaluation.history, &ready, doubt.as_ref(), before, now.wall);
@@ -246,9 +248,9 @@ impl ClusterController {
         if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != signals_condition.reason)) {
             tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
         }
-        let is_changed = shown.is_some_and(|shown| shown.status != ready.status);
+        let is_changed = reported.is_some_and(|reported| reported.status != ready.status);
         let change_reason = is_changed.then(|| health::describe(signals, &evaluation.history));
-        self.with_observations(name, |known| known.history = Some(evaluation.history));
+        self.with_observations(name, |observations| observations.history = Some(evaluation.history));
         ReadinessDecision { ready, signals: Some(signals_condition), change_reason, is_pending }
     }
 
@@ -262,16 +264,16 @@ impl ClusterController {
     ) -> ReadinessDecision {
         let periods = &self.context.config.periods;
         let mut ready = clusters::ready_condition(health, now.wall);
-        let shown = conditions::find(&cluster.status.conditions, condition::READY);
+        let reported = conditions::find(&cluster.status.conditions, condition::READY);
         if !matches!(health, Health::NoClient(_)) {
             let thresholds =
                 Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
-            let last = self.with_observations(name, |known| known.observed_readiness).flatten();
-            let (adjusted, observed) = clusters::apply_thresholds(ready, shown, last, thresholds, now.mono);
-            self.with_observations(name, |known| known.observed_readiness = Some(observed));
+            let last = self.with_observations(name, |observations| observations.observed_readiness).flatten();
+            let (adjusted, observed) = clusters::apply_thresholds(ready, reported, last, thresholds, now.mono);
+            self.with_observations(name, |observations| observations.observed_readiness = Some(observed));
             ready = adjusted;
         }
-        let is_changed = shown.is_some_and(|shown| shown.status != ready.status);
+        let is_changed = reported.is_some_and(|reported| reported.status != ready.status);
         let change_reason = is_changed.then(|| ready.message.clone());
         ReadinessDecision { ready, signals: None, change_reason, is_pending: false }
     }
@@ -286,15 +288,15 @@ impl ClusterController {
         now: Moment,
     ) -> Option<ClusterStatus> {
         let mut conditions = cluster.status.conditions.clone();
-        let mut show = |kind: &str, shown: Option<Condition>| match shown {
-            Some(shown) => {
-                conditions::set(&mut conditions, shown);
+        let mut set_or_remove = |kind: &str, new: Option<Condition>| match new {
+            Some(new) => {
+                conditions::set(&mut conditions, new);
             }
-            None => conditions.retain(|one| one.type_ != kind),
+            None => conditions.retain(|existing| existing.type_ != kind),
         };
-        show(condition::READY, Some(decision.ready.clone()));
-        show(condition::HEALTH_SIGNALS, decision.signals.clone());
-        show(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
+        set_or_remove(condition::READY, Some(decision.ready.clone()));
+        set_or_remove(condition::HEALTH_SIGNALS, decision.signals.clone());
+        set_or_remove(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
         let is_healthy = probed.signals.readyz == Health::Healthy && decision.ready.status == "True";
         if conditions == cluster.status.conditions && (!is_healthy || self.is_up_to_date(name, cluster, probed)) {
             return None;
@@ -310,8 +312,8 @@ impl ClusterController {
         if status != cluster.status {
             return Some(status);
         }
-        let shown = found.map(|(served, summary)| ReportedStatus { cluster: Arc::clone(cluster), served, summary });
-        self.with_observations(name.as_str(), |known| known.reported_status = shown);
+        let reported = found.map(|(served, summary)| ReportedStatus { cluster: Arc::clone(cluster), served, summary });
+        self.with_observations(name.as_str(), |observations| observations.reported_status = reported);
         None
     }
 
@@ -320,15 +322,17 @@ impl ClusterController {
         let served = self.context.cache.served_apis(name);
         let summary = self.capacity.summary(name, self.models(cluster));
         let (Some(served), Some(summary)) = (served, summary) else { return false };
-        let is_same = |shown: &ReportedStatus| {
-            Arc::ptr_eq(&shown.cluster, cluster)
-                && Arc::ptr_eq(&shown.served, &served)
-                && Arc::ptr_eq(&shown.summary, &summary)
+        let is_same = |reported: &ReportedStatus| {
+            Arc::ptr_eq(&reported.cluster, cluster)
+                && Arc::ptr_eq(&reported.served, &served)
+                && Arc::ptr_eq(&reported.summary, &summary)
         };
         probed.signals.api.is_ok()
             && probed.version == cluster.status.kubernetes_version
             && self
-                .with_observations(name.as_str(), |known| known.reported_status.as_ref().is_some_and(is_same))
+                .with_observations(name.as_str(), |observations| {
+                    observations.reported_status.as_ref().is_some_and(is_same)
+                })
                 .unwrap_or_default()
     }
 
@@ -359,7 +363,9 @@ impl ClusterController {
             }
             None => context.rest_mapper.refresh(name).await?,
         };
-        self.with_observations(name.as_str(), |known| known.reported_api_resources = Some(Arc::clone(&served)));
+        self.with_observations(name.as_str(), |observations| {
+            observations.reported_api_resources = Some(Arc::clone(&served))
+        });
         // Resources that only have subresources (custom metrics) have no kind.
         let resources = served
             .resources

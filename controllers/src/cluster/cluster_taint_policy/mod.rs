@@ -56,13 +56,13 @@ impl Controller for ClusterTaintPolicyController {
     const SWITCH: Switch = Switch::OnByDefault(&["clustertaintpolicy"]);
 
     fn new(setup: &Setup) -> Self {
-        ClusterTaintPolicyController { context: Arc::clone(&setup.context) }
+        ClusterTaintPolicyController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
             Source::control_plane([&kinds.cluster_taint_policy]).map(Self::on_policy),
         ]
     }

@@ -23,8 +23,8 @@ pub struct RemedyController {
 impl RemedyController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let reported = |cluster: &Value| {
-            let of = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
-            (of("conditions"), of("remedyActions"))
+            let status_field = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
+            (status_field("conditions"), status_field("remedyActions"))
         };
         let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
         Requests::from(change.cluster_key().filter(|_| !change.deleted && differs))
@@ -37,13 +37,13 @@ impl Controller for RemedyController {
     const SWITCH: Switch = Switch::OnByDefault(&["remedy"]);
 
     fn new(setup: &Setup) -> Self {
-        RemedyController { context: Arc::clone(&setup.context) }
+        RemedyController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
             Source::control_plane([&kinds.remedy])
                 .map(|_, change| Requests::all_if(!change.initial && change.is_generation_changed())),
         ]

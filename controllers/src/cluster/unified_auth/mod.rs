@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, MIGRATED_FROM, RIGHTS};
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_ALL_ATTRIBUTES, MIGRATED_FROM, RIGHTS};
 use crowsnest_api::constants::condition::APPLIED;
 use crowsnest_api::constants::event;
 use crowsnest_api::names::work_name;
@@ -62,7 +62,7 @@ impl Controller for UnifiedAuthController {
     const SWITCH: Switch = Switch::OnByDefault(&["unifiedAuth"]);
 
     fn new(setup: &Setup) -> Self {
-        UnifiedAuthController { context: Arc::clone(&setup.context), restricted: Mutex::default() }
+        UnifiedAuthController { context: setup.context(), restricted: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -70,7 +70,7 @@ impl Controller for UnifiedAuthController {
         let roles = Source::control_plane([&kinds.cluster_role, &kinds.cluster_role_binding]);
         vec![
             roles.map(|_, change| Requests::all_if(!change.initial).after(BATCH_DELAY)),
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
             Source::control_plane([&kinds.work]).map(Self::on_work),
         ]
     }
@@ -176,7 +176,7 @@ impl UnifiedAuthController {
         if is_annotated == is_full {
             return Ok(());
         }
-        let value = is_full.then_some(IMPERSONATES_WHOLE);
+        let value = is_full.then_some(IMPERSONATES_ALL_ATTRIBUTES);
         let patch = json!({"metadata": {"annotations": {IMPERSONATES: value}}});
         self.context.merge(&self.context.kinds.cluster, cluster, patch).await.map(drop)
     }

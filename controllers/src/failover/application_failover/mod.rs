@@ -82,7 +82,7 @@ impl Controller for ApplicationFailoverController {
 
     fn new(setup: &Setup) -> Self {
         ApplicationFailoverController {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             scheduler: setup.controller(),
             unhealthy_since: Mutex::default(),
         }
@@ -90,10 +90,7 @@ impl Controller for ApplicationFailoverController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
-        ]
+        vec![Source::clusters(kinds).map(Self::on_cluster), Source::bindings(kinds).map(Self::on_binding)]
     }
 
     /// Periodic resync, so that a missed change does not leave a workload in an unhealthy cluster.
@@ -119,10 +116,10 @@ impl Controller for ApplicationFailoverController {
         let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
         let (due, next_check) = self.track_unhealthy(&key, &self.find_unhealthy_clusters(&typed).await?, toleration);
         if !due.is_empty() {
-            if let Some(why) = self.reason_to_keep(&key, &binding, &typed, &due).await? {
-                let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
+            if let Some(message) = self.reason_to_keep(&key, &binding, &typed, &due).await? {
+                let text = format!("Evict from cluster {} waits: {message}", due.join(", "));
                 let change = BindingChange::from_binding(&binding, &typed.spec, self.context.config.clock.wall());
-                context.journal.add(journal::kept_unhealthy_entry(&change, &due, &why, &text)).await;
+                context.journal.add(journal::kept_unhealthy_entry(&change, &due, &message, &text)).await;
                 context.events.record(&binding, Severity::Warning, event::EVICTION_WAITS, text);
                 return Ok(Outcome::RequeueAfter(next_check.map_or(NO_FIT_RETRY, |delay| delay.min(NO_FIT_RETRY))));
             }
@@ -157,8 +154,8 @@ impl Controller for ApplicationFailoverController {
                 }
                 return Err(error);
             }
-            if let Some(known) = self.unhealthy_since.lock().get_mut(&key) {
-                known.retain(|cluster, _| !due.contains(cluster));
+            if let Some(entry) = self.unhealthy_since.lock().get_mut(&key) {
+                entry.retain(|cluster, _| !due.contains(cluster));
             }
         }
         Ok(next_check.map_or(Outcome::Done, Outcome::RequeueAfter))
@@ -226,12 +223,12 @@ impl ApplicationFailoverController {
         let (mut due, mut next_check) = (Vec::new(), None);
         for cluster in unhealthy {
             let since = *since.entry(cluster.clone()).or_insert(now);
-            let left = (since + toleration).saturating_duration_since(now);
-            if left.is_zero() && since < now {
+            let remaining = (since + toleration).saturating_duration_since(now);
+            if remaining.is_zero() && since < now {
                 due.push(cluster.clone());
             } else {
-                let left = left.max(Duration::from_millis(50));
-                next_check = Some(next_check.map_or(left, |earlier: Duration| earlier.min(left)));
+                let remaining = remaining.max(Duration::from_millis(50));
+                next_check = Some(next_check.map_or(remaining, |earlier: Duration| earlier.min(remaining)));
             }
         }
         (due, next_check)

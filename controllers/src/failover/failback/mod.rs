@@ -57,8 +57,8 @@ impl FailbackController {
 
     fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
         let relevant_fields = |cluster: &Value| {
-            let of = |path: &[&str]| unstructured::at(cluster, path).cloned();
-            (of(&["spec", "taints"]), of(&["status", "conditions"]), unstructured::is_terminating(cluster))
+            let field = |path: &[&str]| unstructured::at(cluster, path).cloned();
+            (field(&["spec", "taints"]), field(&["status", "conditions"]), unstructured::is_terminating(cluster))
         };
         Requests::all_if(
             change.deleted || change.old().is_none_or(|old| relevant_fields(old) != relevant_fields(change.object())),
@@ -73,7 +73,7 @@ impl Controller for FailbackController {
 
     fn new(setup: &Setup) -> Self {
         FailbackController {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             scheduler: setup.controller(),
             waiting: Mutex::default(),
             last_failback: Mutex::default(),
@@ -84,9 +84,9 @@ impl Controller for FailbackController {
         let kinds = &self.context.kinds;
         let policies = Source::control_plane(kinds.policies());
         vec![
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+            Source::bindings(kinds).map(Self::on_binding),
             policies.map(|_, change| Requests::all_if(change.is_annotation_changed(&[annotation::FAILBACK]))),
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
         ]
     }
 
@@ -109,10 +109,10 @@ impl Controller for FailbackController {
         let (Ok(original), Some(options)) = (original, find_failback_options(context, &binding).await?) else {
             return self.remove_original_placement(&key, &binding).await;
         };
-        match original.step(&typed.spec) {
-            FailbackStep::Arrived => return self.remove_original_placement(&key, &binding).await,
+        match original.next_step(&typed.spec) {
+            FailbackStep::Complete => return self.remove_original_placement(&key, &binding).await,
             FailbackStep::Wait => return Ok(self.restart_waiting(&key, Outcome::Done)),
-            FailbackStep::Away => {}
+            FailbackStep::MoveBack => {}
         }
         let Some(original_clusters) = self.find_original_clusters(&original, &binding).await? else {
             return Ok(self.restart_waiting(&key, Outcome::Done));
@@ -129,12 +129,12 @@ impl Controller for FailbackController {
         let Some(targets) = self
             .preview_targets(&key, &binding, &typed, &failback_spec)
             .await?
-            .filter(|to| original.matches_targets(to))
+            .filter(|targets| original.matches_targets(targets))
         else {
             return Ok(self.restart_waiting(&key, Outcome::RequeueAfter(CAPACITY_RETRY_DELAY)));
         };
         let previous = match self.try_start(&key, options) {
-            Ok(before) => before,
+            Ok(previous) => previous,
             Err(wait) => return Ok(Outcome::RequeueAfter(wait)),
         };
         let patch = json!({"spec": {
@@ -181,9 +181,9 @@ impl FailbackController {
     fn try_start(&self, key: &BindingKey, options: FailbackOptions) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.waiting.lock().entry(key.clone()).or_default().get_or_insert(now);
-        let left = (since + options.after).saturating_duration_since(now);
-        if !left.is_zero() {
-            return Err(left.min(CAPACITY_RETRY_DELAY));
+        let remaining = (since + options.after).saturating_duration_since(now);
+        if !remaining.is_zero() {
+            return Err(remaining.min(CAPACITY_RETRY_DELAY));
         }
         let mut last = self.last_failback.lock();
         let wait = last.map_or(Duration::ZERO, |last| (last + options.interval).saturating_duration_since(now));
@@ -231,8 +231,9 @@ impl FailbackController {
 
 /// The current time, or the next second if the last scheduling was in this second, because a rescheduling trigger
 /// must be later.
-fn trigger_time(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
-    let next = scheduled.and_then(|scheduled| scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
+fn trigger_time(last_scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
+    let next =
+        last_scheduled.and_then(|last_scheduled| last_scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
     next.map_or(now, |next| next.max(now))
 }
 

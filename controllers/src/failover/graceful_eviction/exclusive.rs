@@ -173,41 +173,41 @@ pub async fn update_unconfirmed_stops(
     let resource = context.kinds.binding(Scope::from_namespace(unstructured::namespace(binding)));
     let unconfirmed = parse_clusters(binding, annotation::UNCONFIRMED);
     let confirmed = parse_clusters(binding, annotation::CONFIRMED_STOPPED);
-    let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();
+    let unconfirmed_clusters: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();
     let mut binding = Arc::clone(binding);
-    if open.len() < unconfirmed.len() {
+    if unconfirmed_clusters.len() < unconfirmed.len() {
         // A cluster that is joined and removed again needs another confirmation.
-        let rest = (!open.is_empty()).then(|| open.join(","));
+        let rest = (!unconfirmed_clusters.is_empty()).then(|| unconfirmed_clusters.join(","));
         let patch = json!({"metadata": {"annotations": {
             annotation::UNCONFIRMED: rest, annotation::CONFIRMED_STOPPED: null,
         }}});
         binding = Arc::new(context.merge(resource, &binding, patch).await?);
     }
-    let mut shown = typed.status.conditions.clone();
+    let mut conditions = typed.status.conditions.clone();
     let mut entry = None;
-    let is_changed = if open.is_empty() {
-        shown.retain(|one| one.type_ != condition::WAITING_FOR_FENCE);
-        shown.len() != typed.status.conditions.len()
+    let is_changed = if unconfirmed_clusters.is_empty() {
+        conditions.retain(|existing| existing.type_ != condition::WAITING_FOR_FENCE);
+        conditions.len() != typed.status.conditions.len()
     } else {
         let message = format!(
             "{} left before its copy was confirmed to have stopped; once it has stopped, annotate the binding with {}={}",
-            open.join(", "),
+            unconfirmed_clusters.join(", "),
             annotation::CONFIRMED_STOPPED,
-            open.join(",")
+            unconfirmed_clusters.join(",")
         );
         let new =
             conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
-        let is_changed = conditions::set(&mut shown, new);
+        let is_changed = conditions::set(&mut conditions, new);
         if is_changed {
             let change = BindingChange::from_binding(&binding, &typed.spec, context.config.clock.wall());
-            entry = Some(journal::fence_wait_entry(&change, &open, &message));
+            entry = Some(journal::fence_wait_entry(&change, &unconfirmed_clusters, &message));
             context.events.record(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }
         is_changed
     };
     if is_changed {
-        context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;
+        context.merge_status(resource, &binding, json!({"status": {"conditions": conditions}})).await?;
         context.journal.add_all(entry).await;
     }
-    Ok(!open.is_empty())
+    Ok(!unconfirmed_clusters.is_empty())
 }

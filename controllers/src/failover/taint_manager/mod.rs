@@ -152,7 +152,7 @@ impl Controller for TaintManager {
     const SWITCH: Switch = Switch::Parts(&[GRACEFUL_EVICTION]);
 
     fn new(setup: &Setup) -> Self {
-        let context = Arc::clone(&setup.context);
+        let context = setup.context();
         let waiting: Arc<WaitingEvictions> = Arc::default();
         context.metrics.register_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
         let (bindings, halts) = (setup.trigger::<Self>(), setup.trigger::<HaltReporter>());
@@ -161,10 +161,7 @@ impl Controller for TaintManager {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
-        ]
+        vec![Source::clusters(kinds).map(Self::on_cluster), Source::bindings(kinds).map(Self::on_binding)]
     }
 
     /// Bindings that must be evicted from a cluster, or are being evicted.
@@ -537,19 +534,19 @@ impl Controller for HaltReporter {
         if halted == state.has_halt_condition {
             return Ok(Outcome::Done);
         }
-        let mut shown = typed.status.conditions.clone();
+        let mut conditions = typed.status.conditions.clone();
         let kind = condition::EVICTIONS_HALTED;
-        shown.retain(|one| one.type_ != kind);
+        conditions.retain(|existing| existing.type_ != kind);
         let now = context.config.clock.wall();
         let message = match &eviction_rate {
             EvictionRate::Halted(halt) if halted => {
                 let message = halt.message();
-                shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
+                conditions.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
                 message
             }
             _ => "evictions are resumed".to_owned(),
         };
-        context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
+        context.merge_status(resource, &cluster, json!({"status": {"conditions": conditions}})).await?;
         let before = conditions::find(&typed.status.conditions, kind);
         context.journal.add(halted_entry(&typed, halted, &message, before, now)).await;
         Ok(Outcome::Done)

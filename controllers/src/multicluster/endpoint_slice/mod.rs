@@ -70,7 +70,7 @@ impl Controller for EndpointSliceController {
     const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
 
     fn new(setup: &Setup) -> Self {
-        EndpointSliceController { context: Arc::clone(&setup.context) }
+        EndpointSliceController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

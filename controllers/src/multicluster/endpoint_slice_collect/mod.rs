@@ -16,7 +16,7 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::{member_of, write_work};
+use crate::shared::works::{member_of, write_works};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{multicluster_services as plan, services};
 
@@ -64,7 +64,7 @@ impl Controller for EndpointSliceCollectController {
     const SWITCH: Switch = Switch::OnByDefault(&["endpointsliceCollect"]);
 
     fn new(setup: &Setup) -> Self {
-        EndpointSliceCollectController { context: Arc::clone(&setup.context) }
+        EndpointSliceCollectController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -90,9 +90,7 @@ impl Controller for EndpointSliceCollectController {
             return Ok(Outcome::Done);
         }
         let desired = self.desired_works(&key).await?;
-        for work in &desired {
-            write_work(&self.context, work).await?;
-        }
+        write_works(&self.context, &desired).await?;
         let context = &self.context;
         let resource = &context.kinds.work;
         let works = context.list_with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;

@@ -77,7 +77,7 @@ impl Controller for MultiClusterIngressController {
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE_SWITCH;
 
     fn new(setup: &Setup) -> Self {
-        MultiClusterIngressController { context: Arc::clone(&setup.context), backends: Mutex::default() }
+        MultiClusterIngressController { context: setup.context(), backends: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -90,7 +90,7 @@ impl Controller for MultiClusterIngressController {
                     .find_by_backend(unstructured::namespace(change.object()), unstructured::name(change.object()))
             }),
             Source::control_plane([&kinds.resource_binding]).map(Self::on_binding),
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
         ]
     }
 
@@ -153,6 +153,6 @@ impl MultiClusterIngressController {
                 targets.map(|target| unstructured::text(target, &["name"]).to_owned()).collect()
             }
         };
-        Ok(names.into_iter().filter(|name| all.iter().any(|one| one.as_str() == name)).collect())
+        Ok(names.into_iter().filter(|name| all.iter().any(|cluster| cluster.as_str() == name)).collect())
     }
 }

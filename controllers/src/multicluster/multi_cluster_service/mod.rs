@@ -58,11 +58,12 @@ impl MultiClusterServiceController {
     }
 
     fn on_cluster(&self, change: &Change) -> Requests<NamespacedName> {
-        let reported = |cluster: &Value| {
-            let of = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
-            (of("conditions"), of("apiEnablements"))
+        let relevant_fields = |cluster: &Value| {
+            let status_field = |field: &str| unstructured::at(cluster, &["status", field]).cloned();
+            (status_field("conditions"), status_field("apiEnablements"))
         };
-        let differs = change.deleted || change.old().is_none_or(|old| reported(old) != reported(change.object()));
+        let differs =
+            change.deleted || change.old().is_none_or(|old| relevant_fields(old) != relevant_fields(change.object()));
         Requests::all_if(self.is_enabled() && !change.initial && differs)
     }
 
@@ -77,7 +78,7 @@ impl Controller for MultiClusterServiceController {
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE_SWITCH;
 
     fn new(setup: &Setup) -> Self {
-        MultiClusterServiceController { context: Arc::clone(&setup.context), services: Mutex::default() }
+        MultiClusterServiceController { context: setup.context(), services: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -86,7 +87,7 @@ impl Controller for MultiClusterServiceController {
             Source::control_plane([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
             Source::control_plane([&kinds.service]).map(Self::on_service),
             Source::control_plane([&kinds.work]).map(Self::on_work),
-            Source::control_plane([&kinds.cluster]).map(Self::on_cluster),
+            Source::clusters(kinds).map(Self::on_cluster),
         ]
     }
 
@@ -121,15 +122,15 @@ impl Controller for MultiClusterServiceController {
             let patch = json!({"metadata": {"finalizers": finalizers}});
             mcs = Arc::new(context.merge(resource, &mcs, patch).await?);
         }
-        let bound = self.claim_and_bind(&mcs, &typed.spec).await;
-        let dispatched = self.dispatch(&key, &mcs, &typed.spec).await;
+        let binding_result = self.claim_and_bind(&mcs, &typed.spec).await;
+        let dispatch_result = self.dispatch(&key, &mcs, &typed.spec).await;
         // A write conflict is not a failure of the MultiClusterService; it is retried immediately.
         let is_conflict = |error: &Error| error.is_conflict();
-        if !bound.as_ref().is_err_and(is_conflict) && !dispatched.as_ref().is_err_and(is_conflict) {
-            self.write_status(&mcs, &typed, &bound, &dispatched).await?;
+        if !binding_result.as_ref().is_err_and(is_conflict) && !dispatch_result.as_ref().is_err_and(is_conflict) {
+            self.write_status(&mcs, &typed, &binding_result, &dispatch_result).await?;
         }
-        bound?;
-        dispatched.map(|_| Outcome::Done)
+        binding_result?;
+        dispatch_result.map(|_| Outcome::Done)
     }
 }
 
@@ -137,10 +138,10 @@ impl MultiClusterServiceController {
     /// Claims and binds the Service, and requests the EndpointSlices of the provider clusters.
     async fn claim_and_bind(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;
-        let all = context.clusters().await?;
+        let clusters = context.clusters().await?;
         let (providers, consumers) = (
-            plan::selected_clusters(&spec.provider_clusters, &all),
-            plan::selected_clusters(&spec.consumer_clusters, &all),
+            plan::selected_clusters(&spec.provider_clusters, &clusters),
+            plan::selected_clusters(&spec.consumer_clusters, &clusters),
         );
         for provider in &providers {
             if self.is_usable(mcs, provider, Role::Provider).await? {
@@ -192,10 +193,10 @@ impl MultiClusterServiceController {
     /// Dispatches collected EndpointSlices to consumers. Returns true if any were collected.
     async fn dispatch(&self, key: &NamespacedName, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
         let context = &self.context;
-        let all = context.clusters().await?;
+        let clusters = context.clusters().await?;
         let (providers, consumers) = (
-            plan::selected_clusters(&spec.provider_clusters, &all),
-            plan::selected_clusters(&spec.consumer_clusters, &all),
+            plan::selected_clusters(&spec.provider_clusters, &clusters),
+            plan::selected_clusters(&spec.consumer_clusters, &clusters),
         );
         let works = self.list_works(key).await?;
         let is_source = |work: &&Value| {
@@ -295,18 +296,18 @@ impl MultiClusterServiceController {
         &self,
         mcs: &Value,
         typed: &MultiClusterService,
-        bound: &Result<(), Error>,
-        dispatched: &Result<bool, Error>,
+        binding_result: &Result<(), Error>,
+        dispatch_result: &Result<bool, Error>,
     ) -> Result<(), Error> {
-        let reported = typed.status.conditions.as_deref().unwrap_or_default();
-        let mut conditions: Vec<Condition> = reported.to_vec();
-        let applied = match bound {
+        let existing = typed.status.conditions.as_deref().unwrap_or_default();
+        let mut conditions: Vec<Condition> = existing.to_vec();
+        let applied = match binding_result {
             Ok(()) => (true, "ServiceAppliedSucceed", "Service is propagated to target clusters.".to_owned()),
             Err(error) => (false, "ServiceAppliedFailed", error.message()),
         };
         let mut changed = self.set_condition(mcs, &mut conditions, condition::SERVICE_APPLIED, applied, SYNC_EVENTS);
-        let is_reported = conditions::find(reported, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
-        let dispatch_condition = match dispatched {
+        let is_reported = conditions::find(existing, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
+        let dispatch_condition = match dispatch_result {
             Ok(has_slices) if *has_slices || is_reported => {
                 Some((true, "EndpointSliceDispatchedSucceed", "EndpointSlice are dispatched successfully".to_owned()))
             }

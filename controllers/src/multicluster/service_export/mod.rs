@@ -16,7 +16,7 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::shared::works::{member_of, write_work};
+use crate::shared::works::{member_of, write_works};
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::construct::DesiredWork;
 
@@ -62,7 +62,7 @@ impl Controller for ServiceExportController {
     const SWITCH: Switch = Switch::OnByDefault(&["serviceExport"]);
 
     fn new(setup: &Setup) -> Self {
-        ServiceExportController { context: Arc::clone(&setup.context) }
+        ServiceExportController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -85,9 +85,7 @@ impl Controller for ServiceExportController {
             return Ok(Outcome::Done);
         }
         let desired = self.desired_works(&key).await?;
-        for work in &desired {
-            write_work(&self.context, work).await?;
-        }
+        write_works(&self.context, &desired).await?;
         let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == unstructured::name(work));
         for work in self.list_works(&key).await?.iter().filter(|work| !is_desired(work)) {
             self.remove_export(work).await?;
@@ -126,8 +124,8 @@ impl ServiceExportController {
     async fn list_works(&self, key: &ExportedService) -> Result<Vec<Value>, Error> {
         let resource = &self.context.kinds.work;
         let works = self.context.list_with_label(resource, label::ENDPOINT_SLICE_NAME, &key.name).await?;
-        let is_of = |work: &&Value| stored_service(work).as_ref() == Some(key);
-        Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
+        let belongs_to_service = |work: &&Value| stored_service(work).as_ref() == Some(key);
+        Ok(works.iter().map(|work| work.view()).filter(belongs_to_service).cloned().collect())
     }
 
     /// Removes the ServiceExport as an owner from the Work of a slice that is no longer exported. A Work without

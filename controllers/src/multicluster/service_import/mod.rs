@@ -40,7 +40,7 @@ impl Controller for ServiceImportController {
     const SWITCH: Switch = Switch::OnByDefault(&["serviceImport"]);
 
     fn new(setup: &Setup) -> Self {
-        ServiceImportController { context: Arc::clone(&setup.context) }
+        ServiceImportController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -103,8 +103,8 @@ impl ServiceImportController {
             Some(_) => (context.replace(resource, &desired).await?, true),
         };
         let ingress = plan::ingress(import);
-        let shown = unstructured::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
-        if shown.map_or(0, Vec::len) != ingress.len() || shown.is_some_and(|shown| *shown != ingress) {
+        let reported = unstructured::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
+        if reported.map_or(0, Vec::len) != ingress.len() || reported.is_some_and(|reported| *reported != ingress) {
             unstructured::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
             context.replace_status(resource, &service).await?;
             is_written = true;

@@ -173,7 +173,7 @@ impl Controller for BindingController {
     const SWITCH: Switch = Switch::OnByDefault(&["binding"]);
 
     fn new(setup: &Setup) -> Self {
-        BindingController { context: Arc::clone(&setup.context), overrides: OverrideCache::default() }
+        BindingController { context: setup.context(), overrides: OverrideCache::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -181,7 +181,7 @@ impl Controller for BindingController {
         let policies = Source::control_plane(kinds.policies());
         let overrides = Source::control_plane([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+            Source::bindings(kinds).map(Self::on_binding),
             policies.find(|controller, change| controller.on_policy(change).boxed()),
             overrides.find(|controller, change| controller.on_override(change).boxed()),
             Source::control_plane([&kinds.work]).map(Self::on_work),
@@ -232,7 +232,7 @@ impl Controller for BindingController {
         for work in &works {
             match disposition(work) {
                 Disposition::Keep => {}
-                Disposition::Hold => self.suspend_work(&binding, work).await?,
+                Disposition::Suspend => self.suspend_work(&binding, work).await?,
                 Disposition::Delete => self.delete_work(&binding, work).await?,
             }
         }

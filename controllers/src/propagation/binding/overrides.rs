@@ -71,9 +71,9 @@ impl OverrideCache {
     }
 
     pub(super) fn in_namespace(&self, namespace: &str) -> Overrides {
-        let known = self.policies.read();
+        let all = self.policies.read();
         let first = PolicyKey::new(namespace, "");
-        let policies = known.range(first..).take_while(|(key, _)| key.namespace == namespace);
+        let policies = all.range(first..).take_while(|(key, _)| key.namespace == namespace);
         Overrides { policies: policies.map(|(key, spec)| (key.name.clone(), Arc::clone(spec))).collect() }
     }
 }

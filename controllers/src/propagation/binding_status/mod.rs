@@ -88,8 +88,8 @@ impl AggregatedStatus {
 /// Changing until all clusters have reported and no object is expected to become healthy.
 fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is_complete: bool) -> Progress {
     let is_becoming_healthy = |item: &AggregatedStatusItem| {
-        let known = written.iter().find(|known| known.cluster_name == item.cluster_name);
-        Progress::is_becoming_healthy(known.and_then(|known| known.health.as_ref()), item.health.as_ref())
+        let previous = written.iter().find(|previous| previous.cluster_name == item.cluster_name);
+        Progress::is_becoming_healthy(previous.and_then(|previous| previous.health.as_ref()), item.health.as_ref())
     };
     Progress::from_changing(!is_complete || items.iter().any(is_becoming_healthy))
 }
@@ -124,7 +124,7 @@ impl Controller for BindingStatusController {
 
     fn new(setup: &Setup) -> Self {
         BindingStatusController {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             deferred: DeferredWrites::default(),
             refused: RefusedStatuses::default(),
         }
@@ -132,10 +132,7 @@ impl Controller for BindingStatusController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        vec![
-            Source::control_plane([&kinds.work]).map(Self::on_work),
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
-        ]
+        vec![Source::control_plane([&kinds.work]).map(Self::on_work), Source::bindings(kinds).map(Self::on_binding)]
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {

@@ -74,7 +74,7 @@ impl Controller for DependenciesDistributor {
 
     fn new(setup: &Setup) -> Self {
         let parents = setup.trigger::<Self>();
-        DependenciesDistributor { context: Arc::clone(&setup.context), parents, dependencies: Mutex::default() }
+        DependenciesDistributor { context: setup.context(), parents, dependencies: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

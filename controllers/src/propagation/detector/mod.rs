@@ -141,8 +141,8 @@ impl ResourceDetector {
     /// Records a change of a template. Of several changes, the strongest takes effect.
     fn record_pending_change(&self, key: &TemplateKey, pending: PendingChange) {
         let mut pending_changes = self.pending_changes.lock();
-        let known = pending_changes.entry(key.clone()).or_insert(pending);
-        *known = pending.max(*known);
+        let change = pending_changes.entry(key.clone()).or_insert(pending);
+        *change = pending.max(*change);
     }
 
     fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
@@ -169,7 +169,7 @@ impl Controller for ResourceDetector {
 
     fn new(setup: &Setup) -> Self {
         ResourceDetector {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             templates: setup.trigger::<Self>(),
             policies: RwLock::default(),
             unclaimed: UnclaimedTemplates::default(),
@@ -314,7 +314,7 @@ impl ResourceDetector {
         let Some(patch) = claim::patch(template, policy) else { return Ok(None) };
         let claimed = self.context.merge(resource, template, patch).await;
         if let Some(from) = preempted {
-            let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
+            let (preemption, events) = (Preemption { policy, claim: from }, &self.context.events);
             self.context.metrics.preemptions.record(claimed.is_ok());
             match &claimed {
                 Ok(_) => {
@@ -360,14 +360,14 @@ impl ResourceDetector {
         let key = binding_key_of(&self.context, &ObjectIdentity::from_object(template)).await?;
         let resource = self.context.kinds.binding(key.scope());
         let existing = self.context.get_full(resource, &key.namespace, &key.name).await?;
-        let interpreted = self.interpret(template).await?;
-        if !lazy::is_activated(policy, pending, template, existing.as_deref(), &interpreted) {
+        let replica_facts = self.interpret(template).await?;
+        if !lazy::is_activated(policy, pending, template, existing.as_deref(), &replica_facts) {
             return Ok(false);
         }
         let input = BindingInput {
             template,
             policy,
-            interpreted,
+            replica_facts,
             priority: self.priority(template, policy).await?,
             gates: self.context.config.gates,
             template_changed: pending.is_some_and(|pending| pending > PendingChange::Listed),

@@ -33,8 +33,8 @@ impl PolicyRecord {
     }
 
     pub fn is_record_of(&self, policy: &Policy<'_>) -> bool {
-        let known = self.object.view();
-        (unstructured::namespace(known), unstructured::name(known)) == (policy.namespace, policy.name)
+        let recorded = self.object.view();
+        (unstructured::namespace(recorded), unstructured::name(recorded)) == (policy.namespace, policy.name)
     }
 
     pub fn resource_version(&self) -> &str {
@@ -84,17 +84,20 @@ impl ResourceDetector {
     }
 
     fn find_policies(&self, predicate: impl Fn(&PolicyKey, &PropagationSpec) -> bool) -> Requests<PolicyKey> {
-        let known = self.policies.read();
-        let matching = known.iter().filter(|(key, record)| predicate(key, &record.spec));
+        let policies = self.policies.read();
+        let matching = policies.iter().filter(|(key, record)| predicate(key, &record.spec));
         matching.map(|(key, _)| key.clone()).collect()
     }
 
     /// Policies that can select templates in a namespace, or cluster-scoped templates.
     pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
-        let known = self.policies.read();
+        let policies = self.policies.read();
         let in_scope = |scope: &str| {
             let (from, scope) = (PolicyKey::new(scope, ""), scope.to_owned());
-            known.range(from..).take_while(move |(key, _)| key.namespace == scope).map(|(_, record)| Arc::clone(record))
+            policies
+                .range(from..)
+                .take_while(move |(key, _)| key.namespace == scope)
+                .map(|(_, record)| Arc::clone(record))
         };
         match namespace {
             "" => in_scope("").collect(),
@@ -237,11 +240,11 @@ impl Controller for PolicyDetector {
 
 fn is_selected(policy: &Policy<'_>, resource: &Resource, template: &Header) -> bool {
     let api_version = resource.gvr.api_version();
-    let named = ObjectFields {
+    let template_fields = ObjectFields {
         api_version: &api_version,
         kind: &resource.kind,
         namespace: &template.namespace,
         name: &template.name,
     };
-    best_precision_of_fields(&policy.spec.resource_selectors, named, &template.labels).is_some()
+    best_precision_of_fields(&policy.spec.resource_selectors, template_fields, &template.labels).is_some()
 }

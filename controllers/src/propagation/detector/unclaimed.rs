@@ -55,13 +55,13 @@ impl UnclaimedTemplates {
         let Some(templates) = templates.get(&resource.gvr) else { return Vec::new() };
         let api_version = resource.gvr.api_version();
         let is_matching = |(key, labels): &(&NamespacedName, &Labels)| {
-            let named = ObjectFields {
+            let template_fields = ObjectFields {
                 api_version: &api_version,
                 kind: &resource.kind,
                 namespace: &key.namespace,
                 name: &key.name,
             };
-            best_precision_of_fields(std::slice::from_ref(selector), named, labels).is_some()
+            best_precision_of_fields(std::slice::from_ref(selector), template_fields, labels).is_some()
         };
         let from = NamespacedName::new(namespace.unwrap_or_default(), "");
         let in_namespace =

@@ -19,7 +19,7 @@ use crate::cache::CachedObject;
 use crate::cache::applied_state::{AppliedState, Fingerprint};
 use crate::metrics::operations::{Operation, Update};
 use crate::runtime::context::Context;
-use crate::runtime::dynamic_client::Target;
+use crate::runtime::dynamic_client::{DynamicClient, Target};
 use crate::runtime::event_recorder::Severity;
 
 /// HTTP status of a response that rejects an object as invalid.
@@ -104,7 +104,7 @@ impl ExecutionController {
         let is_unconfirmed = self.unconfirmed.lock().contains_key(&key);
         let cached = match is_unconfirmed {
             true => {
-                let live = member.get(target).await?;
+                let live = self.read_live(&member, cluster, target).await?;
                 self.unconfirmed.lock().remove(&key);
                 live.map(CachedObject::from_response)
             }
@@ -187,7 +187,7 @@ impl ExecutionController {
                     return Ok(false);
                 }
                 (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < MAX_ATTEMPTS => {
-                    let live = member.get(target).await?;
+                    let live = self.read_live(&member, cluster, target).await?;
                     if live.is_none() && error.is_not_found() && observed.is_none() {
                         return Err(error);
                     }
@@ -198,6 +198,20 @@ impl ExecutionController {
             }
         }
         Ok(false)
+    }
+
+    /// Reads an object from the member. The cache may have an older version, on which the next write must not be based.
+    async fn read_live(
+        &self,
+        member: &DynamicClient,
+        cluster: &ClusterName,
+        target: Target<'_>,
+    ) -> Result<Option<Value>, Error> {
+        let live = member.get(target).await?;
+        if let Some(live) = &live {
+            self.context.cache.observe(cluster, &target.resource.gvr, live.clone());
+        }
+        Ok(live)
     }
 
     /// Plans the write for a manifest, after the kind's interpreter has retained the member's fields.

@@ -123,10 +123,11 @@ impl ExecutionController {
     pub fn enqueue_kind(&self, api_version: &str, kind: &str) {
         let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
         let is_of_kind = |object: &RecordKey| {
-            let known = |cluster: &ClusterName| self.context.rest_mapper.find_cached(cluster, api_version, kind);
+            let find_resource =
+                |cluster: &ClusterName| self.context.rest_mapper.find_cached(cluster, api_version, kind);
             let resource = resources
                 .entry(object.cluster().clone())
-                .or_insert_with_key(|cluster| known(cluster).map(|resource| resource.gvr));
+                .or_insert_with_key(|cluster| find_resource(cluster).map(|resource| resource.gvr));
             resource.as_ref() == Some(&object.collection.resource)
         };
         self.applied_states.find_works(is_of_kind).into_iter().for_each(|work| self.works.add(work));
@@ -140,7 +141,7 @@ impl Controller for ExecutionController {
     const SWITCH: Switch = Switch::OnByDefault(&["execution", "workStatus"]);
 
     fn new(setup: &Setup) -> Self {
-        let context = Arc::clone(&setup.context);
+        let context = setup.context();
         ExecutionController {
             works: setup.trigger::<Self>(),
             applied_states: AppliedStates::new(context.cache.clone()),
@@ -155,7 +156,7 @@ impl Controller for ExecutionController {
         let kinds = &self.context.kinds;
         vec![
             Source::control_plane([&kinds.work]).map(Self::on_work),
-            Source::control_plane([&kinds.cluster]).find(|controller, change| controller.on_cluster(change).boxed()),
+            Source::clusters(kinds).find(|controller, change| controller.on_cluster(change).boxed()),
             Source::AllOfMembers.map(Self::on_member_object),
         ]
     }
@@ -214,7 +215,7 @@ impl Controller for ExecutionController {
         let is_suspended = typed.spec.suspend_dispatching.unwrap_or_default();
         let dispatching = dispatching_condition(is_suspended, self.context.now());
         let is_dispatching_changed = conditions::find(&status.conditions, condition::DISPATCHING)
-            .is_none_or(|shown| shown.status != dispatching.status);
+            .is_none_or(|existing| existing.status != dispatching.status);
         if is_dispatching_changed {
             conditions::set(&mut status.conditions, dispatching);
         }
@@ -274,9 +275,10 @@ impl ExecutionController {
             return Ok(());
         }
         let events = &self.context.events;
-        let shown = |status: &WorkStatus| conditions::find(&status.conditions, condition::DISPATCHING).cloned();
-        if let Some(dispatching) = shown(status)
-            && shown(before).is_none_or(|before| before.status != dispatching.status)
+        let dispatching_condition =
+            |status: &WorkStatus| conditions::find(&status.conditions, condition::DISPATCHING).cloned();
+        if let Some(dispatching) = dispatching_condition(status)
+            && dispatching_condition(before).is_none_or(|before| before.status != dispatching.status)
         {
             events.record(work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
         }
@@ -294,8 +296,8 @@ impl ExecutionController {
     fn record_status_events(&self, work: &Value, before: &WorkStatus, status: &WorkStatus) {
         let events = &self.context.events;
         for manifest in &status.manifest_statuses {
-            let known = before.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
-            if known == Some(manifest) {
+            let previous = before.manifest_statuses.iter().find(|previous| previous.identifier == manifest.identifier);
+            if previous == Some(manifest) {
                 continue;
             }
             let ResourceIdentifier { kind, namespace, name, .. } = &manifest.identifier;
@@ -303,7 +305,7 @@ impl ExecutionController {
             let message = format!("Reflect status for object({object}) succeed.");
             events.record(work, Severity::Normal, event::REFLECT_STATUS_SUCCEED, message);
             let health = match &manifest.health {
-                health if known.is_some_and(|known| known.health == *health) => continue,
+                health if previous.is_some_and(|previous| previous.health == *health) => continue,
                 Some(ResourceHealth::Healthy) => "healthy",
                 Some(ResourceHealth::Unhealthy) => "unhealthy",
                 Some(ResourceHealth::Unknown | ResourceHealth::Other(_)) | None => continue,
@@ -323,11 +325,8 @@ impl ExecutionController {
         self.context.interpreter.is_interpreted(&object, &InterpreterOperation::InterpretHealth)
     }
 
-    /// Client of a member that rejects writes once the fence has ended. Requests time out, so that a member that does
-    /// not respond does not occupy workers forever.
     fn member_client(&self, cluster: &ClusterName) -> Result<DynamicClient, Error> {
-        let (client, fence) = (self.context.fleet.client(cluster)?, self.context.config.fence.clone());
-        Ok(DynamicClient::with_fence(client, fence).with_response_timeout(RESPONSE_TIMEOUT))
+        self.context.member_client(cluster, RESPONSE_TIMEOUT)
     }
 
     /// The member object: from the cache if it is synced, otherwise from the member.
@@ -400,8 +399,8 @@ impl ExecutionController {
 fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
     let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
     let is_becoming_healthy = |manifest: &ManifestStatus| {
-        let known = written.manifest_statuses.iter().find(|known| known.identifier == manifest.identifier);
-        Progress::is_becoming_healthy(known.and_then(|known| known.health.as_ref()), manifest.health.as_ref())
+        let previous = written.manifest_statuses.iter().find(|previous| previous.identifier == manifest.identifier);
+        Progress::is_becoming_healthy(previous.and_then(|previous| previous.health.as_ref()), manifest.health.as_ref())
     };
     Progress::from_changing(!has_new_condition && status.manifest_statuses.iter().any(is_becoming_healthy))
 }

@@ -77,7 +77,7 @@ impl Controller for InterpreterConfiguration {
 
     fn new(setup: &Setup) -> Self {
         InterpreterConfiguration {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             detector: setup.controller(),
             execution: setup.controller(),
             dependencies: setup.trigger::<DependenciesDistributor>(),

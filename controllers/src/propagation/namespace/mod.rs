@@ -53,10 +53,11 @@ impl NamespaceController {
         let specs: Vec<OverrideSpec> =
             versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
         let is_selected = |namespace: &Header| {
-            let named = ObjectFields { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
+            let namespace_fields =
+                ObjectFields { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
             let selects = |spec: &OverrideSpec| {
                 spec.resource_selectors.is_empty()
-                    || best_precision_of_fields(&spec.resource_selectors, named, &namespace.labels).is_some()
+                    || best_precision_of_fields(&spec.resource_selectors, namespace_fields, &namespace.labels).is_some()
             };
             specs.iter().any(selects)
         };
@@ -64,8 +65,8 @@ impl NamespaceController {
         let is_by_name = specs.iter().all(|spec| !spec.resource_selectors.is_empty())
             && selectors().all(|selector| !selects_namespaces(selector) || !selector.name.is_empty());
         if is_by_name {
-            let named = selectors().filter(|selector| selects_namespaces(selector));
-            return Ok(named.map(|selector| selector.name.clone()).collect());
+            let namespace_selectors = selectors().filter(|selector| selects_namespaces(selector));
+            return Ok(namespace_selectors.map(|selector| selector.name.clone()).collect());
         }
         let Context { cache, control_plane, kinds, .. } = self.context.as_ref();
         let namespaces = cache.headers(control_plane, &kinds.namespace.gvr, None).await?;
@@ -87,7 +88,7 @@ impl Controller for NamespaceController {
     const SWITCH: Switch = Switch::OnByDefault(&["namespace"]);
 
     fn new(setup: &Setup) -> Self {
-        NamespaceController { context: Arc::clone(&setup.context) }
+        NamespaceController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -96,8 +97,7 @@ impl Controller for NamespaceController {
             Source::control_plane([&kinds.namespace]).map(Self::on_namespace),
             Source::control_plane([&kinds.cluster_override_policy])
                 .find(|controller, change| controller.on_override(change).boxed()),
-            Source::control_plane([&kinds.cluster])
-                .map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
+            Source::clusters(kinds).map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
             Source::control_plane([&kinds.work]).map(Self::on_work),
         ]
     }

@@ -76,9 +76,9 @@ impl FederatedResourceQuotaController {
     }
 
     fn quotas_in(&self, namespace: &str) -> Vec<NamespacedName> {
-        let known = self.quota_keys.lock();
+        let quota_keys = self.quota_keys.lock();
         let from = NamespacedName::new(namespace, "");
-        known.range(from..).take_while(|key| key.namespace == namespace).cloned().collect()
+        quota_keys.range(from..).take_while(|key| key.namespace == namespace).cloned().collect()
     }
 }
 
@@ -93,7 +93,7 @@ impl Controller for FederatedResourceQuotaController {
 
     fn new(setup: &Setup) -> Self {
         FederatedResourceQuotaController {
-            context: Arc::clone(&setup.context),
+            context: setup.context(),
             quotas: setup.trigger::<Self>(),
             quota_keys: Mutex::default(),
             usages: Usages::default(),
@@ -102,7 +102,7 @@ impl Controller for FederatedResourceQuotaController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let clusters = Source::control_plane([&kinds.cluster]);
+        let clusters = Source::clusters(kinds);
         vec![
             Source::control_plane([&kinds.federated_resource_quota]).map(Self::on_quota),
             clusters.map(|_, change| Requests::all_if(!change.initial && change.is_generation_or_deletion_changed())),

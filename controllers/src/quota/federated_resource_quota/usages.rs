@@ -21,10 +21,10 @@ pub(super) struct Usages {
 struct NamespaceCount {
     /// Number of changes of bindings that this process has observed.
     changes: AtomicU64,
-    counted: tokio::sync::Mutex<Option<CountedUsage>>,
+    cached: tokio::sync::Mutex<Option<CachedUsage>>,
 }
 
-struct CountedUsage {
+struct CachedUsage {
     /// Value of [`NamespaceCount::changes`] before the bindings were counted.
     changes: u64,
     /// Time of the count, on the monotonic clock.
@@ -59,17 +59,17 @@ impl Usages {
         max_age: Duration,
         count: impl Future<Output = Result<Usage, Error>>,
     ) -> Result<Usage, Error> {
-        let known = Arc::clone(self.namespaces.lock().entry(namespace.to_owned()).or_default());
-        let mut counted = known.counted.lock().await;
-        let changes = known.changes.load(Ordering::Acquire);
-        if let Some(counted) = &*counted
-            && counted.changes == changes
-            && now.saturating_sub(counted.counted_at) < max_age
+        let count_state = Arc::clone(self.namespaces.lock().entry(namespace.to_owned()).or_default());
+        let mut cached = count_state.cached.lock().await;
+        let changes = count_state.changes.load(Ordering::Acquire);
+        if let Some(cached) = &*cached
+            && cached.changes == changes
+            && now.saturating_sub(cached.counted_at) < max_age
         {
-            return Ok(counted.usage.clone());
+            return Ok(cached.usage.clone());
         }
         let usage = count.await?;
-        *counted = Some(CountedUsage { changes, counted_at: now, usage: usage.clone() });
+        *cached = Some(CachedUsage { changes, counted_at: now, usage: usage.clone() });
         Ok(usage)
     }
 }
@@ -81,15 +81,15 @@ mod tests {
     #[tokio::test]
     async fn bindings_are_counted_once_until_they_change() {
         let usages = Usages::default();
-        let counted = AtomicU64::new(0);
+        let number_of_counts = AtomicU64::new(0);
         let usage = async |namespace: &str, seconds: u64| {
             let count = async {
-                counted.fetch_add(1, Ordering::AcqRel);
+                number_of_counts.fetch_add(1, Ordering::AcqRel);
                 Ok(Usage::new())
             };
             let (now, max_age) = (Duration::from_secs(seconds), Duration::from_secs(10));
             usages.usage(namespace, now, max_age, count).await.unwrap();
-            counted.load(Ordering::Acquire)
+            number_of_counts.load(Ordering::Acquire)
         };
         assert_eq!([usage("a", 0).await, usage("a", 9).await], [1, 1]);
         assert_eq!(usage("b", 9).await, 2, "another namespace");

@@ -326,18 +326,18 @@ impl Correlator {
             }
             false => EventKey(hash((group, &entry.message))),
         };
-        let known = self.scheduled.get(&key).or_else(|| self.idle.peek(&key));
-        if kind.is_step() && known.is_none_or(|known| known.written.is_none()) {
+        let series = self.scheduled.get(&key).or_else(|| self.idle.peek(&key));
+        if kind.is_step() && series.is_none_or(|series| series.written.is_none()) {
             self.steps.observe(now);
         }
-        if let Some(known) = self.scheduled.get_mut(&key) {
-            known.repeat(entry, number);
+        if let Some(series) = self.scheduled.get_mut(&key) {
+            series.repeat(entry, number);
             return RecordOutcome::Scheduled;
         }
         let state = match self.idle.pop(&key) {
-            Some(mut known) => {
-                known.repeat(entry, number);
-                known
+            Some(mut series) => {
+                series.repeat(entry, number);
+                series
             }
             None => EventState::new(entry, number),
         };
@@ -430,34 +430,34 @@ impl Correlator {
             self.idle.put(write.key, state);
             return None;
         }
-        let known = self.scheduled.get(&write.key)?;
+        let series = self.scheduled.get(&write.key)?;
         if write.kind.is_success() {
             object.last_success = Some(now);
         }
-        self.in_flight += usize::from(known.written.is_none());
-        let (key, occurrences) = (write.key, known.occurrences.clone());
-        Some(DueWrite { key, occurrences, written: known.written.clone() })
+        self.in_flight += usize::from(series.written.is_none());
+        let (key, occurrences) = (write.key, series.occurrences.clone());
+        Some(DueWrite { key, occurrences, written: series.written.clone() })
     }
 
     /// Ends a write. `written` is the event, or `None` if it does not exist: an event that was deleted in the meantime
     /// is created again.
     pub fn end(&mut self, write: &DueWrite, written: Option<EventName>, now: Instant) {
         self.in_flight -= usize::from(write.written.is_none());
-        let Some(mut known) = self.scheduled.remove(&write.key) else { return };
+        let Some(mut series) = self.scheduled.remove(&write.key) else { return };
         let was_deleted = written.is_none() && write.written.is_some();
-        let is_repeated = written.is_some() && known.occurrences.count > write.occurrences.count;
-        (known.written, known.last_write) = (written, Some(now));
-        let kind = WriteKind::from_entry(&known.occurrences.entry);
+        let is_repeated = written.is_some() && series.occurrences.count > write.occurrences.count;
+        (series.written, series.last_write) = (written, Some(now));
+        let kind = WriteKind::from_entry(&series.occurrences.entry);
         let kind = match (was_deleted, is_repeated) {
             (true, _) => kind,
             (false, true) => kind.count_update(),
             (false, false) => {
-                self.idle.put(write.key, known);
+                self.idle.put(write.key, series);
                 return;
             }
         };
-        let object = hash(known.occurrences.entry.regarding.to_string());
-        self.schedule(ScheduledWrite { key: write.key, object, kind, since: now }, known, now);
+        let object = hash(series.occurrences.entry.regarding.to_string());
+        self.schedule(ScheduledWrite { key: write.key, object, kind, since: now }, series, now);
     }
 
     /// Drops scheduled propagation steps during a burst: all steps about bindings and Works, the steps of templates
@@ -474,7 +474,7 @@ impl Correlator {
                     self.scheduled_writes.successes.push(write);
                 }
                 WriteKind::TemplateStep if !has_event => {
-                    let number = self.scheduled.get(&write.key).map_or(0, |known| known.number);
+                    let number = self.scheduled.get(&write.key).map_or(0, |series| series.number);
                     dropped.extend(keep_newer(&mut newest, number, write));
                 }
                 WriteKind::TemplateStep | WriteKind::WorkStep => dropped.push(write.key),
@@ -497,8 +497,8 @@ fn keep_newer(
 ) -> Option<EventKey> {
     let object = write.object;
     let (older, newer) = match newest.remove(&object) {
-        Some(known) if known.0 > number => ((number, write), Some(known)),
-        Some(known) => (known, Some((number, write))),
+        Some(kept) if kept.0 > number => ((number, write), Some(kept)),
+        Some(kept) => (kept, Some((number, write))),
         None => ((number, write), None),
     };
     let Some((number, newer)) = newer else {

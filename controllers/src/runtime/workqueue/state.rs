@@ -141,8 +141,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
         if let Some(running) = self.running.get_mut(&key) {
             self.counts.adds += u64::from(running.requested.is_none());
-            let (known, since) = running.requested.unwrap_or((running.priority, now));
-            running.requested = Some((priority.unwrap_or(known), since));
+            let (requested_priority, since) = running.requested.unwrap_or((running.priority, now));
+            running.requested = Some((priority.unwrap_or(requested_priority), since));
             return false;
         }
         let is_new = self.make_ready(key, priority, now);
@@ -223,16 +223,16 @@ impl<K: Hash + Eq + Clone> State<K> {
             return;
         }
         let mut is_requested = is_requested;
-        if let Some(known) = self.delayed.get_mut(&key) {
-            known.is_requested |= is_requested;
-            is_requested = known.is_requested;
-            if known.at.0 <= at {
+        if let Some(delayed) = self.delayed.get_mut(&key) {
+            delayed.is_requested |= is_requested;
+            is_requested = delayed.is_requested;
+            if delayed.at.0 <= at {
                 return;
             }
         }
-        let known = self.cancel_delay(&key);
+        let earlier_priority = self.cancel_delay(&key);
         let at = (at, self.next_number());
-        let priority = priority.or(known).unwrap_or_default();
+        let priority = priority.or(earlier_priority).unwrap_or_default();
         self.by_time.insert(at, key.clone());
         self.delayed.insert(key, DelayedKey { at, priority, is_requested });
     }
@@ -269,8 +269,8 @@ impl<K: Hash + Eq + Clone> State<K> {
             self.parked.remove(&key);
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
             // A key that is already queued keeps its current priority.
-            let known = self.queued.contains_key(&key) || self.running.contains_key(&key);
-            self.add(key, priority.filter(|_| !known), now);
+            let is_present = self.queued.contains_key(&key) || self.running.contains_key(&key);
+            self.add(key, priority.filter(|_| !is_present), now);
         }
         let startable = self.first_startable();
         let Some((group, order, (key, since))) = startable
@@ -335,10 +335,10 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     fn release_worker(&mut self, group: Option<&ClusterName>) {
         let Some(group) = group else { return };
-        let left = self.running_of(group).saturating_sub(1);
-        match left {
+        let remaining = self.running_of(group).saturating_sub(1);
+        match remaining {
             0 => self.running_by_group.remove(group),
-            left => self.running_by_group.insert(group.clone(), left),
+            remaining => self.running_by_group.insert(group.clone(), remaining),
         };
     }
 

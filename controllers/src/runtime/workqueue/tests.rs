@@ -360,10 +360,10 @@ proptest! {
                     let idle = WORKERS - running.len();
                     let may_start = |key: &u8| {
                         let Some(group) = group_of(key) else { return true };
-                        let shares = |other: &ClusterName| {
-                            *other == group || unresponsive.contains(other) && unresponsive.contains(&group)
+                        let shares = |running_group: &ClusterName| {
+                            *running_group == group || unresponsive.contains(running_group) && unresponsive.contains(&group)
                         };
-                        let occupies = |other: &&u8| group_of(other).is_some_and(|other| shares(&other));
+                        let occupies = |running_group: &&u8| group_of(running_group).is_some_and(|running_group| shares(&running_group));
                         running.iter().filter(occupies).count() < idle
                     };
                     match state.next(now) {
@@ -374,8 +374,8 @@ proptest! {
                             running.push(key);
                         }
                         Err(_) => {
-                            let held = state.due().find(|key| !running.contains(*key) && may_start(key));
-                            prop_assert!(held.is_none(), "{:?} waits beside {:?}", held, running);
+                            let blocked = state.due().find(|key| !running.contains(*key) && may_start(key));
+                            prop_assert!(blocked.is_none(), "{:?} waits beside {:?}", blocked, running);
                         }
                     }
                 },

@@ -26,7 +26,7 @@ use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::descheduling as plan;
 use crowsnest_plan::journal::workloads::{BindingChange, descheduling_entry};
 
-/// Timeout of requests to a member for its current ReplicaSet.
+/// Timeout of each request to a member for its current ReplicaSet.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Descheduler {
@@ -41,7 +41,7 @@ impl Controller for Descheduler {
     const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
 
     fn new(setup: &Setup) -> Self {
-        Descheduler { context: Arc::clone(&setup.context), capacity: Capacity::shared(setup) }
+        Descheduler { context: setup.context(), capacity: Capacity::shared(setup) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -113,8 +113,7 @@ impl Descheduler {
     /// estimator. Clusters for which both are unknown are omitted.
     async fn unschedulable_replicas(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
         let config = &self.context.config;
-        let from_cache =
-            futures::future::join_all(clusters.iter().map(|cluster| self.count_with_timeout(resource, cluster)));
+        let from_cache = futures::future::join_all(clusters.iter().map(|cluster| self.count_or_log(resource, cluster)));
         let from_estimators = async {
             match &config.estimators {
                 Some(estimators) => {
@@ -126,26 +125,23 @@ impl Descheduler {
         };
         let (from_cache, mut counts) = futures::join!(from_cache, from_estimators);
         for (cluster, count) in from_cache.into_iter().flatten() {
-            counts.entry(cluster).and_modify(|known| *known = count.min(*known)).or_insert(count);
+            counts.entry(cluster).and_modify(|smallest| *smallest = count.min(*smallest)).or_insert(count);
         }
         counts
     }
 
-    async fn count_with_timeout(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
-        let counting = self.count(resource, cluster);
-        let counted = tokio::time::timeout(MEMBER_TIMEOUT, counting).await;
-        let counted = counted.unwrap_or_else(|_| Err(Error::Waiting(format!("cluster {cluster} does not respond"))));
-        let counted = counted.unwrap_or_else(|error| {
+    async fn count_or_log(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
+        let result = self.count(resource, cluster).await.unwrap_or_else(|error| {
             tracing::debug!(cluster, %error, "cannot count unschedulable pods");
             None
         });
-        counted.map(|count| (cluster.to_owned(), count))
+        result.map(|count| (cluster.to_owned(), count))
     }
 
     async fn count(&self, resource: &ObjectReference, cluster: &str) -> Result<Option<i32>, Error> {
         let Ok(cluster) = ClusterName::parse(cluster) else { return Ok(None) };
-        let client = self.context.fleet.client(&cluster)?;
-        let newest = newest_replica_set(client, &resource.namespace, &resource.name).await?;
+        let member = self.context.member_client(&cluster, MEMBER_TIMEOUT)?;
+        let newest = newest_replica_set(&member, &resource.namespace, &resource.name).await?;
         let Some(newest) = newest else { return Ok(Some(0)) };
         let threshold = SignedDuration::try_from(self.context.config.periods.unschedulable_threshold);
         let threshold = threshold.unwrap_or(SignedDuration::MAX);

@@ -116,9 +116,9 @@ impl Scheduler {
         self.effective_priority(unstructured::integer(binding, &["spec", "schedulePriority", "priority"]))
     }
 
-    fn effective_priority(&self, given: Option<i64>) -> Priority {
-        let given = given.filter(|_| self.context.config.gates.priority_based_scheduling);
-        given.and_then(|given| given.try_into().ok()).unwrap_or_default()
+    fn effective_priority(&self, requested: Option<i64>) -> Priority {
+        let requested = requested.filter(|_| self.context.config.gates.priority_based_scheduling);
+        requested.and_then(|requested| requested.try_into().ok()).unwrap_or_default()
     }
 
     async fn on_cluster(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
@@ -228,7 +228,7 @@ impl Controller for Scheduler {
     const SWITCH: Switch = Switch::Always;
 
     fn new(setup: &Setup) -> Self {
-        let context = Arc::clone(&setup.context);
+        let context = setup.context();
         context.metrics.register_pending(setup.queue::<Self>());
         Scheduler {
             ledger: Mutex::new(Ledger::new(context.config.gates)),
@@ -246,8 +246,8 @@ impl Controller for Scheduler {
     fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
         vec![
-            Source::control_plane([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
-            Source::control_plane(kinds.bindings()).map(Self::on_binding),
+            Source::clusters(kinds).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
+            Source::bindings(kinds).map(Self::on_binding),
         ]
     }
 
@@ -421,8 +421,12 @@ impl Scheduler {
         decide: impl FnOnce(&SchedulingContext<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let free_capacities = ledger.map(|ledger| {
-            let known = self.capacity.facts_of_clusters(clusters.iter().map(|facts| facts.name()));
-            clusters.iter().zip(&known).map(|(facts, known)| ledger.free_capacity(facts, known, key)).collect()
+            let capacities = self.capacity.facts_of_clusters(clusters.iter().map(|facts| facts.name()));
+            clusters
+                .iter()
+                .zip(&capacities)
+                .map(|(facts, capacities)| ledger.free_capacity(facts, capacities, key))
+                .collect()
         });
         let estimate = Estimator { free_capacities: free_capacities.unwrap_or_default(), cache: estimates };
         let accurate = responses.map(|responses| CombinedEstimator::new(&estimate, clusters, responses));

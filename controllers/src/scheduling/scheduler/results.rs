@@ -316,10 +316,10 @@ fn remove_empty_affinity_name(mut patch: Value) -> Value {
 /// Returns true if the binding has a result but no success status. Until the binding changes, a rejection by a quota
 /// counts as its status.
 fn lacks_success_status(binding: &ResourceBinding) -> bool {
-    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
+    let existing = conditions::find(&binding.status.conditions, condition::SCHEDULED);
     let is_observed = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
     let is_quota_exceeded =
-        is_observed && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+        is_observed && existing.is_some_and(|existing| existing.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
     !binding.spec.clusters.is_empty()
         && !is_quota_exceeded
         && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)

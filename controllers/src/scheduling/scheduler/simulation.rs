@@ -54,7 +54,7 @@ impl Scheduler {
     pub(crate) fn simulate(&self, replacements: impl IntoIterator<Item = Cluster>) -> SimulatedScheduling {
         let mut clusters = self.clusters.read().as_ref().clone();
         for facts in replacements.into_iter().map(|cluster| Arc::new(ClusterFacts::new(cluster))) {
-            if let Ok(index) = clusters.binary_search_by(|known| known.name().cmp(facts.name())) {
+            if let Ok(index) = clusters.binary_search_by(|candidate| candidate.name().cmp(facts.name())) {
                 clusters[index] = facts;
             }
         }

@@ -29,7 +29,7 @@ impl Controller for WorkloadRebalancerController {
     const SWITCH: Switch = Switch::OnByDefault(&["workloadRebalancer"]);
 
     fn new(setup: &Setup) -> Self {
-        WorkloadRebalancerController { context: Arc::clone(&setup.context) }
+        WorkloadRebalancerController { context: setup.context() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

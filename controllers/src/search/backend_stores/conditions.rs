@@ -8,16 +8,16 @@ use crate::search::conditions::{ConditionState, DestinationState, replace_condit
 /// State of a registry's export.
 pub(super) type ExportStatus = DestinationState<ExportProgress>;
 
-/// The new conditions of a registry whose conditions are `known`, or `None` if nothing changed. Other conditions are
+/// The new conditions of a registry whose conditions are `existing`, or `None` if nothing changed. Other conditions are
 /// kept. `export_status` is `None` if the registry has no backend store.
 pub(super) fn conditions(
-    known: &[Condition],
+    existing: &[Condition],
     export_status: Option<&ExportStatus>,
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Vec<Condition>> {
     let states = export_status.map(|status| status.conditions(connected_state, synced_state));
-    replace_conditions(known, states.into_iter().flatten(), generation, now)
+    replace_conditions(existing, states.into_iter().flatten(), generation, now)
 }
 
 fn connected_state(progress: &ExportProgress) -> ConditionState {

@@ -72,7 +72,7 @@ mod tests {
             let interest = Interest {
                 clusters: Clusters::Names(names),
                 resource: resource.clone(),
-                namespaces: namespace.map_or(Namespaces::All, |one| Namespaces::Names([one.to_owned()].into())),
+                namespaces: namespace.map_or(Namespaces::All, |name| Namespaces::Names([name.to_owned()].into())),
                 reason: InterestReason::ResourceRegistry((*name).to_owned()),
             };
             all.resources
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_of_one_engine_share_an_export() {
+    fn registries_of_one_backend_share_an_export() {
         let desired = desired_exports(&registrations(&[
             ("a", "https://one", &["m1"], Some("x")),
             ("b", "https://one/", &["m1", "m2"], Some("y")),
@@ -95,11 +95,14 @@ mod tests {
             ("d", "", &["m4"], None),
         ]));
         assert_eq!(desired.len(), 2);
-        let (one, two) = (desired.values().next().unwrap(), desired.values().last().unwrap());
-        assert_eq!(one.registries, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+        let (first, last) = (desired.values().next().unwrap(), desired.values().last().unwrap());
+        assert_eq!(first.registries, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
         let of_one = [("m1", "x"), ("m1", "y"), ("m1", "z"), ("m2", "y"), ("m3", "x"), ("m4", "x")];
-        assert_eq!(of_one.map(|(cluster, ns)| is_selected(one, cluster, ns)), [true, true, false, true, false, false]);
-        assert!(is_selected(two, "m3", "x") && !is_selected(two, "m1", "x"));
+        assert_eq!(
+            of_one.map(|(cluster, ns)| is_selected(first, cluster, ns)),
+            [true, true, false, true, false, false]
+        );
+        assert!(is_selected(last, "m3", "x") && !is_selected(last, "m1", "x"));
     }
 
     #[test]

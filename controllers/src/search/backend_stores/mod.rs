@@ -1,4 +1,4 @@
-//! Backend stores of ResourceRegistries: runs an export for each search engine that registries refer to, reports its
+//! Backend stores of ResourceRegistries: runs an export for each backend that registries refer to, reports its
 //! state in their conditions, and removes the documents from backends that no registry refers to.
 //!
 //! Only the active process exports. Exports are recorded in the cache's database, so registries need no finalizer:
@@ -102,16 +102,16 @@ impl ActiveWork for ActiveExports<'_> {
     async fn run(&mut self) {
         let mut registrations = self.stores.registrations.clone();
         loop {
-            let known = registrations.borrow_and_update().clone();
-            if let Some(known) = known {
-                let exports: BTreeMap<String, (Destination, DesiredExport)> = desired_exports(&known)
+            let current = registrations.borrow_and_update().clone();
+            if let Some(current) = current {
+                let exports: BTreeMap<String, (Destination, DesiredExport)> = desired_exports(&current)
                     .into_iter()
-                    .map(|(destination, export)| (engine_name(&destination), (destination, export)))
+                    .map(|(destination, export)| (backend_name(&destination), (destination, export)))
                     .collect();
                 if let Err(error) = self.update_exports(&exports).await {
                     tracing::warn!(%error, "cannot update the exports of ResourceRegistries");
                 }
-                self.write_conditions(&known, &exports).await;
+                self.write_conditions(&current, &exports).await;
             }
             tokio::select! {
                 changed = registrations.changed() => if changed.is_err() { return },
@@ -175,8 +175,8 @@ impl<'b> ActiveExports<'b> {
         let now = Timestamp::now().as_millisecond();
         let known_exports = self.stores.cache.export_checkpoints().await?;
         let names = known_exports.keys().cloned().collect();
-        for (name, known) in known_exports {
-            let (is_referenced, is_abandoned) = (exports.contains_key(&name), known.abandoned_at.is_some());
+        for (name, checkpoint) in known_exports {
+            let (is_referenced, is_abandoned) = (exports.contains_key(&name), checkpoint.abandoned_at.is_some());
             if is_referenced != is_abandoned {
                 continue;
             }
@@ -244,25 +244,25 @@ impl<'b> ActiveExports<'b> {
     /// Cleans up backends that no registry refers to, once all others have connected, since one of them may be the
     /// same backend.
     async fn clean_up(&mut self, exports: &BTreeMap<String, (Destination, DesiredExport)>) -> Result<(), Error> {
-        let has_settled = |name: &String| {
+        let has_finished = |name: &String| {
             let progress = self.running.get(name).map(|running| running.exporter.progress());
             let is_unused = self.setup_errors.contains_key(name) || exports[name].1.selection.is_empty();
             progress.map_or(is_unused, |progress| {
                 progress.comparisons > 0 || !matches!(progress.state, ExportState::Connecting)
             })
         };
-        let all_settled = exports.keys().all(has_settled);
+        let all_finished = exports.keys().all(has_finished);
         let known_exports = self.stores.cache.export_checkpoints().await?;
-        let abandoned = known_exports.into_iter().filter(|(_, known)| known.abandoned_at.is_some());
+        let abandoned = known_exports.into_iter().filter(|(_, export)| export.abandoned_at.is_some());
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
         self.stores.metrics.0.lock().cleanups = abandoned.len();
-        for (name, known) in abandoned {
-            let is_expired = is_cleanup_expired(known.abandoned_at, Timestamp::now().as_millisecond());
-            let destination = serde_json::from_str::<Destination>(&known.destination).ok();
+        for (name, export) in abandoned {
+            let is_expired = is_cleanup_expired(export.abandoned_at, Timestamp::now().as_millisecond());
+            let destination = serde_json::from_str::<Destination>(&export.destination).ok();
             let Some(destination) = destination.filter(|_| !is_expired) else {
                 tracing::warn!(
-                    destination = known.destination,
-                    "giving up the cleanup of a search engine: documents may remain in it"
+                    destination = export.destination,
+                    "giving up the cleanup of a backend: documents may remain in it"
                 );
                 self.stop(&name).await;
                 self.stores.cache.forget_export(&name).await?;
@@ -270,7 +270,7 @@ impl<'b> ActiveExports<'b> {
             };
             // A registry that cannot be exported yet may refer to the same backend with other Secrets.
             let is_shared = exports.values().any(|(live, _)| live.shares_address(&destination));
-            if all_settled && !is_shared && !self.running.contains_key(&name) {
+            if all_finished && !is_shared && !self.running.contains_key(&name) {
                 self.start_or_update(&name, &destination, &Selection::default()).await;
             }
         }
@@ -286,12 +286,12 @@ impl<'b> ActiveExports<'b> {
     /// Writes the conditions of registries that changed.
     async fn write_conditions(
         &mut self,
-        known: &Registrations,
+        registrations: &Registrations,
         exports: &BTreeMap<String, (Destination, DesiredExport)>,
     ) {
         let now = Time(Timestamp::now());
         let mut progress_by_registry = BTreeMap::new();
-        for (name, registry) in &known.registries {
+        for (name, registry) in &registrations.registries {
             let status = self.export_status(registry, exports);
             if let Some(ExportStatus::Running(progress)) = &status {
                 progress_by_registry.insert(name.clone(), ExportProgress::clone(progress));
@@ -329,7 +329,7 @@ impl<'b> ActiveExports<'b> {
                 return Some(ExportStatus::Unusable { reason: "InvalidReference", message: error.to_string() });
             }
         };
-        let name = engine_name(&destination);
+        let name = backend_name(&destination);
         let (_, export) = exports.get(&name)?;
         match (self.running.get(&name), self.setup_errors.get(&name)) {
             (Some(running), _) => Some(ExportStatus::Running(Box::new(running.exporter.progress()))),
@@ -352,10 +352,10 @@ impl RunningExport {
 
     /// Replaces the selection of a running export.
     fn set_selection(&self, selection: &Selection) {
-        self.selection.send_if_modified(|known| {
-            let is_changed = **known != *selection;
+        self.selection.send_if_modified(|current| {
+            let is_changed = **current != *selection;
             if is_changed {
-                *known = Arc::new(selection.clone());
+                *current = Arc::new(selection.clone());
             }
             is_changed
         });
@@ -434,7 +434,7 @@ fn is_cleanup_expired(abandoned_at: Option<i64>, now: i64) -> bool {
 }
 
 /// Name of a backend in the database.
-fn engine_name(destination: &Destination) -> String {
+fn backend_name(destination: &Destination) -> String {
     digest_name(&destination_json(destination))
 }
 

@@ -63,25 +63,25 @@ impl GraphSinkMetrics {
                 |sample| sample.last_write,
             ),
             ("crowsnest_graph_sink_nodes_written_total", "Nodes written.", true, |sample| {
-                Some(sample.progress.nodes_written)
+                Some(sample.progress.counters.nodes_written)
             }),
             ("crowsnest_graph_sink_nodes_relinked_total", "Nodes whose edges were replaced.", true, |sample| {
-                Some(sample.progress.nodes_relinked)
+                Some(sample.progress.counters.nodes_relinked)
             }),
             ("crowsnest_graph_sink_nodes_removed_total", "Nodes removed, by changes and by sweeps.", true, |sample| {
-                Some(sample.progress.nodes_removed + sample.progress.nodes_swept)
+                Some(sample.progress.counters.nodes_removed + sample.progress.counters.nodes_swept)
             }),
             (
                 "crowsnest_graph_sink_objects_skipped_total",
                 "Objects that could not be read from the cache and were skipped.",
                 true,
-                |sample| Some(sample.progress.objects_skipped),
+                |sample| Some(sample.progress.counters.objects_skipped),
             ),
             ("crowsnest_graph_sink_loads_total", "Complete loads of the graph.", true, |sample| {
-                Some(sample.progress.loads)
+                Some(sample.progress.counters.loads)
             }),
             ("crowsnest_graph_sink_failures_total", "Failed attempts to write.", true, |sample| {
-                Some(sample.progress.failures)
+                Some(sample.progress.counters.failures)
             }),
         ];
         let samples = self.0.lock();
@@ -98,6 +98,7 @@ impl GraphSinkMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_graph::SinkCounters;
 
     #[test]
     fn each_sink_has_its_own_series() {
@@ -106,9 +107,7 @@ mod tests {
         let progress = SinkProgress {
             position: 3,
             latest: 10,
-            nodes_removed: 1,
-            nodes_swept: 2,
-            objects_skipped: 4,
+            counters: SinkCounters { nodes_removed: 1, nodes_swept: 2, objects_skipped: 4, ..SinkCounters::default() },
             undecided_clusters: vec!["m1".to_owned()],
             ..SinkProgress::default()
         };

@@ -79,7 +79,7 @@ struct ActiveSinks<'s> {
     resolver: SinkResolver,
     resource: Resource,
     /// Existing GraphSinks.
-    known: BTreeMap<NamespacedName, GraphSink>,
+    current_sinks: BTreeMap<NamespacedName, GraphSink>,
     /// GraphSinks of a list that is not complete yet.
     relisted: BTreeMap<NamespacedName, GraphSink>,
     running: BTreeMap<NamespacedName, RunningSink>,
@@ -148,7 +148,7 @@ impl<'s> ActiveSinks<'s> {
             objects,
             resolver,
             resource: Resource::of::<GraphSink>(),
-            known: BTreeMap::new(),
+            current_sinks: BTreeMap::new(),
             relisted: BTreeMap::new(),
             running: BTreeMap::new(),
             setup_errors: BTreeMap::new(),
@@ -169,23 +169,23 @@ impl<'s> ActiveSinks<'s> {
         match event {
             watcher::Event::Init => self.relisted.clear(),
             watcher::Event::InitApply(sink) => drop(self.relisted.insert(name(&sink), sink)),
-            watcher::Event::InitDone => self.known = std::mem::take(&mut self.relisted),
-            watcher::Event::Apply(sink) => drop(self.known.insert(name(&sink), sink)),
-            watcher::Event::Delete(sink) => drop(self.known.remove(&name(&sink))),
+            watcher::Event::InitDone => self.current_sinks = std::mem::take(&mut self.relisted),
+            watcher::Event::Apply(sink) => drop(self.current_sinks.insert(name(&sink), sink)),
+            watcher::Event::Delete(sink) => drop(self.current_sinks.remove(&name(&sink))),
         }
     }
 
     /// Stops sinks that were deleted or have failed, and starts the checks that are due.
     async fn update_sinks(&mut self) {
-        let is_deleted = |name: &&NamespacedName| !self.known.contains_key(*name);
+        let is_deleted = |name: &&NamespacedName| !self.current_sinks.contains_key(*name);
         let deleted: Vec<NamespacedName> = self.running.keys().filter(is_deleted).cloned().collect();
         for name in deleted {
             self.stop(&name).await;
         }
-        self.setup_errors.retain(|name, _| self.known.contains_key(name));
+        self.setup_errors.retain(|name, _| self.current_sinks.contains_key(name));
         self.stop_failed().await;
-        for name in self.schedule.start_due(&self.known, Instant::now()) {
-            let Some(sink) = self.known.get(&name) else { continue };
+        for name in self.schedule.start_due(&self.current_sinks, Instant::now()) {
+            let Some(sink) = self.current_sinks.get(&name) else { continue };
             let (resolver, revision, spec) = (self.resolver.clone(), SpecRevision::of(sink), sink.spec.clone());
             let used_address = self.running.get(&name).and_then(RunningSink::used_address);
             let check = async move {
@@ -213,7 +213,7 @@ impl<'s> ActiveSinks<'s> {
     /// Starts, restarts or stops a sink according to the result of its check.
     async fn apply_check(&mut self, check: FinishedCheck) {
         let FinishedCheck { name, revision, result } = check;
-        let current = self.known.get(&name).map(SpecRevision::of);
+        let current = self.current_sinks.get(&name).map(SpecRevision::of);
         if !self.schedule.finish(&name, &revision, current.as_ref(), Instant::now()) {
             return;
         }
@@ -254,7 +254,7 @@ impl<'s> ActiveSinks<'s> {
             self.next_heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
         }
         let mut samples = BTreeMap::new();
-        for (name, sink) in &mut self.known {
+        for (name, sink) in &mut self.current_sinks {
             let sink_status = match (self.running.get_mut(name), self.setup_errors.get(name)) {
                 (Some(running), _) => {
                     let sample = running.sample(&now);
@@ -307,8 +307,8 @@ impl RunningSink {
     /// Current state for the metrics.
     fn sample(&mut self, now: &Time) -> SinkSample {
         let progress = self.sink.progress();
-        if progress.transactions != self.transactions {
-            self.transactions = progress.transactions;
+        if progress.counters.transactions != self.transactions {
+            self.transactions = progress.counters.transactions;
             self.last_write = u64::try_from(now.0.as_second()).ok();
         }
         let lag_seconds = progress.lag_seconds(now.0.as_millisecond());

@@ -117,11 +117,11 @@ mod tests {
         let (now, graph) = (Instant::now(), name("team", "graph"));
         let (first, second) = (SpecRevision::of(&sink(1)), SpecRevision::of(&sink(2)));
         let mut schedule = CheckSchedule::default();
-        let known = sinks([&graph]);
-        assert_eq!(schedule.start_due(&known, now), std::slice::from_ref(&graph));
-        assert!(schedule.start_due(&known, now).is_empty(), "a check is pending");
+        let sinks_by_name = sinks([&graph]);
+        assert_eq!(schedule.start_due(&sinks_by_name, now), std::slice::from_ref(&graph));
+        assert!(schedule.start_due(&sinks_by_name, now).is_empty(), "a check is pending");
         assert!(schedule.finish(&graph, &first, Some(&first), now));
-        assert!(schedule.start_due(&known, now).is_empty());
+        assert!(schedule.start_due(&sinks_by_name, now).is_empty());
         let changed = BTreeMap::from([(graph.clone(), sink(2))]);
         assert_eq!(schedule.start_due(&changed, now), std::slice::from_ref(&graph));
         assert!(schedule.finish(&graph, &second, Some(&second), now));
@@ -144,14 +144,14 @@ mod tests {
         let (now, graph) = (Instant::now(), name("team", "graph"));
         let first = SpecRevision::of(&sink(1));
         let mut schedule = CheckSchedule::default();
-        let known = sinks([&graph]);
-        schedule.start_due(&known, now);
+        let sinks_by_name = sinks([&graph]);
+        schedule.start_due(&sinks_by_name, now);
         schedule.postpone(&graph, first.clone(), now);
         assert!(!schedule.finish(&graph, &first, Some(&first), now), "the check began before");
-        assert!(schedule.start_due(&known, now).is_empty());
+        assert!(schedule.start_due(&sinks_by_name, now).is_empty());
         assert_eq!(schedule.start_due(&BTreeMap::from([(graph.clone(), sink(2))]), now), std::slice::from_ref(&graph));
         assert!(schedule.finish(&graph, &first, Some(&first), now));
-        assert_eq!(schedule.start_due(&known, now + CHECK_INTERVAL), [graph]);
+        assert_eq!(schedule.start_due(&sinks_by_name, now + CHECK_INTERVAL), [graph]);
     }
 
     #[test]
@@ -159,13 +159,13 @@ mod tests {
         let now = Instant::now();
         let slow: Vec<NamespacedName> = (0..10).map(|number| name("a", &format!("slow-{number}"))).collect();
         let other = name("b", "graph");
-        let known = sinks(slow.iter().chain([&other]));
+        let sinks_by_name = sinks(slow.iter().chain([&other]));
         let mut schedule = CheckSchedule::default();
-        let started = schedule.start_due(&known, now);
+        let started = schedule.start_due(&sinks_by_name, now);
         assert_eq!(started, [&slow[..MAX_CHECKS_OF_NAMESPACE], std::slice::from_ref(&other)].concat());
         let revision = SpecRevision::of(&sink(1));
         assert!(schedule.finish(&slow[0], &revision, Some(&revision), now));
-        assert_eq!(schedule.start_due(&known, now), [slow[MAX_CHECKS_OF_NAMESPACE].clone()]);
+        assert_eq!(schedule.start_due(&sinks_by_name, now), [slow[MAX_CHECKS_OF_NAMESPACE].clone()]);
     }
 
     #[test]

@@ -38,9 +38,9 @@ pub(super) fn next_status(
             conditions,
             last_checked_at,
             lag: saturating_i64(progress.lag()),
-            nodes_written: saturating_i64(progress.nodes_written),
-            nodes_removed: saturating_i64(progress.nodes_removed + progress.nodes_swept),
-            objects_skipped: saturating_i64(progress.objects_skipped),
+            nodes_written: saturating_i64(progress.counters.nodes_written),
+            nodes_removed: saturating_i64(progress.counters.nodes_removed + progress.counters.nodes_swept),
+            objects_skipped: saturating_i64(progress.counters.objects_skipped),
             undecided_clusters: progress.undecided_clusters.clone(),
             last_error: match &progress.state {
                 SinkState::Waiting { message, .. } => truncate(message),
@@ -93,7 +93,7 @@ fn written_state(progress: &SinkProgress) -> ConditionState {
         );
     }
     // The graph lacks them, so it is not synchronized, like an engine that rejected documents.
-    if progress.objects_skipped > 0 {
+    if progress.counters.objects_skipped > 0 {
         return ConditionState::unmet(
             "ObjectsSkipped",
             "objects that cannot be read from the cache were skipped since the sink started; \
@@ -110,7 +110,7 @@ fn saturating_i64(count: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_graph::SinkFailure;
+    use crowsnest_graph::{SinkCounters, SinkFailure};
     use k8s_openapi::jiff::Timestamp;
     use rstest::rstest;
 
@@ -124,7 +124,7 @@ mod tests {
             is_connected,
             position: 10,
             latest: 10 + lag,
-            nodes_written: 7,
+            counters: SinkCounters { nodes_written: 7, ..SinkCounters::default() },
             undecided_clusters: undecided_clusters.iter().map(|name| (*name).to_owned()).collect(),
             ..SinkProgress::default()
         }))
@@ -134,7 +134,7 @@ mod tests {
         SinkStatus::Running(Box::new(SinkProgress {
             state: SinkState::Following,
             is_connected: true,
-            objects_skipped,
+            counters: SinkCounters { objects_skipped, ..SinkCounters::default() },
             ..SinkProgress::default()
         }))
     }
@@ -162,11 +162,11 @@ mod tests {
         let mut sink = GraphSink::default();
         sink.metadata.generation = Some(3);
         let status = next_status(&sink, &sink_status, false, &now()).unwrap();
-        let shown = status
+        let reported = status
             .conditions
             .iter()
             .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason));
-        assert_eq!(shown.collect::<Vec<_>>(), expected);
+        assert_eq!(reported.collect::<Vec<_>>(), expected);
         assert_eq!((status.observed_generation, status.last_error.as_str()), (3, last_error));
         sink.status = status;
         assert_eq!(next_status(&sink, &sink_status, true, &now()), None, "unchanged statuses are not written");

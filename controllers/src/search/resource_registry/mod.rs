@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::resource_selection::{Member, find_unresolved_kinds, select_resources};
 pub use self::resource_selection::{RegisteredResource, RegistrationKey, UnresolvedKind};
 
-type HeldInterests = BTreeMap<RegistrationKey, (Interest, InterestGuard)>;
+type RegisteredInterests = BTreeMap<RegistrationKey, (Interest, InterestGuard)>;
 
 /// State of reading the registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub async fn run(fleet: Fleet, cache: GlobalCache, publishers: Publishers, stop:
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());
     let mut members = fleet.changes();
     let mut served = cache.served_version();
-    let mut known = RegistryCache::default();
-    let mut held = HeldInterests::new();
+    let mut registry_cache = RegistryCache::default();
+    let mut current_interests = RegisteredInterests::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -70,26 +70,26 @@ pub async fn run(fleet: Fleet, cache: GlobalCache, publishers: Publishers, stop:
                 None => return,
                 Some(Err(error)) => {
                     tracing::debug!(%error, "the watch of ResourceRegistries failed");
-                    known.record_failure(&error);
+                    registry_cache.record_failure(&error);
                 }
-                Some(Ok(event)) => known.apply_event(event),
+                Some(Ok(event)) => registry_cache.apply_event(event),
             },
             change = members.next() => if change.is_none() { return },
             changed = served.changed() => if changed.is_err() { return },
         }
         let control_plane = cache.served_resources(&ClusterName::control_plane());
-        if known.listed {
+        if registry_cache.listed {
             let members = fleet.members();
             let members: Vec<(_, Option<Arc<ApiResources>>)> =
                 members.iter().map(|member| (member.cluster(), cache.served_resources(member.name()))).collect();
             let members: Vec<Member<'_>> =
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
-            let resources = select_resources(&known.registries, &members, control_plane.as_deref());
+            let resources = select_resources(&registry_cache.registries, &members, control_plane.as_deref());
             let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
-            held = replace_interests(held, interests.collect(), cache.interests());
+            current_interests = replace_interests(current_interests, interests.collect(), cache.interests());
             if control_plane.is_some() {
-                let unresolved = find_unresolved_kinds(&known.registries, &members, control_plane.as_deref());
-                let registries = known.registries.clone();
+                let unresolved = find_unresolved_kinds(&registry_cache.registries, &members, control_plane.as_deref());
+                let registries = registry_cache.registries.clone();
                 let next = Some(Arc::new(Registrations { registries, resources, unresolved }));
                 registrations.send_if_modified(|registrations| {
                     let changed = *registrations != next;
@@ -98,7 +98,7 @@ pub async fn run(fleet: Fleet, cache: GlobalCache, publishers: Publishers, stop:
                 });
             }
         }
-        let next = known.progress(control_plane.is_some());
+        let next = registry_cache.progress(control_plane.is_some());
         progress.send_if_modified(|progress| {
             // Once declared, it stays declared: deleting a registry removes its interests.
             let next = RegistryProgress { declared: progress.declared || next.declared, ..next };
@@ -162,12 +162,12 @@ impl RegistryCache {
 /// Declares the desired interests. New interests are declared before the replaced ones are dropped, so that readers
 /// never find a resource unregistered in between.
 fn replace_interests(
-    mut held: HeldInterests,
+    mut current: RegisteredInterests,
     desired: BTreeMap<RegistrationKey, Interest>,
     interests: &Interests,
-) -> HeldInterests {
+) -> RegisteredInterests {
     let mut replaced = Vec::new();
-    let next = desired.into_iter().map(|(key, interest)| match held.remove(&key) {
+    let next = desired.into_iter().map(|(key, interest)| match current.remove(&key) {
         Some(same) if same.0 == interest => (key, same),
         other => {
             replaced.extend(other);
@@ -175,7 +175,7 @@ fn replace_interests(
         }
     });
     let next = next.collect();
-    drop((replaced, held));
+    drop((replaced, current));
     next
 }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn resources_stay_registered_while_their_clusters_change() {
         let interests = Interests::default();
-        let mut held = replace_interests(HeldInterests::new(), interest_in("m0"), &interests);
+        let mut current = replace_interests(RegisteredInterests::new(), interest_in("m0"), &interests);
         let (reader, done) = (interests.clone(), Arc::new(AtomicBool::new(false)));
         let until = Arc::clone(&done);
         let reading = std::thread::spawn(move || {
@@ -211,26 +211,26 @@ mod tests {
             is_registered
         });
         for n in 1..2000 {
-            held = replace_interests(held, interest_in(&format!("m{n}")), &interests);
+            current = replace_interests(current, interest_in(&format!("m{n}")), &interests);
             assert_eq!(interests.all().len(), 1);
         }
         done.store(true, Ordering::Relaxed);
         assert!(reading.join().unwrap(), "nothing was registered at some point");
         let before = *interests.version().borrow();
-        held = replace_interests(held, interest_in("m1999"), &interests);
+        current = replace_interests(current, interest_in("m1999"), &interests);
         assert_eq!(*interests.version().borrow(), before, "nothing changed");
-        drop(replace_interests(held, BTreeMap::new(), &interests));
+        drop(replace_interests(current, BTreeMap::new(), &interests));
         assert!(interests.all().is_empty());
     }
 
     #[test]
     fn nothing_is_declared_before_registries_are_listed() {
-        let mut known = RegistryCache::default();
-        assert_eq!(known.progress(true), RegistryProgress::default());
-        known.apply_event(watcher::Event::Init);
-        assert!(!known.progress(true).declared);
-        known.apply_event(watcher::Event::InitDone);
-        assert!(!known.progress(false).declared);
-        assert_eq!(known.progress(true), RegistryProgress { declared: true, health: Ok(()) });
+        let mut cache = RegistryCache::default();
+        assert_eq!(cache.progress(true), RegistryProgress::default());
+        cache.apply_event(watcher::Event::Init);
+        assert!(!cache.progress(true).declared);
+        cache.apply_event(watcher::Event::InitDone);
+        assert!(!cache.progress(false).declared);
+        assert_eq!(cache.progress(true), RegistryProgress { declared: true, health: Ok(()) });
     }
 }

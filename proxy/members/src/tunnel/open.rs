@@ -113,11 +113,11 @@ impl Tunnels {
 
     fn insert(&self, cluster: &ClusterName, tunnel: Tunnel) {
         let mut open = self.inner.open.lock();
-        let of_cluster = open.entry(cluster.clone()).or_default();
-        if of_cluster.len() >= MAX_TUNNELS {
-            of_cluster.remove(0).stop.cancel();
+        let cluster_tunnels = open.entry(cluster.clone()).or_default();
+        if cluster_tunnels.len() >= MAX_TUNNELS {
+            cluster_tunnels.remove(0).stop.cancel();
         }
-        of_cluster.push(Arc::new(tunnel));
+        cluster_tunnels.push(Arc::new(tunnel));
         drop(open);
         self.inner.waiting_since.lock().remove(cluster);
         self.inner.changed.send_modify(|count| *count += 1);
@@ -176,9 +176,9 @@ impl Tunnels {
     /// Opens a connection to `target` within the cluster. None if no tunnel is open; an error if a tunnel is open
     /// but cannot connect.
     pub(crate) async fn connect(&self, cluster: &ClusterName, target: &Authority) -> Result<Option<MemberIo>, String> {
-        let known: Vec<Arc<Tunnel>> = self.inner.open.lock().get(cluster).cloned().unwrap_or_default();
+        let tunnels: Vec<Arc<Tunnel>> = self.inner.open.lock().get(cluster).cloned().unwrap_or_default();
         let mut unusable = None;
-        for tunnel in known.iter().rev() {
+        for tunnel in tunnels.iter().rev() {
             match tunnel.connect(target).await {
                 Ok(io) => return Ok(Some(io)),
                 Err(Failure::Refused(reason)) => return Err(format!("its agent refused: {reason}")),
@@ -212,9 +212,9 @@ impl Drop for RegistryEntry<'_> {
     fn drop(&mut self) {
         let inner = &self.tunnels.inner;
         let mut open = inner.open.lock();
-        if let Some(of_cluster) = open.get_mut(self.cluster) {
-            of_cluster.retain(|tunnel| tunnel.number != self.number);
-            if of_cluster.is_empty() {
+        if let Some(cluster_tunnels) = open.get_mut(self.cluster) {
+            cluster_tunnels.retain(|tunnel| tunnel.number != self.number);
+            if cluster_tunnels.is_empty() {
                 open.remove(self.cluster);
                 inner.waiting_since.lock().insert(self.cluster.clone(), Instant::now());
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_members::Member;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 
 use self::source::{FirstObjects, LiveMembers, read_first_objects, version_of};
 use self::token::expired_token_error;
@@ -22,21 +22,18 @@ use crate::merged::list::{ListParameters, Listing, Part};
 use crate::merged::{Heading, MissingCluster};
 use crate::native::NativePath;
 use crate::options::ListOptions;
-use crate::table::{Content, Shape};
-use crate::{Body, BodySource, Caller, Error, Proxy};
+use crate::table::Shape;
+use crate::{Body, BodySource, Error, Proxy};
 
 impl Proxy {
     pub(super) async fn list_everywhere(
         &self,
-        caller: &Caller,
         native: &NativePath,
-        headers: &HeaderMap,
-        raw_query: Option<&str>,
+        query: &Query,
+        collection: Collection,
     ) -> Result<Response<Body>, Error> {
-        let query = Query::parse(raw_query);
-        let shape = Shape::from_accept_header(headers, &query, Content::List)?;
-        let limit = ListOptions::parse(&query, false, true)?.limit;
-        let list = list_id(native, &query);
+        let limit = ListOptions::parse(query, false, true)?.limit;
+        let (list, shape) = (list_id(native, query), collection.shape);
         let [version, matching, text] =
             ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
         let token = Continue::decode(text, list)?;
@@ -44,10 +41,8 @@ impl Proxy {
             return Err(InvalidContinueToken.into());
         }
         let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
-        let namespace = Some(native.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let path = native.resource.path(namespace);
-        let collection = Arc::new(Collection::new(self, caller, path, raw_query, shape));
-        let members = self.members_of(caller).into_iter();
+        let members = self.members_of(&collection.caller).into_iter();
+        let collection = Arc::new(collection);
         let members: BTreeMap<ClusterName, Arc<Member>> =
             members.map(|member| (member.name().clone(), member)).collect();
         let (source, parts) = match snapshot {

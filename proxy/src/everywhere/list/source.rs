@@ -91,8 +91,8 @@ impl LiveMembers {
     /// The members' own warnings, each of them once, and one for each missing member.
     pub(super) fn warnings(&self) -> Vec<HeaderValue> {
         let mut warnings: Vec<HeaderValue> = Vec::new();
-        let own = self.first_pages.values().flat_map(|page| page.warnings.iter().cloned());
-        for text in own.chain(self.missing.iter().map(|missing| warning(&missing.warning_text()))) {
+        let member_warnings = self.first_pages.values().flat_map(|page| page.warnings.iter().cloned());
+        for text in member_warnings.chain(self.missing.iter().map(|missing| warning(&missing.warning_text()))) {
             if !warnings.contains(&text) {
                 warnings.push(text);
             }
@@ -121,7 +121,7 @@ impl Source for LiveMembers {
     }
 
     fn write(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), Error> {
-        let version = item.own_version().map(|own| composite_version(&item.cluster, &own));
+        let version = item.own_version().map(|member_version| composite_version(&item.cluster, &member_version));
         out.extend_from_slice(&item.encode(self.collection.shape, &mut self.heading, version.as_deref())?);
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Source for LiveMembers {
     fn trailing_fields(&self, mut metadata: Value) -> Value {
         if !self.missing.is_empty() {
             let mut missing: Vec<&MissingCluster> = self.missing.iter().collect();
-            missing.sort_by(|one, other| one.cluster.cmp(&other.cluster));
+            missing.sort_by(|left, right| left.cluster.cmp(&right.cluster));
             metadata["incompleteClusters"] = missing.into_iter().map(MissingCluster::metadata_entry).collect();
         }
         self.heading.trailing_fields(self.collection.shape, metadata)

@@ -20,7 +20,7 @@ pub(super) async fn expired_token_error(
     error: Option<MemberError>,
     list: ListId,
 ) -> Error {
-    let own = match error {
+    let new_token = match error {
         Some(MemberError::Response(error)) => error.token,
         _ => None,
     };
@@ -28,15 +28,15 @@ pub(super) async fn expired_token_error(
     remaining.retain(|cluster, _| cluster.as_str() >= token.cluster.as_str());
     let FirstObjects { pages, .. } = read_first_objects(collection, &remaining, |_| PageStart::Latest).await;
     let token =
-        renew_token(token, own, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
+        renew_token(token, new_token, &pages.iter().map(|(name, page)| (name, page.version.as_str())).collect(), list);
     Error::ExpiredContinue(token.map(|token| token.encode()).unwrap_or_default())
 }
 
-/// Token for the rest of a list in the current state. `own` is the member's new token; `now` contains the current versions of
-/// the remaining members that responded. None if there is no position to continue from.
+/// Token for the rest of a list in the current state. `new_token` is the member's new token; `now` contains the current
+/// versions of the remaining members that responded. None if there is no position to continue from.
 fn renew_token(
     token: &Continue,
-    own: Option<String>,
+    new_token: Option<String>,
     now: &BTreeMap<&ClusterName, &str>,
     list: ListId,
 ) -> Option<Continue> {
@@ -44,13 +44,13 @@ fn renew_token(
     let old: Vec<String> =
         version.clusters().filter(|name| *name >= token.cluster.as_str()).map(str::to_owned).collect();
     old.iter().for_each(|cluster| version.remove(cluster));
-    for (cluster, own) in now {
-        version.set(cluster.as_str(), own, None);
+    for (cluster, member_version) in now {
+        version.set(cluster.as_str(), member_version, None);
     }
     let mut names = now.keys().map(|cluster| cluster.as_str());
     let first = names.next()?;
-    let (cluster, after) = match (first == token.cluster, own) {
-        (true, Some(own)) => (first, own),
+    let (cluster, after) = match (first == token.cluster, new_token) {
+        (true, Some(new_token)) => (first, new_token),
         // No object of this member was sent.
         (true, None) if token.after().is_empty() => (first, String::new()),
         (true, None) => return None,
@@ -73,22 +73,26 @@ mod tests {
     #[case::nothing_remains("t", None, &[], None)]
     fn expired_tokens_are_renewed(
         #[case] after: &str,
-        #[case] own: Option<&str>,
+        #[case] new_token: Option<&str>,
         #[case] now: &[(&str, &str)],
         #[case] expected: Option<(&str, &str, &str)>,
     ) {
         let list = ListId::new(&"pods");
         let mut version = CompositeVersion::default();
-        ["m1", "m2", "m3"].iter().zip(["1", "2", "3"]).for_each(|(cluster, own)| version.set(cluster, own, None));
+        ["m1", "m2", "m3"]
+            .iter()
+            .zip(["1", "2", "3"])
+            .for_each(|(cluster, member_version)| version.set(cluster, member_version, None));
         let token = Continue::new(&version.encode(), "m2", after, list);
         let names: Vec<ClusterName> = now.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
         let now = names.iter().zip(now.iter().map(|(_, version)| *version)).collect();
-        let renewed = renew_token(&token, own.map(str::to_owned), &now, list).map(|token| {
+        let renewed = renew_token(&token, new_token.map(str::to_owned), &now, list).map(|token| {
             let version = CompositeVersion::decode(&token.rv);
-            let own = |cluster| version.version(cluster).unwrap_or("-").to_owned();
-            (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(own).join(" "))
+            let version_of = |cluster| version.version(cluster).unwrap_or("-").to_owned();
+            (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(version_of).join(" "))
         });
-        let expected = expected.map(|(cluster, after, own)| (cluster.to_owned(), after.to_owned(), own.to_owned()));
+        let expected =
+            expected.map(|(cluster, after, versions)| (cluster.to_owned(), after.to_owned(), versions.to_owned()));
         assert_eq!(renewed, expected);
     }
 }

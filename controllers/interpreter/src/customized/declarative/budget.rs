@@ -52,11 +52,11 @@ mod tests {
 
     #[test]
     fn budget_is_limited_by_time_and_steps() {
-        let late = Budget::exhausted();
-        assert!((0..STEPS_PER_TIME_CHECK).any(|_| late.step() == Err(BudgetExhausted)));
-        let long = Budget::new(Duration::from_secs(3600));
-        let clone = long.clone();
+        let exhausted = Budget::exhausted();
+        assert!((0..STEPS_PER_TIME_CHECK).any(|_| exhausted.step() == Err(BudgetExhausted)));
+        let budget = Budget::new(Duration::from_secs(3600));
+        let clone = budget.clone();
         assert!((0..MAX_STEPS).any(|_| clone.step() == Err(BudgetExhausted)));
-        assert_eq!((long.step(), long.is_expired()), (Err(BudgetExhausted), false));
+        assert_eq!((budget.step(), budget.is_expired()), (Err(BudgetExhausted), false));
     }
 }

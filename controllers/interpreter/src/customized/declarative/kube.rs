@@ -22,7 +22,7 @@ pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
     Ok(library)
 }
 
-/// Wraps a function that converts a whole pod template. It fails if the time is used up before, because the instruction
+/// Wraps a function that converts a pod template. It fails if the time is used up before, because the instruction
 /// hook cannot interrupt it.
 fn with_deadline(
     lua: &Lua,

@@ -71,8 +71,8 @@ impl From<mlua::Error> for ScriptError {
             mlua::Error::SyntaxError { message, .. }
             | mlua::Error::RuntimeError(message)
             | mlua::Error::MemoryError(message) => {
-                let words = message.split("\nstack traceback:").next().unwrap_or_default();
-                ScriptError::Lua(truncate_message(words.trim_end()))
+                let message = message.split("\nstack traceback:").next().unwrap_or_default();
+                ScriptError::Lua(truncate_message(message.trim_end()))
             }
             other => ScriptError::Lua(truncate_message(&other.to_string())),
         }
@@ -101,7 +101,7 @@ fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
     };
     let compile_error = |text: &str| read(text).err().map(|error| error.to_string());
     read(script).map_err(|error| match error {
-        ScriptError::Lua(words) => ScriptError::Lua(syntax::reword_syntax_error(script, &words, compile_error)),
+        ScriptError::Lua(message) => ScriptError::Lua(syntax::reword_syntax_error(script, &message, compile_error)),
         other => other,
     })
 }
@@ -124,13 +124,13 @@ fn run_in<T>(
     read: impl FnOnce(&CallArguments<'_>, Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
     load(lua, script)?.call::<()>(())?;
-    let Value::Function(called) = lua.globals().get::<Value>(function)? else {
+    let Value::Function(lua_function) = lua.globals().get::<Value>(function)? else {
         return Err(ScriptError::NoFunction(function));
     };
     let mut call_arguments = CallArguments::new(lua, arguments)?;
     let arguments: MultiValue =
         arguments.iter().map(|argument| call_arguments.push(argument)).collect::<mlua::Result<_>>()?;
-    let mut results = called.call::<MultiValue>(arguments)?;
+    let mut results = lua_function.call::<MultiValue>(arguments)?;
     let mut next = || results.pop_front().unwrap_or_default();
     read(&call_arguments, next(), next())
 }
@@ -234,9 +234,9 @@ pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
 
 /// `GetDependencies(obj)`: the objects to propagate along with it.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
-    let needed = run(script, "GetDependencies", &[object], |call_arguments, needed, _| {
-        decode_list(call_arguments, "GetDependencies", &needed)
+    let dependencies = run(script, "GetDependencies", &[object], |call_arguments, dependencies, _| {
+        decode_list(call_arguments, "GetDependencies", &dependencies)
     })?;
-    dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
-    Ok(needed)
+    dependencies::verify(&dependencies).map_err(ScriptError::Dependencies)?;
+    Ok(dependencies)
 }

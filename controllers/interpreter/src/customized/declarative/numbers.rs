@@ -7,8 +7,9 @@ use serde_json::{Number, Value as Json};
 /// From this magnitude on, several integers convert to the same double.
 const MIN_INEXACT: u128 = 1 << 53;
 
-/// The large integers in the arguments of a call. Each has a double of its own, so that a script that copies or moves
-/// one does not change it. Integers with the same nearest double have adjacent doubles in the order of the integers.
+/// The large integers in the arguments of a call. Each is assigned a different double, so that a script that copies or
+/// moves one does not change it. Integers with the same nearest double have adjacent doubles in the order of the
+/// integers.
 #[derive(Debug, Default)]
 pub(super) struct LargeIntegers {
     doubles: BTreeMap<i128, f64>,
@@ -18,13 +19,13 @@ pub(super) struct LargeIntegers {
 
 impl LargeIntegers {
     pub(super) fn collect(arguments: &[&Json]) -> Self {
-        let mut found = BTreeSet::new();
-        arguments.iter().for_each(|argument| collect(argument, &mut found));
-        let mut large = LargeIntegers::default();
-        let (negative, positive): (Vec<i128>, Vec<i128>) = found.into_iter().partition(|integer| *integer < 0);
-        large.assign(positive.into_iter());
-        large.assign(negative.into_iter().rev());
-        large
+        let mut integers = BTreeSet::new();
+        arguments.iter().for_each(|argument| collect_integers(argument, &mut integers));
+        let mut large_integers = LargeIntegers::default();
+        let (negative, positive): (Vec<i128>, Vec<i128>) = integers.into_iter().partition(|integer| *integer < 0);
+        large_integers.assign(positive.into_iter());
+        large_integers.assign(negative.into_iter().rev());
+        large_integers
     }
 
     /// Assigns doubles to integers of one sign in the order of their magnitudes.
@@ -47,8 +48,8 @@ impl LargeIntegers {
 
     /// The number that a double of a result represents. `source` is the number in the same position of the arguments.
     pub(super) fn to_number(&self, double: f64, source: Option<&Number>) -> Option<Number> {
-        let kept = source.filter(|source| large_integer(source).is_none() && source.as_f64() == Some(double));
-        kept.cloned().or_else(|| self.integers.get(&double.to_bits()).copied().and_then(Number::from_i128))
+        let unchanged = source.filter(|source| large_integer(source).is_none() && source.as_f64() == Some(double));
+        unchanged.cloned().or_else(|| self.integers.get(&double.to_bits()).copied().and_then(Number::from_i128))
     }
 }
 
@@ -58,11 +59,11 @@ fn large_integer(number: &Number) -> Option<i128> {
     integer.filter(|integer| integer.unsigned_abs() >= MIN_INEXACT)
 }
 
-fn collect(json: &Json, found: &mut BTreeSet<i128>) {
+fn collect_integers(json: &Json, integers: &mut BTreeSet<i128>) {
     match json {
-        Json::Number(number) => found.extend(large_integer(number)),
-        Json::Array(items) => items.iter().for_each(|item| collect(item, found)),
-        Json::Object(fields) => fields.values().for_each(|value| collect(value, found)),
+        Json::Number(number) => integers.extend(large_integer(number)),
+        Json::Array(items) => items.iter().for_each(|item| collect_integers(item, integers)),
+        Json::Object(fields) => fields.values().for_each(|value| collect_integers(value, integers)),
         Json::Null | Json::Bool(_) | Json::String(_) => {}
     }
 }
@@ -78,7 +79,7 @@ mod tests {
         #[test]
         fn large_integers_are_read_back(
             integers in prop::collection::vec(
-                prop_oneof![any::<i64>(), (-3..3_i64).prop_map(|near| (1 << 53) + near), (-3..3_i64).prop_map(|near| near - (1 << 60))],
+                prop_oneof![any::<i64>(), (-3..3_i64).prop_map(|offset| (1 << 53) + offset), (-3..3_i64).prop_map(|offset| offset - (1 << 60))],
                 1..20,
             )
         ) {

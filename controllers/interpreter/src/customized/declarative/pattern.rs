@@ -69,14 +69,14 @@ pub(super) fn find(
     anchors: bool,
     budget: &Budget,
 ) -> Result<Option<Match>> {
-    let anchored = anchors && pattern.first() == Some(&b'^');
-    let pattern = if anchored { pattern.get(1..).unwrap_or_default() } else { pattern };
+    let is_anchored = anchors && pattern.first() == Some(&b'^');
+    let pattern = if is_anchored { pattern.get(1..).unwrap_or_default() } else { pattern };
     for start in from..=subject.len() {
         let mut matcher = Matcher { subject, pattern, captures: Vec::new(), depth: 0, budget };
         if let Some(end) = matcher.match_from(start, 0)? {
             return Ok(Some(Match { start, end, captures: matcher.closed_captures()? }));
         }
-        if anchored {
+        if is_anchored {
             break;
         }
     }
@@ -133,11 +133,11 @@ impl Matcher<'_> {
     }
 
     fn closed_captures(&self) -> Result<Vec<Capture>> {
-        let closed_captures = |held: &CaptureState| match held {
+        let closed_capture = |state: &CaptureState| match state {
             CaptureState::Closed(capture) => Ok(*capture),
             CaptureState::Open(_) => Err(PatternError::UnclosedCapture),
         };
-        self.captures.iter().map(closed_captures).collect()
+        self.captures.iter().map(closed_capture).collect()
     }
 
     /// Matches the pattern from `p` at position `s`; returns the end of the match.
@@ -146,9 +146,9 @@ impl Matcher<'_> {
         if self.depth > MAX_DEPTH {
             return Err(PatternError::TooComplex);
         }
-        let ended = self.match_items(s, p)?;
+        let end = self.match_items(s, p)?;
         self.depth -= 1;
-        Ok(ended)
+        Ok(end)
     }
 
     /// Matches a sequence of items. Recurses for items that can match in several ways.
@@ -220,30 +220,30 @@ impl Matcher<'_> {
         }
     }
 
-    fn open_capture(&mut self, s: usize, p: usize, held: CaptureState) -> Result<Option<usize>> {
+    fn open_capture(&mut self, s: usize, p: usize, state: CaptureState) -> Result<Option<usize>> {
         if self.captures.len() >= MAX_CAPTURES {
             return Err(PatternError::TooManyCaptures);
         }
-        self.captures.push(held);
-        let ended = self.match_from(s, p)?;
-        if ended.is_none() {
+        self.captures.push(state);
+        let end = self.match_from(s, p)?;
+        if end.is_none() {
             self.captures.pop();
         }
-        Ok(ended)
+        Ok(end)
     }
 
     fn close_capture(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
-        let open = self.captures.iter().enumerate().rev().find_map(|(index, held)| match held {
+        let last_open = self.captures.iter().enumerate().rev().find_map(|(index, state)| match state {
             CaptureState::Open(start) => Some((index, *start)),
             CaptureState::Closed(_) => None,
         });
-        let Some((index, start)) = open else { return Err(PatternError::UnopenedCapture) };
+        let Some((index, start)) = last_open else { return Err(PatternError::UnopenedCapture) };
         self.captures[index] = CaptureState::Closed(Capture::Text(start, s));
-        let ended = self.match_from(s, p)?;
-        if ended.is_none() {
+        let end = self.match_from(s, p)?;
+        if end.is_none() {
             self.captures[index] = CaptureState::Open(start);
         }
-        Ok(ended)
+        Ok(end)
     }
 
     /// `%1` to `%9`: matches the text of an earlier capture again.
@@ -269,16 +269,16 @@ impl Matcher<'_> {
         if self.subject.get(s) != Some(&begin) {
             return Ok(None);
         }
-        let mut open = 1;
+        let mut depth = 1;
         for (index, byte) in self.subject.iter().enumerate().skip(s + 1) {
             self.budget.step()?;
             if *byte == end {
-                open -= 1;
-                if open == 0 {
+                depth -= 1;
+                if depth == 0 {
                     return Ok(Some(index + 1));
                 }
             } else if *byte == begin {
-                open += 1;
+                depth += 1;
             }
         }
         Ok(None)
@@ -332,7 +332,7 @@ impl Matcher<'_> {
 
     /// True if a byte is in the set that begins at `p` and ends with the bracket at `end`.
     fn is_in_set(&self, byte: u8, mut p: usize, end: usize) -> Result<bool> {
-        let found = if self.code(p + 1) == b'^' {
+        let matches_if_listed = if self.code(p + 1) == b'^' {
             p += 1;
             false
         } else {
@@ -352,11 +352,11 @@ impl Matcher<'_> {
                 code == byte
             };
             if is_match {
-                return Ok(found);
+                return Ok(matches_if_listed);
             }
             p += 1;
         }
-        Ok(!found)
+        Ok(!matches_if_listed)
     }
 }
 

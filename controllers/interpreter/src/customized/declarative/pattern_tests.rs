@@ -19,7 +19,7 @@ fn find_with_luajit(lua: &Lua, subject: &str, pattern: &str) -> std::result::Res
         local texts = {} for index = 1, #all do texts[index] = tostring(all[index]) end return texts";
     let results: Vec<String> = lua.load(script).call((subject, pattern)).expect("results");
     match results.split_first() {
-        Some((worked, rest)) if worked == "true" => Ok(rest.iter().filter(|text| *text != "nil").cloned().collect()),
+        Some((status, rest)) if status == "true" => Ok(rest.iter().filter(|text| *text != "nil").cloned().collect()),
         _ => Err(results.get(1).cloned().unwrap_or_default()),
     }
 }
@@ -88,9 +88,9 @@ fn matching_ends_with_the_budget(#[case] pattern: &str) {
 
 #[test]
 fn plain_search_ends_with_the_budget() {
-    let (subject, sought) = ("a".repeat(2_000_000), format!("{}b", "a".repeat(1_000_000)));
+    let (subject, needle) = ("a".repeat(2_000_000), format!("{}b", "a".repeat(1_000_000)));
     let budget = Budget::new(Duration::from_millis(50));
-    assert_eq!(find_plain(subject.as_bytes(), sought.as_bytes(), 0, &budget), Err(PatternError::BudgetExhausted));
+    assert_eq!(find_plain(subject.as_bytes(), needle.as_bytes(), 0, &budget), Err(PatternError::BudgetExhausted));
 }
 
 proptest! {

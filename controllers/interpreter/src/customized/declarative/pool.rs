@@ -60,9 +60,9 @@ pub async fn run<T: Send + 'static>(
 
 /// Acquires a permit of the customization, then one of the process. Neither semaphore is ever closed.
 async fn acquire(share: &ScriptPermits) -> [Option<OwnedSemaphorePermit>; 2] {
-    let own = Arc::clone(&share.0).acquire_owned().await.ok();
-    let all = Arc::clone(&THREAD_PERMITS).acquire_owned().await.ok();
-    [own, all]
+    let customization_permit = Arc::clone(&share.0).acquire_owned().await.ok();
+    let process_permit = Arc::clone(&THREAD_PERMITS).acquire_owned().await.ok();
+    [customization_permit, process_permit]
 }
 
 #[cfg(test)]
@@ -84,14 +84,15 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn customization_is_limited_to_its_permits() {
         let limit = (threads() / 2).max(1);
-        let (share, running, most) =
+        let (share, running, max_running) =
             (ScriptPermits::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         // Scripts end in groups of the size of the limit.
         let barrier = Arc::new(Barrier::new(limit));
         let script = || {
-            let (running, most, barrier) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&barrier));
+            let (running, max_running, barrier) =
+                (Arc::clone(&running), Arc::clone(&max_running), Arc::clone(&barrier));
             move || {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                max_running.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 barrier.wait();
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
@@ -99,7 +100,7 @@ mod tests {
         };
         let all: Vec<_> = (0..10 * limit).map(|_| run(&share, script())).collect();
         futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("an answer"));
-        assert_eq!(most.load(Ordering::SeqCst), limit);
+        assert_eq!(max_running.load(Ordering::SeqCst), limit);
     }
 
     #[tokio::test]

@@ -84,11 +84,11 @@ pub(super) fn create_vm(time: Duration) -> mlua::Result<Lua> {
             lua.load(UNSUPPORTED_FUNCTION).set_name("=<string>").call::<Function>((name, error.clone()))?,
         )?;
     }
-    let (all, kept): (Table, Table) = (globals.get("os")?, lua.create_table()?);
+    let (native_functions, allowed_functions): (Table, Table) = (globals.get("os")?, lua.create_table()?);
     for name in OS_FUNCTIONS {
-        kept.raw_set(name, all.get::<Function>(name)?)?;
+        allowed_functions.raw_set(name, native_functions.get::<Function>(name)?)?;
     }
-    globals.raw_set("os", kept)?;
+    globals.raw_set("os", allowed_functions)?;
     // `print` has no output.
     globals.raw_set("print", lua.create_function(|_, ()| Ok(()))?)?;
     let budget = Budget::new(time);
@@ -105,8 +105,8 @@ pub(super) fn create_vm(time: Duration) -> mlua::Result<Lua> {
 
 fn install_limits(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
-    let own = budget.clone();
-    let is_late = lua.create_function(move |_, ()| Ok(own.is_expired()))?;
+    let budget_of_calls = budget.clone();
+    let is_late = lua.create_function(move |_, ()| Ok(budget_of_calls.is_expired()))?;
     let [pcall, error] = ["pcall", "error"].map(|name| globals.get::<Function>(name));
     lua.load(PROTECTED_CALLS).set_name("=pcall").call::<()>((is_late, DEADLINE_EXCEEDED, pcall?, error?))?;
     lua.set_global_hook(

@@ -16,11 +16,12 @@ const PRELUDE: &str = include_str!("prelude.lua");
 /// Installs the limited functions. Scripts can reach the original functions only through them.
 pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     let natives = lua.create_table()?;
-    let own = budget.clone();
-    natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(own.is_expired()))?)?;
+    let checked_budget = budget.clone();
+    natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(checked_budget.is_expired()))?)?;
     for (name, search) in [("find", Search::Find), ("scan", Search::Scan), ("scan_literal", Search::ScanLiteral)] {
-        let own = budget.clone();
-        natives.raw_set(name, lua.create_function(move |lua, arguments| search.run(lua, &arguments, &own))?)?;
+        let search_budget = budget.clone();
+        natives
+            .raw_set(name, lua.create_function(move |lua, arguments| search.run(lua, &arguments, &search_budget))?)?;
     }
     natives.raw_set("max_bytes", MAX_STRING_BYTES)?;
     let globals = lua.globals();
@@ -56,17 +57,17 @@ impl Search {
         budget: &Budget,
     ) -> Result<Option<(LuaString, Match)>, String> {
         let subject = string_argument(lua, arguments, 0, name)?;
-        let sought = string_argument(lua, arguments, 1, name)?;
+        let pattern_text = string_argument(lua, arguments, 1, name)?;
         let length = subject.as_bytes().len();
         let Some(from) = start_offset(arguments.get(2), length, name)? else { return Ok(None) };
         let found = {
-            let (subject, sought) = (subject.as_bytes(), sought.as_bytes());
+            let (subject, pattern_text) = (subject.as_bytes(), pattern_text.as_bytes());
             let is_literal = matches!(self, Search::Find)
                 && (arguments.get(4).is_some_and(|plain| !matches!(plain, Value::Nil | Value::Boolean(false)))
-                    || !pattern::has_specials(&sought));
+                    || !pattern::has_specials(&pattern_text));
             match is_literal {
-                true => pattern::find_plain(&subject, &sought, from, budget),
-                false => pattern::find(&subject, &sought, from, !matches!(self, Search::ScanLiteral), budget),
+                true => pattern::find_plain(&subject, &pattern_text, from, budget),
+                false => pattern::find(&subject, &pattern_text, from, !matches!(self, Search::ScanLiteral), budget),
             }
         };
         Ok(found.map_err(|error: PatternError| error.to_string())?.map(|found| (subject, found)))

@@ -22,8 +22,8 @@ impl<'m> SyntaxErrorMessage<'m> {
 
     /// The token as displayed by gopher-lua: strings without quotes.
     fn display_token(&self) -> &'m str {
-        let quoted = |quote: char| self.token.strip_prefix(quote)?.strip_suffix(quote);
-        quoted('"').or_else(|| quoted('\'')).unwrap_or(self.token)
+        let strip_quotes = |quote: char| self.token.strip_prefix(quote)?.strip_suffix(quote);
+        strip_quotes('"').or_else(|| strip_quotes('\'')).unwrap_or(self.token)
     }
 
     fn is_grammar_error(&self) -> bool {
@@ -37,14 +37,14 @@ impl<'m> SyntaxErrorMessage<'m> {
         let start: usize = script.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum();
         let rest = script.get(start..).unwrap_or_default();
         let line = rest.lines().next().unwrap_or_default();
-        let in_word = |byte: Option<u8>| byte.is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-        let is_word = in_word(self.token.bytes().next());
-        let is_whole_word = move |(at, _): &(usize, &str)| {
+        let is_word_byte = |byte: Option<u8>| byte.is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+        let is_word = is_word_byte(self.token.bytes().next());
+        let is_separate_word = move |(at, _): &(usize, &str)| {
             let bytes = line.as_bytes();
             let before = at.checked_sub(1).and_then(|before| bytes.get(before).copied());
-            !is_word || !(in_word(before) || in_word(bytes.get(at + self.token.len()).copied()))
+            !is_word || !(is_word_byte(before) || is_word_byte(bytes.get(at + self.token.len()).copied()))
         };
-        line.match_indices(self.token).filter(is_whole_word).filter_map(move |(at, token)| {
+        line.match_indices(self.token).filter(is_separate_word).filter_map(move |(at, token)| {
             let column = at + token.len();
             Some((column, script.get(..start + column)?))
         })

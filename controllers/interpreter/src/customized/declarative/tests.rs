@@ -37,16 +37,16 @@ fn replicas_and_requirements() {
         function GetReplicas(obj) return obj.spec.count, kube.accuratePodRequirements(obj.spec.template) end";
     let pod = json!({"nodeSelector": {"a": "b"}, "containers": [{"resources": {"requests": {"cpu": "100m"}}}]});
     let object = json!({"spec": {"count": 6, "template": {"spec": pod}}});
-    let (count, needed) = replicas(script, &object).expect("an answer");
+    let (count, requirements) = replicas(script, &object).expect("an answer");
     assert_eq!(
-        (count, json!(needed)),
+        (count, json!(requirements)),
         (6, json!({"nodeClaim": {"nodeSelector": {"a": "b"}}, "resourceRequest": {"cpu": "100m"}}))
     );
     let bare = "function GetReplicas(obj) return 3 end";
     assert_eq!(replicas(bare, &object).expect("an answer"), (3, None));
     let empty = "function GetReplicas(obj) return 3, {nodeClaim = {}, resourceRequest = {cpu = '1'}} end";
-    let (_, needed) = replicas(empty, &object).expect("an answer");
-    assert_eq!(json!(needed), json!({"resourceRequest": {"cpu": "1"}}));
+    let (_, requirements) = replicas(empty, &object).expect("an answer");
+    assert_eq!(json!(requirements), json!({"resourceRequest": {"cpu": "1"}}));
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl<'a> CallArguments<'a> {
             Json::Number(number) => Value::Number(self.large_integers.to_double(number)),
             Json::String(text) => Value::String(self.lua.create_string(text)?),
             Json::Array(items) => {
-                let table = self.table(json, items.len(), 0)?;
+                let table = self.create_table(json, items.len(), 0)?;
                 for (index, item) in items.iter().enumerate() {
                     let item = if item.is_null() { Value::NULL } else { self.push(item)? };
                     table.raw_set(index + 1, item)?;
@@ -56,7 +56,7 @@ impl<'a> CallArguments<'a> {
                 Value::Table(table)
             }
             Json::Object(fields) => {
-                let table = self.table(json, 0, fields.len())?;
+                let table = self.create_table(json, 0, fields.len())?;
                 for (key, value) in fields {
                     table.raw_set(key.as_str(), self.push(value)?)?;
                 }
@@ -65,7 +65,7 @@ impl<'a> CallArguments<'a> {
         })
     }
 
-    fn table(&mut self, source: &'a Json, items: usize, fields: usize) -> mlua::Result<Table> {
+    fn create_table(&mut self, source: &'a Json, items: usize, fields: usize) -> mlua::Result<Table> {
         let table = self.lua.create_table_with_capacity(items, fields)?;
         self.identities.raw_set(&table, self.sources.len())?;
         self.sources.push(source);
@@ -83,10 +83,10 @@ impl<'a> CallArguments<'a> {
             values: 0,
             text_bytes: 0,
         };
-        Ok(reader.value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
+        Ok(reader.convert_value(value, None)?.unwrap_or_else(|| Json::Object(Map::new())))
     }
 
-    fn source(&self, table: &Table) -> Result<Option<&'a Json>, ScriptError> {
+    fn find_source(&self, table: &Table) -> Result<Option<&'a Json>, ScriptError> {
         let index: Option<usize> = self.identities.raw_get(table)?;
         Ok(index.and_then(|index| self.sources.get(index)).copied())
     }
@@ -150,40 +150,42 @@ impl ResultReader<'_> {
 
     /// `source` is the original value in the same position of the containing table. `None` for an empty table of
     /// unknown type.
-    fn value(&mut self, value: &Value, source: Option<&Json>) -> Result<Option<Json>, ScriptError> {
-        let refused = |text: &str| ScriptError::Lua(text.to_owned());
+    fn convert_value(&mut self, value: &Value, source: Option<&Json>) -> Result<Option<Json>, ScriptError> {
+        let encoding_error = |text: &str| ScriptError::Lua(text.to_owned());
         self.count_value(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
         Ok(Some(match value {
             Value::Nil => Json::Null,
             value if value.is_null() => Json::Null,
             Value::Boolean(flag) => Json::Bool(*flag),
-            Value::Integer(whole) => self.original(*whole as f64, source).unwrap_or_else(|| Json::from(*whole)),
-            Value::Number(number) => match self.original(*number, source) {
+            Value::Integer(integer) => {
+                self.find_original_number(*integer as f64, source).unwrap_or_else(|| Json::from(*integer))
+            }
+            Value::Number(number) => match self.find_original_number(*number, source) {
                 Some(original) => original,
                 None => Number::from_f64(*number)
                     .map(Json::Number)
                     .ok_or_else(|| ScriptError::Lua(format!("cannot encode {number} to JSON")))?,
             },
-            Value::String(text) => {
-                Json::String(text.to_str().map_err(|_| refused("cannot encode a string that is not UTF-8"))?.to_owned())
-            }
+            Value::String(text) => Json::String(
+                text.to_str().map_err(|_| encoding_error("cannot encode a string that is not UTF-8"))?.to_owned(),
+            ),
             Value::Table(_) if self.path.len() >= MAX_DEPTH => {
-                return Err(refused("cannot encode recursively nested tables to JSON"));
+                return Err(encoding_error("cannot encode recursively nested tables to JSON"));
             }
-            Value::Table(table) => return self.table(table),
+            Value::Table(table) => return self.convert_table(table),
             other => return Err(ScriptError::Lua(format!("cannot encode {} to JSON", other.type_name()))),
         }))
     }
 
-    /// The original number with this double.
-    fn original(&self, double: f64, source: Option<&Json>) -> Option<Json> {
+    /// Finds the number of the arguments that was converted to this double.
+    fn find_original_number(&self, double: f64, source: Option<&Json>) -> Option<Json> {
         let source = source.and_then(Json::as_number);
         self.call_arguments.large_integers.to_number(double, source).map(Json::Number)
     }
 
-    fn table(&mut self, table: &Table) -> Result<Option<Json>, ScriptError> {
-        let source = self.call_arguments.source(table)?;
-        let mixed = || ScriptError::Lua("cannot encode mixed or invalid key types".to_owned());
+    fn convert_table(&mut self, table: &Table) -> Result<Option<Json>, ScriptError> {
+        let source = self.call_arguments.find_source(table)?;
+        let mixed_keys_error = || ScriptError::Lua("cannot encode mixed or invalid key types".to_owned());
         let mut items: BTreeMap<i64, Json> = BTreeMap::new();
         let mut fields = Map::new();
         let mut is_empty = true;
@@ -192,21 +194,22 @@ impl ResultReader<'_> {
             is_empty = false;
             match key {
                 Value::Integer(index) => {
-                    let own = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
+                    let item_source = usize::try_from(index - 1).ok().and_then(|index| source?.get(index));
                     self.path.push(Step::Item);
                     // Omitting an item would shift the others.
-                    let item = self.value(&value, own)?.unwrap_or_else(|| EmptyTable::Object.into_json());
+                    let item =
+                        self.convert_value(&value, item_source)?.unwrap_or_else(|| EmptyTable::Object.into_json());
                     items.insert(index, item);
                 }
                 Value::String(key) => {
                     self.count_value(key.as_bytes().len())?;
                     let key = key.to_str().map_err(ScriptError::from)?.to_owned();
                     self.path.push(Step::Field(key.clone()));
-                    if let Some(value) = self.value(&value, source.and_then(|source| source.get(&key)))? {
+                    if let Some(value) = self.convert_value(&value, source.and_then(|source| source.get(&key)))? {
                         fields.insert(key, value);
                     }
                 }
-                _ => return Err(mixed()),
+                _ => return Err(mixed_keys_error()),
             }
             self.path.pop();
         }
@@ -218,7 +221,7 @@ impl ResultReader<'_> {
                 Ok(source.and_then(EmptyTable::from_json).or_else(|| self.find_empty_type()).map(EmptyTable::into_json))
             }
             (true, _) => Ok(Some(Json::Object(fields))),
-            (false, false) => Err(mixed()),
+            (false, false) => Err(mixed_keys_error()),
             (false, true) if items.keys().copied().eq((1..).take(items.len())) => {
                 Ok(Some(Json::Array(items.into_values().collect())))
             }
@@ -228,12 +231,12 @@ impl ResultReader<'_> {
 
     /// Type of the empty table in the current position.
     fn find_empty_type(&self) -> Option<EmptyTable> {
-        if let Some(known) = self.types.borrow().get(&self.path) {
-            return *known;
+        if let Some(cached) = self.types.borrow().get(&self.path) {
+            return *cached;
         }
-        let found = self.values_at_path().into_iter().find_map(EmptyTable::from_json);
-        self.types.borrow_mut().insert(self.path.clone(), found);
-        found
+        let empty_type = self.values_at_path().into_iter().find_map(EmptyTable::from_json);
+        self.types.borrow_mut().insert(self.path.clone(), empty_type);
+        empty_type
     }
 
     /// Values of the references at the current path. A list on the path contributes the values of all its items.

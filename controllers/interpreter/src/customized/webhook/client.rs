@@ -84,7 +84,7 @@ pub(super) struct WebhookClient {
 }
 
 impl WebhookClient {
-    /// Builds a client without connecting. If both are given, the service takes precedence over the URL.
+    /// Builds a client without connecting. If both are set, the service takes precedence over the URL.
     pub fn new(config: &WebhookClientConfig) -> Result<Self, ConfigError> {
         let (address, path) = match (&config.service, &config.url) {
             (Some(service), _) => {
@@ -97,9 +97,9 @@ impl WebhookClient {
                 (WebhookAddress::Service(reference), service.path.clone().unwrap_or_default())
             }
             (None, Some(url)) => {
-                let wrong = |reason: String| ConfigError::Url(format!("parse {url:?}: {reason}"));
-                let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(error.to_string()))?;
-                let authority = uri.authority().ok_or_else(|| wrong("no host in URL".to_owned()))?.to_string();
+                let url_error = |reason: String| ConfigError::Url(format!("parse {url:?}: {reason}"));
+                let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| url_error(error.to_string()))?;
+                let authority = uri.authority().ok_or_else(|| url_error("no host in URL".to_owned()))?.to_string();
                 (WebhookAddress::Url { authority }, uri.path().to_owned())
             }
             (None, None) => return Err(ConfigError::NoAddress),
@@ -118,7 +118,7 @@ impl WebhookClient {
         };
         let display_url = format!("https://{host}{}?{query}", self.path);
         match tokio::time::timeout(timeout, self.exchange(services, body, &host, &query, &display_url)).await {
-            Ok(answer) => answer,
+            Ok(result) => result,
             Err(_) => Err(CallError::Deadline { url: display_url }),
         }
     }

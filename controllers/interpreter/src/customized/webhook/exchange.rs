@@ -84,8 +84,8 @@ impl OperationResponse {
         if let Some(fields) = response.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
-        let needed = response.as_object_mut().and_then(|fields| fields.remove("dependencies"));
-        let dependencies = needed.map(serde_json::from_value).transpose().map_err(WebhookError::Decode)?;
+        let dependencies_json = response.as_object_mut().and_then(|fields| fields.remove("dependencies"));
+        let dependencies = dependencies_json.map(serde_json::from_value).transpose().map_err(WebhookError::Decode)?;
         let response = serde_json::from_value(response.take()).map_err(WebhookError::Decode)?;
         OperationResponse { response, dependencies }.verify(uid)
     }

@@ -119,14 +119,14 @@ impl Webhooks {
     pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Webhook>> {
         let hooks = self.hooks.read();
         let matching = hooks.values().flatten().filter(|hook| hook.handles(object, operation));
-        matching.min_by(|one, other| one.uid.cmp(&other.uid)).map(Arc::clone)
+        matching.min_by(|left, right| left.uid.cmp(&right.uid)).map(Arc::clone)
     }
 }
 
 /// True if a rule matches the operation on objects of this kind.
 fn matches_rule(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
     let (group, version) = exchange::group_version(object);
-    let contains = |list: &[String], word: &str| list.iter().any(|entry| entry == ANY || entry == word);
+    let contains = |list: &[String], value: &str| list.iter().any(|entry| entry == ANY || entry == value);
     rule.operations.iter().any(|entry| *entry == Operation::All || entry == operation)
         && contains(&rule.api_groups, group)
         && contains(&rule.api_versions, version)
@@ -152,8 +152,8 @@ impl Webhook {
         request: OperationRequest<'_>,
         read: impl FnOnce(OperationResponse) -> Result<T, WebhookError>,
     ) -> Result<T, Error> {
-        let answer = self.call(request).await.and_then(read);
-        answer.map_err(|source| self.to_error(source))
+        let result = self.call(request).await.and_then(read);
+        result.map_err(|source| self.to_error(source))
     }
 
     async fn call(&self, request: OperationRequest<'_>) -> Result<OperationResponse, WebhookError> {
@@ -164,8 +164,8 @@ impl Webhook {
         let message = serde_json::to_vec(&request.to_context(&uid)).map_err(WebhookError::Encode)?;
         let client = self.client.get_or_init(|| WebhookClient::new(&self.webhook.client_config));
         let client = client.as_ref().map_err(ConfigError::clone)?;
-        let answer = client.post(self.services.as_ref(), message, self.timeout()).await?;
-        OperationResponse::parse(&uid, answer)
+        let response = client.post(self.services.as_ref(), message, self.timeout()).await?;
+        OperationResponse::parse(&uid, response)
     }
 
     pub async fn replicas(&self, object: &Value) -> Result<(i32, Option<ReplicaRequirements>), Error> {
@@ -217,7 +217,7 @@ impl Webhook {
         let object = request.object;
         let patch = self.call_and_parse(request, OperationResponse::patch).await?;
         let Some(patch) = patch else { return Ok(object.clone()) };
-        apply_patch(object, &patch).map_err(|why| self.to_error(WebhookError::Patch(why)))
+        apply_patch(object, &patch).map_err(|error| self.to_error(WebhookError::Patch(error)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Resolves the addresses of webhooks that are given by a reference to a Service.
+//! Resolves the addresses of webhooks that are specified by a reference to a Service.
 
 use async_trait::async_trait;
 use crowsnest_apimachinery::unstructured;
@@ -50,8 +50,8 @@ impl ServiceReference {
         format!("{}.{}.svc", self.name, self.namespace)
     }
 
-    /// Host and port to connect to: the cluster IP or external name of the Service. Unknown Services are resolved by
-    /// DNS.
+    /// Host and port to connect to: the cluster IP or external name of the Service. Services that do not exist are
+    /// resolved by DNS.
     pub fn endpoint(&self, service: Option<&Value>) -> Result<(String, u16), ServiceError> {
         let Some(service) = service else { return Ok((self.server_name(), self.port)) };
         let text = |field| unstructured::text(service, &["spec", field]);

@@ -100,8 +100,9 @@ impl Server {
         drop(rustls::crypto::ring::default_provider().install_default());
         let authority = Authority::generate("webhooks").expect("an authority");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let own = authority.issue_serving_certificate(&names).expect("a certificate");
-        let tls = ServingCertificates::new(&own).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
+        let certificate = authority.issue_serving_certificate(&names).expect("a certificate");
+        let tls =
+            ServingCertificates::new(&certificate).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());
@@ -172,8 +173,8 @@ async fn every_operation_is_called_over_https() {
     assert_eq!(json!(hook.components(&object).await.expect("components")), json!([{"name": "one", "replicas": 1}]));
     assert!(hook.is_healthy(&object).await.expect("health"));
     assert_eq!(hook.reflect(&object).await.expect("a status"), json!({"seen": true}));
-    let needed = hook.dependencies(&object).await.expect("dependencies");
-    assert_eq!(json!(needed), json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}]));
+    let dependencies = hook.dependencies(&object).await.expect("dependencies");
+    assert_eq!(json!(dependencies), json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}]));
     assert_eq!(hook.revise(&object, 7).await.expect("an object")["spec"]["replicas"], 7);
     let observed = json!({"spec": {"kept": "here"}});
     let retained = hook.retain(&object, &observed).await.expect("an object");
@@ -286,10 +287,10 @@ async fn calls_time_out() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = silent.local_addr().expect("an address");
     let webhooks = Webhooks::default();
-    let known = json!({"name": "a.b", "clientConfig": {"url": format!("https://{address}/x")}, "timeoutSeconds": 1,
+    let webhook = json!({"name": "a.b", "clientConfig": {"url": format!("https://{address}/x")}, "timeoutSeconds": 1,
         "rules": rule(&["*"], &["*"], &["*"], &["*"]), "interpreterContextVersions": ["v1alpha1"]});
     drop(rustls::crypto::ring::default_provider().install_default());
-    webhooks.set_configuration("c", Some(&configuration(json!([known]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([webhook]))));
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("silence").to_string();
     assert!(error.ends_with(&format!("Post \"https://{address}/x?timeout=1s\": context deadline exceeded")), "{error}");
 }
@@ -305,9 +306,9 @@ async fn invalid_configurations_are_reported(#[case] client: Value, #[case] expe
     drop(rustls::crypto::ring::default_provider().install_default());
     let webhooks = Webhooks::default();
     let rules = rule(&["*"], &["*"], &["*"], &["*"]);
-    let known =
+    let webhook =
         json!({"name": "a.b", "clientConfig": client, "rules": rules, "interpreterContextVersions": ["v1alpha1"]});
-    webhooks.set_configuration("c", Some(&configuration(json!([known]))));
+    webhooks.set_configuration("c", Some(&configuration(json!([webhook]))));
     let error = hook(&webhooks).is_healthy(&deployment()).await.expect_err("no client").to_string();
     assert_eq!(error, format!("Internal error occurred: failed calling webhook \"c/a.b\": {expected}"));
     let unknown = json!({"name": "a.b", "clientConfig": client, "rules": rule(&["*"], &["*"], &["*"], &["*"]),

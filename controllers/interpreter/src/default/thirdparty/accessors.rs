@@ -71,7 +71,7 @@ fn is_blank(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Removes nulls, then maps and lists that were empty. Containers that only held those are kept.
+/// Removes nulls, then maps and lists that were empty. Containers that contained only those are kept.
 pub(super) fn remove_blanks(value: Value) -> Value {
     drop_blanks(drop_nulls(value), None)
 }
@@ -84,8 +84,8 @@ pub(super) fn remove_new_blanks(value: Value, stored: Option<&Value>) -> Value {
 fn drop_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let given = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(given.map(|(key, value)| (key, drop_nulls(value))).collect())
+            let remaining = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(remaining.map(|(key, value)| (key, drop_nulls(value))).collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().filter(|item| !item.is_null()).map(drop_nulls).collect()),
         other => other,
@@ -114,11 +114,12 @@ fn drop_blanks(value: Value, stored: Option<&Value>) -> Value {
 
 /// Removes nulls and empty values recursively and, with `zeros`, also 0, `""` and `"0s"`. `None` if nothing is left.
 pub(super) fn without_empty_values(value: Value, zeros: bool) -> Option<Value> {
-    let kept = match value {
+    let remaining = match value {
         Value::Null => return None,
         Value::Object(fields) => {
-            let kept = fields.into_iter().filter_map(|(key, value)| Some((key, without_empty_values(value, zeros)?)));
-            Value::Object(kept.collect())
+            let remaining =
+                fields.into_iter().filter_map(|(key, value)| Some((key, without_empty_values(value, zeros)?)));
+            Value::Object(remaining.collect())
         }
         Value::Array(items) => {
             Value::Array(items.into_iter().filter_map(|item| without_empty_values(item, zeros)).collect())
@@ -127,5 +128,5 @@ pub(super) fn without_empty_values(value: Value, zeros: bool) -> Option<Value> {
         Value::String(text) if zeros && (text.is_empty() || text == "0s") => return None,
         other => return Some(other),
     };
-    (!is_blank(&kept)).then_some(kept)
+    (!is_blank(&remaining)).then_some(remaining)
 }

@@ -50,12 +50,12 @@ fn dependencies(template: &Value) -> Vec<Dependency> {
     let claims = list(template, &["spec", "volumeClaimTemplates"])
         .map(|claim| json!({"persistentVolumeClaim": {"claimName": text(claim, &["metadata", "name"])}}));
     volumes.extend(claims);
-    let own = json!({
+    let pod_spec = json!({
         "volumes": volumes,
         "imagePullSecrets": value_at(template, &["spec", "imagePullSecrets"]),
         "serviceAccountName": value_at(template, &["spec", "serviceAccountName"]),
     });
-    let mut found = from_pod_spec(Some(&own), namespace(template));
+    let mut found = from_pod_spec(Some(&pod_spec), namespace(template));
     let executor = text(template, &["spec", "executor", "serviceAccountName"]);
     if !executor.is_empty() {
         found.push(Dependency::core("ServiceAccount", namespace(template), executor));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
 use super::accessors::{number, replicas_or, to_replica_count, value_at};
-use super::status::{fields_of, member_statuses, set_or_remove, template_status};
+use super::status::{member_statuses, set_or_remove, status_fields, template_status};
 use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, text};
 
@@ -15,7 +15,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     kind: "FlinkDeployment",
     replicas: Some(|template, _| replicas(template)),
     components: Some(|template, _| components(template)),
-    reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
+    reflect: Some(|member| Value::Object(status_fields(member, &FIELDS))),
     aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
     health: Some(|member| Ok(is_healthy(member))),
     ..NO_RULES
@@ -45,11 +45,11 @@ fn task_managers(template: &Value) -> Result<i32, RuleError> {
     let requested = number(value_at(template, &["spec", TASK_MANAGER, "replicas"]));
     let parallelism = number(value_at(template, &["spec", "job", "parallelism"]));
     let slots = number(value_at(template, &["spec", "flinkConfiguration", "taskmanager.numberOfTaskSlots"]));
-    let filled = match (parallelism, slots.filter(|slots| *slots != 0.0)) {
+    let required = match (parallelism, slots.filter(|slots| *slots != 0.0)) {
         (Some(parallelism), Some(slots)) => (parallelism / slots).ceil(),
         _ => 1.0,
     };
-    to_replica_count(requested.unwrap_or(filled), &["spec", TASK_MANAGER, "replicas"])
+    to_replica_count(requested.unwrap_or(required), &["spec", TASK_MANAGER, "replicas"])
 }
 
 /// Job managers and task managers in total. Each replica is assumed to need the larger requests of both.
@@ -59,35 +59,35 @@ fn replicas(template: &Value) -> Result<ReplicasAndRequirements, RuleError> {
     for (resource, read) in
         [("cpu", pods::quantity as fn(&Value) -> Result<Quantity, RuleError>), ("memory", parse_memory)]
     {
-        let of = |manager| value_at(template, &["spec", manager, "resource", resource]).map(read).transpose();
-        let larger = match (of(JOB_MANAGER)?, of(TASK_MANAGER)?) {
+        let resource_of = |manager| value_at(template, &["spec", manager, "resource", resource]).map(read).transpose();
+        let larger = match (resource_of(JOB_MANAGER)?, resource_of(TASK_MANAGER)?) {
             (Some(job), Some(task)) if job > task => Some(job),
             (job, task) => task.or(job),
         };
         requests.extend(larger.map(|amount| (resource, json!(amount.to_string()))));
     }
-    let needs = ReplicaRequirements {
+    let requirements = ReplicaRequirements {
         node_claim: pod.map_or(Ok(None), |pod| pods::node_claim(pod, false))?,
         resource_request: pods::requests(requests)?,
         namespace: namespace(template).to_owned(),
         priority_class_name: pod.map_or("", |pod| text(pod, &["priorityClassName"])).to_owned(),
     };
-    Ok((job_managers(template)?.saturating_add(task_managers(template)?), Some(needs)))
+    Ok((job_managers(template)?.saturating_add(task_managers(template)?), Some(requirements)))
 }
 
 fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     let component = |name: &str, manager: &str, replicas| -> Result<Component, RuleError> {
-        let of = |resource| value_at(template, &["spec", manager, "resource", resource]).cloned();
+        let resource_of = |resource| value_at(template, &["spec", manager, "resource", resource]).cloned();
         let pod = value_at(template, &POD);
-        let memory = of("memory").map(|amount| parse_memory(&amount)).transpose()?.map(to_plain_number);
-        let requests = [("cpu", of("cpu")), ("memory", memory)];
+        let memory = resource_of("memory").map(|amount| parse_memory(&amount)).transpose()?.map(to_plain_number);
+        let requests = [("cpu", resource_of("cpu")), ("memory", memory)];
         let requests = requests.into_iter().filter_map(|(resource, amount)| Some((resource, amount?)));
-        let needs = ComponentReplicaRequirements {
+        let requirements = ComponentReplicaRequirements {
             node_claim: pod.map_or(Ok(None), |pod| pods::node_claim(pod, false))?,
             resource_request: pods::requests(requests)?,
             priority_class_name: pod.map_or("", |pod| text(pod, &["priorityClassName"])).to_owned(),
         };
-        Ok(Component { name: name.to_owned(), replicas, replica_requirements: Some(needs) })
+        Ok(Component { name: name.to_owned(), replicas, replica_requirements: Some(requirements) })
     };
     Ok(vec![
         component("jobmanager", JOB_MANAGER, job_managers(template)?)?,

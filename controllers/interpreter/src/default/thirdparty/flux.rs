@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::status::MemberStatus;
 use super::accessors::{count, list, value_at};
 use super::status::{
-    is_true, last_text, last_value, merged_conditions, observed_generation, set_or_remove, sum, template_status,
+    is_true, last_text, last_value, merge_conditions, observed_generation, set_or_remove, sum, template_status,
     with_generations,
 };
 use super::{NO_RULES, RuleError, ThirdPartyKind};
@@ -114,8 +114,8 @@ pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
 }
 
 fn is_ready(member: &Value, reasons: &[&str]) -> Result<bool, RuleError> {
-    let ready = |condition: &Value| is_true(condition, "Ready") && reasons.contains(&text(condition, &["reason"]));
-    Ok(list(member, &["status", "conditions"]).any(ready))
+    let is_ready = |condition: &Value| is_true(condition, "Ready") && reasons.contains(&text(condition, &["reason"]));
+    Ok(list(member, &["status", "conditions"]).any(is_ready))
 }
 
 /// A kind that applies a source, with its revisions and failure counters.
@@ -158,7 +158,7 @@ impl Applier {
             }
         }
         set_or_remove(&mut status, "observedGeneration", Some(observed_generation(template, members)));
-        set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
+        set_or_remove(&mut status, "conditions", Some(merge_conditions(members)));
         status
     }
 }
@@ -171,7 +171,7 @@ fn aggregate_source(template: &Value, members: &[MemberStatus<'_>], texts: &[&st
         set_or_remove(&mut status, field, Some(last_text(members, field).cloned().unwrap_or_else(|| Value::from(""))));
     }
     set_or_remove(&mut status, "observedGeneration", Some(observed_generation(template, members)));
-    set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(merge_conditions(members)));
     status
 }
 
@@ -189,10 +189,10 @@ fn release_dependencies(template: &Value) -> Vec<Dependency> {
         let values = list(template, &["spec", "valuesFrom"]).filter(move |source| text(source, &["kind"]) == kind);
         dependencies_by_name(template, kind, values.map(|source| text(source, &["name"])))
     };
-    let mut found =
+    let mut dependencies =
         dependencies(template, &[&["chart", "spec", "verify", "secretRef"], &["kubeConfig", "secretRef"]], true);
-    found.extend(values_of("Secret").chain(values_of("ConfigMap")));
-    found
+    dependencies.extend(values_of("Secret").chain(values_of("ConfigMap")));
+    dependencies
 }
 
 fn dependencies_by_name<'a>(

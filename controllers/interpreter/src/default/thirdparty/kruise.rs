@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::accessors::{count, list, replicas_or_one, require, require_integer, require_replicas, value_at};
 use super::status::{
-    self, fields_of, is_true, last_text, last_value, member_statuses, set_or_remove, sum, template_status,
+    self, is_true, last_text, last_value, member_statuses, set_or_remove, status_fields, sum, template_status,
     with_generations,
 };
 use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, pods};
@@ -31,7 +31,7 @@ pub(super) static KINDS: [ThirdPartyKind; 7] = [
         }),
         revise: Some(pods::set_spec_parallelism),
         retain: Some(retain_pod_labels),
-        reflect: Some(|member| Value::Object(fields_of(member, &JOB_FIELDS))),
+        reflect: Some(|member| Value::Object(status_fields(member, &JOB_FIELDS))),
         aggregate: Some(|template, members, _| Ok(aggregate_job(template, members))),
         health: Some(is_job_healthy),
         dependencies: Some(pods::template_dependencies),

@@ -36,16 +36,16 @@ fn is_healthy(member: &Value) -> bool {
     if let Some(waiting) = value_at(state, &["waiting"]) {
         return text(waiting, &["reason"]) == "ContainerCreating";
     }
-    let Some(ended) = value_at(state, &["terminated"]) else { return false };
-    let has_failed = ["Error", "OOMKilled", "ContainerCannotRun"].contains(&text(ended, &["reason"]));
-    !has_failed && count(ended, &["exitCode"]) == 0
+    let Some(terminated) = value_at(state, &["terminated"]) else { return false };
+    let has_failed = ["Error", "OOMKilled", "ContainerCannotRun"].contains(&text(terminated, &["reason"]));
+    !has_failed && count(terminated, &["exitCode"]) == 0
 }
 
 /// Combined state of the containers of all members.
 #[derive(Default)]
 struct Containers<'a> {
-    running: usize,
-    failed: Vec<&'a str>,
+    running_count: usize,
+    failed_clusters: Vec<&'a str>,
     state: Option<Value>,
 }
 
@@ -55,20 +55,20 @@ impl<'a> Containers<'a> {
         let state = value_at(status, &["containerState"])
             .filter(|state| state.as_object().is_none_or(|state| !state.is_empty()));
         let Some(state) = state else {
-            self.failed.push(cluster);
+            self.failed_clusters.push(cluster);
             self.state = Some(json!({"waiting": {"reason": "Unschedulable"}}));
             return;
         };
         if value_at(state, &["terminated"]).is_some() || value_at(state, &["waiting"]).is_some() {
-            self.failed.push(cluster);
+            self.failed_clusters.push(cluster);
             self.state = Some(state.clone());
         } else if let Some(running) = value_at(state, &["running"])
-            && self.failed.is_empty()
+            && self.failed_clusters.is_empty()
         {
-            self.running += 1;
+            self.running_count += 1;
             let started = text(running, &["startedAt"]);
-            let known = self.state.as_ref().map(|state| text(state, &["running", "startedAt"]));
-            if known.is_none_or(|known| started > known) {
+            let latest = self.state.as_ref().map(|state| text(state, &["running", "startedAt"]));
+            if latest.is_none_or(|latest| started > latest) {
                 self.state = Some(json!({"running": {"startedAt": value_at(running, &["startedAt"])}}));
             }
         }
@@ -76,8 +76,8 @@ impl<'a> Containers<'a> {
 }
 
 fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
-    if let Some(only) = only_member_status(members) {
-        return only;
+    if let Some(status) = only_member_status(members) {
+        return status;
     }
     let mut containers = Containers::default();
     for member in members {
@@ -89,11 +89,11 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
         with_times(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
     };
     let mut conditions = Vec::new();
-    if !containers.failed.is_empty() {
-        let message = format!("Notebook executed failed in member clusters: {}", containers.failed.join(", "));
+    if !containers.failed_clusters.is_empty() {
+        let message = format!("Notebook executed failed in member clusters: {}", containers.failed_clusters.join(", "));
         conditions.push(condition("Failed", "NotebookFailed", message));
     }
-    if containers.running > 0 && containers.running == members.len() {
+    if containers.running_count > 0 && containers.running_count == members.len() {
         conditions.push(condition("Ready", "Ready", "All notebooks are ready".to_owned()));
     }
     let mut status = Map::new();

@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
 use super::accessors::{list, value_at};
-use super::status::{fields_of, is_true, last_value, merged_conditions, set_or_remove, sum};
+use super::status::{is_true, last_value, merge_conditions, set_or_remove, status_fields, sum};
 use super::{NO_RULES, ThirdPartyKind};
 use crowsnest_apimachinery::unstructured::text;
 
 const KIND: ThirdPartyKind = ThirdPartyKind {
     api_version: "kyverno.io/v1",
-    reflect: Some(|member| Value::Object(fields_of(member, &["autogen", "conditions", "ready", "rulecount"]))),
+    reflect: Some(|member| Value::Object(status_fields(member, &["autogen", "conditions", "ready", "rulecount"]))),
     aggregate: Some(|_, members, _| Ok(aggregate(members))),
     health: Some(|member| Ok(is_healthy(member))),
     ..NO_RULES
@@ -35,6 +35,6 @@ fn aggregate(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     set_or_remove(&mut status, "autogen", last_value(members, "autogen").cloned());
     set_or_remove(&mut status, "ready", last_value(members, "ready").cloned());
     set_or_remove(&mut status, "rulecount", Some(rules));
-    set_or_remove(&mut status, "conditions", Some(merged_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(merge_conditions(members)));
     status
 }

@@ -154,8 +154,8 @@ impl ThirdPartyKind {
 
     /// Dependencies of a template, sorted and without duplicates.
     pub fn sorted_dependencies(&self, template: &Value) -> Option<Result<Vec<Dependency>, RuleError>> {
-        let needed = self.dependencies?(template);
-        let verified = dependencies::verify(&needed).map_err(RuleError::Dependencies);
-        Some(verified.map(|()| dependencies::sort_and_deduplicate(needed)))
+        let dependencies = self.dependencies?(template);
+        let verified = dependencies::verify(&dependencies).map_err(RuleError::Dependencies);
+        Some(verified.map(|()| dependencies::sort_and_deduplicate(dependencies)))
     }
 }

@@ -17,11 +17,11 @@ use crowsnest_plan::gates::Gates;
 /// Requirements of a pod template. The priority class is only needed for quota estimates.
 pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
     let template = remove_blanks(template.clone());
-    let mut needs = pod_requirements(template.get("spec")?)?;
+    let mut requirements = pod_requirements(template.get("spec")?)?;
     if !gates.resource_quota_estimate {
-        needs.priority_class_name.clear();
+        requirements.priority_class_name.clear();
     }
-    Some(needs)
+    Some(requirements)
 }
 
 /// `replicas` pods of the required template in `spec.template`.
@@ -35,11 +35,11 @@ pub(super) fn template_replicas(
 
 /// A component with the requirements of its pod template.
 pub(super) fn component(name: &str, replicas: i32, template: Option<&Value>, gates: Gates) -> Component {
-    let needs = template.and_then(|template| requirements(template, gates));
-    let replica_requirements = needs.map(|needs| ComponentReplicaRequirements {
-        node_claim: needs.node_claim,
-        resource_request: needs.resource_request,
-        priority_class_name: needs.priority_class_name,
+    let requirements = template.and_then(|template| requirements(template, gates));
+    let replica_requirements = requirements.map(|requirements| ComponentReplicaRequirements {
+        node_claim: requirements.node_claim,
+        resource_request: requirements.resource_request,
+        priority_class_name: requirements.priority_class_name,
     });
     Component { name: name.to_owned(), replicas, replica_requirements }
 }

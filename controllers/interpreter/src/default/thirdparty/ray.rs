@@ -8,7 +8,7 @@ use super::super::dependencies::from_pod_spec;
 use super::super::status::MemberStatus;
 use super::accessors::{count, fields, list, number, require_replicas, value_at};
 use super::status::{
-    is_true, member_statuses, most_severe, only_member_status, rank, set_or_remove, sum, template_status, times,
+    find_most_severe, is_true, member_statuses, only_member_status, rank, set_or_remove, sum, template_status, times,
 };
 use super::{NO_RULES, ReplicasAndRequirements, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::{namespace, set, text};
@@ -84,11 +84,11 @@ fn group_replicas(group: &Value) -> Result<i32, RuleError> {
     }
 }
 
-fn dependencies(template: &Value, cluster: Option<&Value>, other: Option<&Value>) -> Vec<Dependency> {
+fn dependencies(template: &Value, cluster: Option<&Value>, submitter: Option<&Value>) -> Vec<Dependency> {
     let groups = cluster.into_iter().flat_map(|cluster| list(cluster, &["workerGroupSpecs"]));
     let workers = groups.filter_map(|group| value_at(group, &["template"]));
     let head = cluster.and_then(|cluster| value_at(cluster, &HEAD));
-    let templates = head.into_iter().chain(workers).chain(other);
+    let templates = head.into_iter().chain(workers).chain(submitter);
     templates.flat_map(|pod| from_pod_spec(pod.get("spec"), namespace(template))).collect()
 }
 
@@ -98,26 +98,26 @@ fn service_replicas(template: &Value, gates: Gates) -> Result<ReplicasAndRequire
     let Some(cluster) = value_at(template, &CONFIG) else { return Ok((0, None)) };
     let Some(head) = value_at(cluster, &HEAD) else { return Ok((0, None)) };
     let mut replicas: i32 = 1;
-    let mut needs = pods::requirements(head, gates);
+    let mut requirements = pods::requirements(head, gates);
     for group in list(cluster, &["workerGroupSpecs"]) {
         replicas = replicas.saturating_add(group_replicas(group)?);
         let workers = value_at(group, &["template"]).and_then(|pod| pods::requirements(pod, gates));
-        if let (Some(needs), Some(workers)) = (&mut needs, workers) {
-            raise_requests(needs, &workers);
+        if let (Some(requirements), Some(workers)) = (&mut requirements, workers) {
+            raise_requests(requirements, &workers);
         }
     }
-    Ok((replicas, needs))
+    Ok((replicas, requirements))
 }
 
 fn raise_requests(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
-    let amount = |of: &ReplicaRequirements, name: &str| {
-        of.resource_request.get(name).and_then(|wire| Quantity::try_from(wire).ok()).unwrap_or_default()
+    let amount = |requirements: &ReplicaRequirements, name: &str| {
+        requirements.resource_request.get(name).and_then(|wire| Quantity::try_from(wire).ok()).unwrap_or_default()
     };
     for name in ["cpu", "memory"] {
         if amount(other, name) > amount(needs, name)
-            && let Some(more) = other.resource_request.get(name)
+            && let Some(larger) = other.resource_request.get(name)
         {
-            needs.resource_request.insert(name.to_owned(), more.clone());
+            needs.resource_request.insert(name.to_owned(), larger.clone());
         }
     }
 }
@@ -125,25 +125,25 @@ fn raise_requests(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) 
 /// Distributes all but the head's replica to the worker groups: in proportion to their current replicas, or evenly if
 /// there are none. The last group gets the remainder.
 fn revise_service(manifest: &mut Value, replicas: i32) {
-    let mut left = i64::from(replicas - 1).max(0);
+    let mut remaining = i64::from(replicas - 1).max(0);
     let groups = manifest
         .get_mut("spec")
         .and_then(|spec| spec.get_mut("rayClusterConfig"))
         .and_then(|config| config.get_mut("workerGroupSpecs"))
         .and_then(Value::as_array_mut);
     let Some(groups) = groups else { return };
-    let (workers, group_count) = (left, groups.len());
+    let (workers, group_count) = (remaining, groups.len());
     let shares: Vec<i64> = groups.iter().map(|group| count(group, &["replicas"])).collect();
     let total: i64 = shares.iter().sum();
     for (index, (group, share)) in groups.iter_mut().zip(shares).enumerate() {
         let even = workers / group_count as i64 + i64::from((index as i64) < workers % group_count as i64);
         let part = match total {
-            _ if index + 1 == group_count => left,
+            _ if index + 1 == group_count => remaining,
             0 => even,
             _ => (workers as f64 * (share as f64 / total as f64) + 0.5).floor() as i64,
         };
-        let part = part.min(left);
-        left -= part;
+        let part = part.min(remaining);
+        remaining -= part;
         set(group, &["replicas"], json!(part));
     }
 }
@@ -153,17 +153,17 @@ const NEGATIVE_CONDITIONS: [&str; 5] =
     ["RayClusterReplicaFailure", "RayClusterSuspended", "RayClusterSuspending", "ReplicaFailure", "UpgradeInProgress"];
 
 /// One condition per type, since the schema of KubeRay refuses several: the first that shows a problem, or the first.
-fn worst_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+fn select_worst_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     let is_problem = |condition: &Value| {
         let kind = text(condition, &["type"]);
         (text(condition, &["status"]) == "True") == NEGATIVE_CONDITIONS.contains(&kind)
     };
     let mut worst: Vec<Value> = Vec::new();
     for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
-        match worst.iter_mut().find(|known| text(known, &["type"]) == text(condition, &["type"])) {
-            Some(known) => {
-                if is_problem(condition) && !is_problem(known) {
-                    known.clone_from(condition);
+        match worst.iter_mut().find(|current| text(current, &["type"]) == text(condition, &["type"])) {
+            Some(current) => {
+                if is_problem(condition) && !is_problem(current) {
+                    current.clone_from(condition);
                 }
             }
             None => worst.push(condition.clone()),
@@ -182,7 +182,7 @@ fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<M
         return Ok(only);
     }
     let mut status = template_status(template);
-    set_or_remove(&mut status, "conditions", Some(worst_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(select_worst_conditions(members)));
     for kind in ["ready", "available", "max", "min", "desired"] {
         let field = format!("{kind}WorkerReplicas");
         set_or_remove(&mut status, &field, Some(sum(members, &[&field])));
@@ -197,11 +197,11 @@ fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<M
     for field in ["endpoints", "head", "state"] {
         set_or_remove(&mut status, field, first_value(members, field).cloned());
     }
-    let stated = member_statuses(members).find(|status| value_at(status, &["state"]).is_some());
+    let with_state = member_statuses(members).find(|status| value_at(status, &["state"]).is_some());
     set_or_remove(
         &mut status,
         "stateTransitionTimes",
-        stated.and_then(|status| value_at(status, &["stateTransitionTimes"])).cloned(),
+        with_state.and_then(|status| value_at(status, &["stateTransitionTimes"])).cloned(),
     );
     Ok(status)
 }
@@ -250,12 +250,13 @@ fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
     }
     let mut status = template_status(template);
     let deployed = member_statuses(members).filter(|status| value_at(status, &["jobDeploymentStatus"]).is_some());
-    let deployed = most_severe(deployed, |status| rank(&DEPLOYMENT_STATUSES, text(status, &["jobDeploymentStatus"])));
+    let deployed =
+        find_most_severe(deployed, |status| rank(&DEPLOYMENT_STATUSES, text(status, &["jobDeploymentStatus"])));
     for field in ["jobDeploymentStatus", "reason", "message"] {
         set_or_remove(&mut status, field, deployed.and_then(|status| value_at(status, &[field])).cloned());
     }
     let run = member_statuses(members).filter(|status| !text(status, &["jobStatus"]).is_empty());
-    let run = most_severe(run, |status| rank(&JOB_STATUSES, text(status, &["jobStatus"])));
+    let run = find_most_severe(run, |status| rank(&JOB_STATUSES, text(status, &["jobStatus"])));
     set_or_remove(&mut status, "jobStatus", run.and_then(|status| value_at(status, &["jobStatus"])).cloned());
     status
 }
@@ -270,7 +271,7 @@ fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<Stri
         return only;
     }
     let mut status = template_status(template);
-    set_or_remove(&mut status, "conditions", Some(worst_conditions(members)));
+    set_or_remove(&mut status, "conditions", Some(select_worst_conditions(members)));
     set_or_remove(&mut status, "numServeEndpoints", Some(sum(members, &["numServeEndpoints"])));
     set_or_remove(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
     let generations = member_statuses(members).map(|status| count(status, &["observedGeneration"]));
@@ -278,7 +279,7 @@ fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<Stri
     let is_down = member_statuses(members).any(|status| status.get("serviceStatus").is_some_and(|status| status == ""));
     set_or_remove(&mut status, "serviceStatus", Some(if is_down { "" } else { "Running" }));
     if let Some(mut active) = first_value(members, "activeServiceStatus").cloned() {
-        set(&mut active, &["applicationStatuses"], worst_applications(members));
+        set(&mut active, &["applicationStatuses"], select_worst_applications(members));
         set_or_remove(&mut status, "activeServiceStatus", Some(active));
     }
     if let Some(pending) = first_value(members, "pendingServiceStatus") {
@@ -287,13 +288,13 @@ fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<Stri
     status
 }
 
-fn worst_applications(members: &[MemberStatus<'_>]) -> Value {
+fn select_worst_applications(members: &[MemberStatus<'_>]) -> Value {
     let mut worst: Map<String, Value> = Map::new();
     let severity = |application: &Value| rank(&APPLICATION_STATUSES, text(application, &["status"]));
     let all =
         member_statuses(members).flat_map(|status| fields(status, &["activeServiceStatus", "applicationStatuses"]));
     for (name, application) in all {
-        if worst.get(name).is_none_or(|known| severity(application) > severity(known)) {
+        if worst.get(name).is_none_or(|current| severity(application) > severity(current)) {
             worst.insert(name.clone(), application.clone());
         }
     }

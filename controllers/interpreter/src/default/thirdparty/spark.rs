@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::accessors::{fields, number, replicas_or, require, value_at};
 use super::status::{
-    fields_of, member_statuses, most_severe, only_member_status, rank, set_or_remove, sum, template_status, times,
+    find_most_severe, member_statuses, only_member_status, rank, set_or_remove, status_fields, sum, template_status,
+    times,
 };
 use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
@@ -15,7 +16,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "sparkoperator.k8s.io/v1beta2",
     kind: "SparkApplication",
     components: Some(|template, _| components(template)),
-    reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
+    reflect: Some(|member| Value::Object(status_fields(member, &FIELDS))),
     aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
     required_fields: &[("driverInfo", || json!({}))],
     health: Some(|member| {
@@ -44,8 +45,8 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     let default_factor = if is_jvm { 0.10 } else { 0.40 };
     let factor = number(value_at(template, &["spec", "memoryOverheadFactor"])).unwrap_or(default_factor);
     let component = |role: &str, replicas| -> Result<Component, RuleError> {
-        let needs = value_at(template, &["spec", role]).unwrap_or(&Value::Null);
-        Ok(Component { name: role.to_owned(), replicas, replica_requirements: Some(requirements(needs, factor)?) })
+        let role_spec = value_at(template, &["spec", role]).unwrap_or(&Value::Null);
+        Ok(Component { name: role.to_owned(), replicas, replica_requirements: Some(requirements(role_spec, factor)?) })
     };
     Ok(vec![component("driver", 1)?, component("executor", executors(template)?)?])
 }
@@ -99,14 +100,14 @@ impl Memory {
     /// Parses an amount as Spark does (`JavaUtils.byteStringAs`): the unit is case-insensitive, and an amount without unit
     /// is in MiB. As in Karmada, the amount may have a fraction.
     fn parse(java: &str) -> Result<Self, RuleError> {
-        let refused = || RuleError::Memory(java.to_owned());
+        let invalid = || RuleError::Memory(java.to_owned());
         let lower = java.trim().to_ascii_lowercase();
         let end = lower.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(lower.len());
         let (amount, unit) = lower.split_at(end);
         let unit = if unit.is_empty() { "m" } else { unit };
-        let unit = UNITS.iter().position(|(_, names)| names.contains(&unit)).ok_or_else(refused)?;
-        let starts_well = amount.starts_with(|letter: char| letter.is_ascii_digit());
-        let amount = amount.parse().ok().filter(|_| starts_well).ok_or_else(refused)?;
+        let unit = UNITS.iter().position(|(_, names)| names.contains(&unit)).ok_or_else(invalid)?;
+        let starts_with_digit = amount.starts_with(|letter: char| letter.is_ascii_digit());
+        let amount = amount.parse().ok().filter(|_| starts_with_digit).ok_or_else(invalid)?;
         Ok(Memory { amount, unit })
     }
 
@@ -151,7 +152,7 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Valu
     let mut status = template_status(template);
     let states = member_statuses(members).filter_map(|status| value_at(status, &["applicationState"]));
     let severity = |state: &Value| rank(&STATES, text(state, &["state"]));
-    set_or_remove(&mut status, "applicationState", most_severe(states, severity).cloned());
+    set_or_remove(&mut status, "applicationState", find_most_severe(states, severity).cloned());
     for field in ["executionAttempts", "submissionAttempts"] {
         set_or_remove(&mut status, field, Some(sum(members, &[field])));
     }

@@ -9,21 +9,22 @@ use crowsnest_apimachinery::unstructured::{self, text};
 /// Annotation with the template's generation on a member object.
 const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 
-/// The named fields of a member object's status. Empty without a status.
-pub(super) fn fields_of(member: &Value, fields: &[&str]) -> Map<String, Value> {
+/// Fields of a member object's status by name. Empty without a status.
+pub(super) fn status_fields(member: &Value, fields: &[&str]) -> Map<String, Value> {
     let picked = |field: &&str| Some(((*field).to_owned(), value_at(member, &["status", field])?.clone()));
     fields.iter().filter_map(picked).collect()
 }
 
 /// The named fields, with the generations of the member object and the template.
 pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
-    let mut status = fields_of(member, fields);
+    let mut status = status_fields(member, fields);
     if value_at(member, &["status"]).is_some() {
         let generation = value_at(member, &["metadata", "generation"]).cloned();
         status.extend(generation.map(|generation| ("generation".to_owned(), generation)));
-        let of_template = number(value_at(member, &["metadata", "annotations", TEMPLATE_GENERATION]));
-        status
-            .extend(of_template.map(|generation| ("resourceTemplateGeneration".to_owned(), json!(generation as i64))));
+        let template_generation = number(value_at(member, &["metadata", "annotations", TEMPLATE_GENERATION]));
+        status.extend(
+            template_generation.map(|generation| ("resourceTemplateGeneration".to_owned(), json!(generation as i64))),
+        );
     }
     Value::Object(status)
 }
@@ -85,20 +86,20 @@ pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]
 }
 
 /// Conditions of all members. Those with equal type, status and reason are merged, with a message per cluster.
-pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+pub(super) fn merge_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for member in members {
         for condition in member.status.into_iter().flat_map(|status| list(status, &["conditions"])) {
             let message = format!("{}={}", member.cluster, text(condition, &["message"]));
-            let same = |other: &&mut Value| {
+            let is_same = |other: &&mut Value| {
                 ["type", "status", "reason"]
                     .iter()
                     .all(|field| value_at(other, &[field]) == value_at(condition, &[field]))
             };
-            match merged.iter_mut().find(same) {
-                Some(known) => {
-                    let all = format!("{}, {message}", text(known, &["message"]));
-                    unstructured::set(known, &["message"], json!(all));
+            match merged.iter_mut().find(is_same) {
+                Some(existing) => {
+                    let all = format!("{}, {message}", text(existing, &["message"]));
+                    unstructured::set(existing, &["message"], json!(all));
                 }
                 None => {
                     let mut first = condition.clone();
@@ -113,8 +114,8 @@ pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
 
 /// Replaces the entry with the same `key`, or appends a new one.
 pub(super) fn replace_or_append(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
-    match conditions.iter_mut().find(|known| value_at(known, &[key]) == value_at(condition, &[key])) {
-        Some(known) => *known = condition.clone(),
+    match conditions.iter_mut().find(|existing| value_at(existing, &[key]) == value_at(condition, &[key])) {
+        Some(existing) => *existing = condition.clone(),
         None => conditions.push(condition.clone()),
     }
 }
@@ -126,11 +127,12 @@ pub(super) fn is_true(condition: &Value, kind: &str) -> bool {
 /// A condition with its times. If the template has the same condition already, the times are kept.
 pub(super) fn with_times(template: &Value, mut condition: Value, now: &str) -> Value {
     const TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
-    let is_same = |known: &&Value| {
-        ["type", "status", "reason", "message"].iter().all(|field| known.get(field) == condition.get(field))
+    let is_same = |current: &&Value| {
+        ["type", "status", "reason", "message"].iter().all(|field| current.get(field) == condition.get(field))
     };
-    let known = list(template, &["status", "conditions"]).find(is_same);
-    let times = TIMES.map(|field| known.and_then(|known| known.get(field)).cloned().unwrap_or_else(|| json!(now)));
+    let current = list(template, &["status", "conditions"]).find(is_same);
+    let times =
+        TIMES.map(|field| current.and_then(|current| current.get(field)).cloned().unwrap_or_else(|| json!(now)));
     for (field, time) in TIMES.into_iter().zip(times) {
         unstructured::set(&mut condition, &[field], time);
     }
@@ -143,7 +145,7 @@ pub(super) fn rank(order: &[&[&str]], state: &str) -> usize {
 }
 
 /// The first candidate with the highest severity.
-pub(super) fn most_severe<'a>(
+pub(super) fn find_most_severe<'a>(
     candidates: impl Iterator<Item = &'a Value>,
     severity: impl Fn(&Value) -> usize,
 ) -> Option<&'a Value> {

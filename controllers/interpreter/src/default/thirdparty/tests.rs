@@ -58,8 +58,8 @@ fn value_or_error<T>(answer: Result<T, RuleError>, show: impl FnOnce(T) -> Value
     answer.map_or_else(|problem| json!(problem.to_string()), show)
 }
 
-fn dependency(one: &Dependency) -> Value {
-    json!(format!("{} {}/{}", one.kind, one.namespace, one.name))
+fn dependency(dependency: &Dependency) -> Value {
+    json!(format!("{} {}/{}", dependency.kind, dependency.namespace, dependency.name))
 }
 
 impl Case {
@@ -94,13 +94,13 @@ impl Case {
                 let members: Vec<MemberStatus<'_>> = self
                     .members
                     .iter()
-                    .map(|(cluster, known)| MemberStatus { cluster, status: Some(known).filter(|one| status(one)) })
+                    .map(|(cluster, value)| MemberStatus { cluster, status: Some(value).filter(|value| status(value)) })
                     .collect();
                 value_or_error(row.aggregate_status(&object, &members, NOW)?, |total| total)
             }
             "healthy" => value_or_error(row.health?(&object), |healthy| json!(healthy)),
             "dependencies" => {
-                value_or_error(row.sorted_dependencies(&object)?, |needed| needed.iter().map(dependency).collect())
+                value_or_error(row.sorted_dependencies(&object)?, |found| found.iter().map(dependency).collect())
             }
             other => panic!("{}: there is no rule {other}", self.case),
         };
@@ -164,10 +164,10 @@ fn each_rule_has_a_case() {
 
 #[test]
 fn kinds_equal_karmadas() {
-    let known: Vec<String> =
+    let kinds: Vec<String> =
         FAMILIES.into_iter().flatten().map(|row| format!("{} {}", row.api_version, row.kind)).collect();
-    assert_eq!(known.len(), 27);
-    assert_eq!(known.iter().collect::<BTreeSet<_>>().len(), 27);
+    assert_eq!(kinds.len(), 27);
+    assert_eq!(kinds.iter().collect::<BTreeSet<_>>().len(), 27);
     assert!(find("apps.kruise.io/v1alpha1", "StatefulSet").is_none());
     assert!(find("batch/v1", "Job").is_none());
 }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::super::status::MemberStatus;
 use super::accessors::{count, fields, list, replicas_or, value_at, without_empty_values};
 use super::status::{
-    fields_of, is_true, member_statuses, only_member_status, replace_or_append, set_or_remove, sum, template_status,
-    times, with_times,
+    is_true, member_statuses, only_member_status, replace_or_append, set_or_remove, status_fields, sum,
+    template_status, times, with_times,
 };
 use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
@@ -131,10 +131,11 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
         }
         return status;
     }
-    let has = |member: &MemberStatus<'_>, kind| conditions(member).any(|condition| is_true(condition, kind));
+    let has_condition = |member: &MemberStatus<'_>, kind| conditions(member).any(|condition| is_true(condition, kind));
     let failed: Vec<&str> =
-        members.iter().filter(|member| has(member, "Failed")).map(|member| member.cluster).collect();
-    let succeeded = members.iter().filter(|member| !has(member, "Failed") && has(member, "Succeeded")).count();
+        members.iter().filter(|member| has_condition(member, "Failed")).map(|member| member.cluster).collect();
+    let succeeded =
+        members.iter().filter(|member| !has_condition(member, "Failed") && has_condition(member, "Succeeded")).count();
     let mut status = PY_TORCH.aggregate_common_fields(template, members);
     let started = status.get("startTime").cloned();
     let completed = times(members, "completionTime").max().map(Value::from);
@@ -144,10 +145,12 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
                "message": message, "lastUpdateTime": updated, "lastTransitionTime": changed})
         };
     let mut aggregated = Vec::new();
-    if members.iter().any(|member| has(member, "Created")) {
+    if members.iter().any(|member| has_condition(member, "Created")) {
         aggregated.push(condition("Created", "True", &started, &started, "PyTorchJob is created.".to_owned()));
     }
-    if let Some(running) = members.iter().flat_map(conditions).filter(|one| text(one, &["type"]) == "Running").last() {
+    if let Some(running) =
+        members.iter().flat_map(conditions).filter(|condition| text(condition, &["type"]) == "Running").last()
+    {
         let has_ended = !failed.is_empty() || succeeded == members.len();
         let at = |field| value_at(running, &[field]).cloned();
         let state = if has_ended { "False" } else { "True" };
@@ -174,7 +177,7 @@ fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &s
         conditions(member).filter(is_final).last().map_or("", |condition| text(condition, &["type"])).to_owned()
     };
     let failed: Vec<&str> =
-        members.iter().filter(|member| final_condition(member) == "Failed").map(|one| one.cluster).collect();
+        members.iter().filter(|member| final_condition(member) == "Failed").map(|member| member.cluster).collect();
     let succeeded = members.iter().filter(|member| final_condition(member) == "Succeeded").count();
     let mut status = TENSOR_FLOW.aggregate_common_fields(template, members);
     let condition = |condition_type: &str, reason: &str, message: String| {
@@ -213,13 +216,14 @@ fn reflect_mpi(member: &Value) -> Value {
         return json!({});
     }
     let role = |(role, status): (&String, &Value)| {
-        let picked = ["active", "succeeded", "failed", "selector"].map(|field| (field.to_owned(), status.get(field)));
-        let picked: Map<String, Value> =
-            picked.into_iter().filter_map(|(field, value)| Some((field, value?.clone()))).collect();
-        (role.clone(), Value::Object(picked))
+        let fields_of_role =
+            ["active", "succeeded", "failed", "selector"].map(|field| (field.to_owned(), status.get(field)));
+        let fields_of_role: Map<String, Value> =
+            fields_of_role.into_iter().filter_map(|(field, value)| Some((field, value?.clone()))).collect();
+        (role.clone(), Value::Object(fields_of_role))
     };
     let roles: Map<String, Value> = fields(member, &["status", "replicaStatuses"]).map(role).collect();
-    let mut status = fields_of(member, &["conditions", "startTime", "completionTime", "lastReconcileTime"]);
+    let mut status = status_fields(member, &["conditions", "startTime", "completionTime", "lastReconcileTime"]);
     set_or_remove(&mut status, "replicaStatuses", Some(roles));
     Value::Object(status)
 }
@@ -234,17 +238,19 @@ fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
     }
     let mut roles: Map<String, Value> = Map::new();
     for (role, pods) in member_statuses(members).flat_map(|status| fields(status, &["replicaStatuses"])) {
-        let known = roles.entry(role.clone()).or_insert_with(|| json!({}));
+        let total = roles.entry(role.clone()).or_insert_with(|| json!({}));
         for state in ["active", "succeeded", "failed"] {
-            known[state] = json!(count(known, &[state]) + count(pods, &[state]));
+            total[state] = json!(count(total, &[state]) + count(pods, &[state]));
         }
     }
     let mut newest: Vec<Value> = Vec::new();
     for condition in members.iter().flat_map(conditions) {
-        let time = |one: &Value| value_at(one, &["lastUpdateTime"]).or(value_at(one, &["lastTransitionTime"])).cloned();
+        let time = |condition: &Value| {
+            value_at(condition, &["lastUpdateTime"]).or(value_at(condition, &["lastTransitionTime"])).cloned()
+        };
         let Some(Value::String(at)) = time(condition).filter(|at| *at != "") else { continue };
-        let known = newest.iter().find(|known| value_at(known, &["type"]) == value_at(condition, &["type"]));
-        if known.and_then(time).is_none_or(|known| known.as_str() < Some(at.as_str())) {
+        let existing = newest.iter().find(|existing| value_at(existing, &["type"]) == value_at(condition, &["type"]));
+        if existing.and_then(time).is_none_or(|time| time.as_str() < Some(at.as_str())) {
             replace_or_append(&mut newest, "type", condition);
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;
 use super::accessors::{count, fields, list, replicas_or, require, value_at, without_empty_values};
-use super::status::{fields_of, member_statuses, only_member_status, replace_or_append, set_or_remove, sum};
+use super::status::{member_statuses, only_member_status, replace_or_append, set_or_remove, status_fields, sum};
 use super::{NO_RULES, RuleError, ThirdPartyKind, pods};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_plan::gates::Gates;
@@ -14,7 +14,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     api_version: "batch.volcano.sh/v1alpha1",
     kind: "Job",
     components: Some(components),
-    reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
+    reflect: Some(|member| Value::Object(status_fields(member, &FIELDS))),
     aggregate: Some(|template, members, now| Ok(aggregate(template, members, now))),
     health: Some(|member| Ok(HEALTHY_PHASES.contains(&text(member, &["status", "state", "phase"])))),
     ..NO_RULES
@@ -83,10 +83,10 @@ fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<S
 fn sum_tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
     let mut tasks: Map<String, Value> = Map::new();
     for (task, status) in member_statuses(members).flat_map(|status| fields(status, &["taskStatusCount"])) {
-        let known = tasks.entry(task.clone()).or_insert_with(|| json!({"phase": {}}));
+        let total = tasks.entry(task.clone()).or_insert_with(|| json!({"phase": {}}));
         for (phase, _) in fields(status, &["phase"]) {
             let path = ["phase", phase.as_str()];
-            known["phase"][phase] = json!(count(known, &path) + count(status, &path));
+            total["phase"][phase] = json!(count(total, &path) + count(status, &path));
         }
     }
     tasks
@@ -99,18 +99,18 @@ fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Va
         |member: &MemberStatus<'_>| member.status.map_or("", |status| text(status, &["state", "phase"])).to_owned();
     let failed = members.iter().filter(|member| ["Failed", "Aborted"].contains(&phase(member).as_str()));
     let failed: Vec<&str> = failed.map(|member| member.cluster).collect();
-    let complete = !members.is_empty() && members.iter().all(|member| phase(member) == "Completed");
-    let (phase, reason, message) = match (complete, failed.as_slice()) {
+    let is_complete = !members.is_empty() && members.iter().all(|member| phase(member) == "Completed");
+    let (phase, reason, message) = match (is_complete, failed.as_slice()) {
         (true, _) => ("Completed", "Completed", "Job completed successfully".to_owned()),
         (false, []) => return None,
         (false, failed) => ("Failed", "VolcanoJobFailed", format!("Job failed in clusters: {}", failed.join(","))),
     };
-    let known = value_at(template, &["status", "state"]).filter(|known| {
+    let current = value_at(template, &["status", "state"]).filter(|current| {
         [("phase", phase), ("reason", reason), ("message", message.as_str())]
             .into_iter()
-            .all(|(field, expected)| text(known, &[field]) == expected)
+            .all(|(field, expected)| text(current, &[field]) == expected)
     });
-    let time = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
+    let time = current.and_then(|current| current.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
     Some(json!({"phase": phase, "reason": reason, "message": message, "lastTransitionTime": time}))
 }
 
@@ -123,9 +123,10 @@ fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
     }
     let mut newest: Vec<Value> = Vec::new();
     for condition in member_statuses(members).flat_map(|status| list(status, &["conditions"])) {
-        let time = |one| text(one, &["lastTransitionTime"]);
-        let known = newest.iter().find(|known| value_at(known, &["status"]) == value_at(condition, &["status"]));
-        if known.is_none_or(|known| time(condition) > time(known)) {
+        let time = |condition| text(condition, &["lastTransitionTime"]);
+        let existing =
+            newest.iter().find(|existing| value_at(existing, &["status"]) == value_at(condition, &["status"]));
+        if existing.is_none_or(|existing| time(condition) > time(existing)) {
             replace_or_append(&mut newest, "status", condition);
         }
     }

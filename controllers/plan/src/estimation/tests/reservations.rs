@@ -33,8 +33,8 @@ fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
 /// A ledger where binding 1 has 4 replicas in `a` and 2 in `b`, written as generation 2.
 fn reserved(now: Moment) -> Ledger {
     let mut ledger = Ledger::new(Gates::all());
-    let given = targets(&[("a", 4), ("b", 2)]);
-    ledger.reserve(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &given, now);
+    let assigned = targets(&[("a", 4), ("b", 2)]);
+    ledger.reserve(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &assigned, now);
     ledger.confirm_write(&key(1), 2);
     ledger
 }
@@ -114,45 +114,53 @@ components:
 - {name: task, replicas: 3, replicaRequirements: {resourceRequest: {cpu: 500m}}}
 ",
     );
-    let (now, none) = (Duration::ZERO, ResourceBindingStatus::default());
+    let (now, empty_status) = (Duration::ZERO, ResourceBindingStatus::default());
     let mut ledger = Ledger::new(Gates::all());
-    ledger.reserve(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
+    ledger.reserve(&key(1), &spec, &empty_status, &targets(&[("a", 0)]), now);
     assert_eq!(ledger.reserved_pods("a"), 4);
     let capacity = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(2));
-    assert_eq!(capacity.estimate(&EstimateRequest::sets(&spec.components)), 0, "2.5 of 4 CPUs are reserved");
-    assert_eq!(capacity.without_reservations().estimate(&EstimateRequest::sets(&spec.components)), 1);
-    let own = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(1));
-    assert_eq!(own.estimate(&EstimateRequest::sets(&spec.components)), 1, "its own reservation is not subtracted");
+    assert_eq!(
+        capacity.estimate(&EstimateRequest::for_component_sets(&spec.components)),
+        0,
+        "2.5 of 4 CPUs are reserved"
+    );
+    assert_eq!(capacity.without_reservations().estimate(&EstimateRequest::for_component_sets(&spec.components)), 1);
+    let capacity_of_own_binding = ledger.free_capacity(&cluster("a", "4"), &capacity_facts(&["4"]), &key(1));
+    assert_eq!(
+        capacity_of_own_binding.estimate(&EstimateRequest::for_component_sets(&spec.components)),
+        1,
+        "its own reservation is not subtracted"
+    );
 }
 
 #[test]
 fn feature_gate_disables_reservations() {
     let gates = Gates { scheduling_overcommit_protection: false, ..Gates::all() };
     let mut ledger = Ledger::new(gates);
-    let given = targets(&[("a", 4)]);
-    ledger.reserve(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+    let assigned = targets(&[("a", 4)]);
+    ledger.reserve(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &assigned, Duration::ZERO);
     assert_eq!((ledger.reserved_pods("a"), ledger.has_reservations(&key(1))), (0, false));
 }
 
 #[test]
 fn burst_of_decisions_does_not_overcommit() {
-    let (facts, known) = (cluster("a", "8"), capacity_facts(&["4", "4"]));
+    let (facts, node_facts) = (cluster("a", "8"), capacity_facts(&["4", "4"]));
     let mut ledger = Ledger::new(Gates::all());
     let cache = EstimateCache::default();
-    let mut given = 0;
+    let mut assigned = 0;
     for number in 0..20 {
         let spec = spec(3, "1", &[]);
-        let free_capacities = vec![ledger.free_capacity(&facts, &known, &key(number))];
+        let free_capacities = vec![ledger.free_capacity(&facts, &node_facts, &key(number))];
         let estimator = Estimator { free_capacities, cache: &cache };
-        let fits = estimator.replicas(&[0], spec.replica_requirements.as_ref())[0].expect("known");
-        if fits >= 3 {
-            given += 3;
-            let none = ResourceBindingStatus::default();
-            ledger.reserve(&key(number), &spec, &none, &targets(&[("a", 3)]), Duration::ZERO);
+        let replicas = estimator.replicas(&[0], spec.replica_requirements.as_ref())[0].expect("known");
+        if replicas >= 3 {
+            assigned += 3;
+            let empty_status = ResourceBindingStatus::default();
+            ledger.reserve(&key(number), &spec, &empty_status, &targets(&[("a", 3)]), Duration::ZERO);
             ledger.confirm_write(&key(number), 1);
         }
     }
-    assert_eq!(given, 6);
+    assert_eq!(assigned, 6);
 }
 
 /// An event of a binding.
@@ -216,7 +224,7 @@ proptest! {
         let (mut ledger, mut now) = (Ledger::new(Gates::all()), Duration::ZERO);
         let mut models: BTreeMap<u8, Model> = BTreeMap::new();
         let facts = CLUSTERS.map(|name| cluster(name, "40"));
-        let known = capacity_facts(&["10", "10", "10", "10"]);
+        let node_facts = capacity_facts(&["10", "10", "10", "10"]);
         for (number, step) in steps {
             let id = key(number);
             let is_write_pending = models.values().any(|model| model.pending.is_some());
@@ -224,18 +232,18 @@ proptest! {
             let total = |clusters: [i32; 3]| clusters.iter().sum::<i32>();
             match step.clone() {
                 Step::Decide(replicas) if model.pending.is_none() && replicas != [0; 3] => {
-                    let given = replicas.map(i32::from);
-                    let spec = spec(total(given), "1", &Model::targets(model.clusters));
-                    let none = ResourceBindingStatus::default();
-                    ledger.reserve(&id, &spec, &none, &targets(&Model::targets(given)), now);
+                    let assigned = replicas.map(i32::from);
+                    let spec = spec(total(assigned), "1", &Model::targets(model.clusters));
+                    let empty_status = ResourceBindingStatus::default();
+                    ledger.reserve(&id, &spec, &empty_status, &targets(&Model::targets(assigned)), now);
                     // Reserved is what was missing before, plus what is assigned beyond the previous replicas.
                     let reserved: [i32; 3] = std::array::from_fn(|nth| {
                         let reported = model.clusters[nth] - model.reserved[nth];
-                        (given[nth] - reported).max(0)
+                        (assigned[nth] - reported).max(0)
                     });
                     let grew = (0..3).any(|nth| reserved[nth] > 0 && reserved[nth] != model.reserved[nth]);
                     let until = if grew || total(model.reserved) == 0 { Some(now + RESERVATION_LIFETIME) } else { model.until };
-                    model.pending = Some((given, reserved, until));
+                    model.pending = Some((assigned, reserved, until));
                 }
                 Step::WriteSucceeded => if let Some((clusters, reserved, until)) = model.pending.take() {
                     (model.clusters, model.reserved, model.until) = (clusters, reserved, until);
@@ -277,10 +285,10 @@ proptest! {
             for (nth, name) in CLUSTERS.into_iter().enumerate() {
                 let expected: i64 = models.values().map(|model| i64::from(model.reserved()[nth])).sum();
                 prop_assert_eq!(ledger.reserved_pods(name), expected, "in {} after {:?} of {}", name, &step, number);
-                let capacity = ledger.free_capacity(&facts[nth], &known, &key(99));
-                let fits = |capacity: &FreeCapacity| capacity.estimate(&EstimateRequest::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
-                prop_assert_eq!(fits(&capacity), 40 - expected.min(40));
-                prop_assert_eq!(fits(&capacity.without_reservations()), 40);
+                let capacity = ledger.free_capacity(&facts[nth], &node_facts, &key(99));
+                let estimate = |capacity: &FreeCapacity| capacity.estimate(&EstimateRequest::for_replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
+                prop_assert_eq!(estimate(&capacity), 40 - expected.min(40));
+                prop_assert_eq!(estimate(&capacity.without_reservations()), 40);
             }
         }
         for number in models.keys() {
@@ -294,15 +302,15 @@ proptest! {
     fn estimates_are_cached_only_while_free_capacity_is_unchanged(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
         let facts = CLUSTERS.map(|name| cluster(name, "12"));
         let (mut ledger, cache) = (Ledger::new(Gates::all()), EstimateCache::default());
-        let known = capacity_facts(&["4", "4", "4"]);
+        let node_facts = capacity_facts(&["4", "4", "4"]);
         for (nth, number, replicas) in steps {
-            let given = targets(&[(CLUSTERS[nth], replicas)]);
-            ledger.reserve(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+            let assigned = targets(&[(CLUSTERS[nth], replicas)]);
+            ledger.reserve(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &assigned, Duration::ZERO);
             ledger.confirm_write(&key(number), 1);
-            let free_capacities: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.free_capacity(facts, &known, &key(9))).collect();
+            let free_capacities: Vec<Arc<FreeCapacity>> = facts.iter().map(|facts| ledger.free_capacity(facts, &node_facts, &key(9))).collect();
             let estimator = Estimator { free_capacities: free_capacities.clone(), cache: &cache };
             let spec = spec(1, "1500m", &[]);
-            let request = EstimateRequest::replicas(spec.replica_requirements.as_ref());
+            let request = EstimateRequest::for_replicas(spec.replica_requirements.as_ref());
             for among in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
                     among.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&request)).ok()).collect();

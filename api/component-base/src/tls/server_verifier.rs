@@ -1,23 +1,36 @@
-//! Verification of servers by the certificates of a CA bundle.
+//! Verification of servers, by the certificates of a CA bundle or by their handshake alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+/// Verifies the signature of the handshake, and the certificate of the server if there is a bundle.
+#[derive(Debug)]
+struct ServerVerifier {
+    /// Without a bundle, every certificate is accepted.
+    bundle: Option<Bundle>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
 /// Verifies chains up to a certificate of the bundle. Like Go's verifier, and unlike that of rustls, it also accepts a server
 /// whose own certificate is in the bundle, even if that certificate is marked as a CA, as `openssl req -x509` does.
-/// Names, the validity period, the purpose, and the signature of the handshake are verified for both.
+/// Names, the validity period and the purpose are verified for both.
 #[derive(Debug)]
-struct BundleVerifier {
+struct Bundle {
     chains: Arc<WebPkiServerVerifier>,
-    bundle: Vec<CertificateDer<'static>>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+/// Creates the verifier that accepts every server, for `insecureSkipTLSVerify`.
+pub(super) fn insecure_verifier(provider: &CryptoProvider) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(ServerVerifier { bundle: None, algorithms: provider.signature_verification_algorithms })
 }
 
 /// Creates the verifier for a bundle. Certificates that cannot be parsed are skipped.
@@ -29,14 +42,15 @@ pub fn bundle_verifier(
     bundle: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let algorithms = provider.signature_verification_algorithms;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundle.iter().cloned());
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
     let chains = chains.map_err(|error| Error::General(format!("unable to load root certificates: {error}")))?;
-    Ok(Arc::new(BundleVerifier { chains, bundle }))
+    Ok(Arc::new(ServerVerifier { bundle: Some(Bundle { chains, certificates: bundle }), algorithms }))
 }
 
-impl ServerCertVerifier for BundleVerifier {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -45,8 +59,9 @@ impl ServerCertVerifier for BundleVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if !self.bundle.iter().any(|trusted| trusted.as_ref() == end_entity.as_ref()) {
-            return self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Some(bundle) = &self.bundle else { return Ok(ServerCertVerified::assertion()) };
+        if !bundle.certificates.iter().any(|trusted| trusted.as_ref() == end_entity.as_ref()) {
+            return bundle.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         }
         verify_validity_and_purpose(end_entity, now)?;
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -59,7 +74,7 @@ impl ServerCertVerifier for BundleVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -68,11 +83,11 @@ impl ServerCertVerifier for BundleVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -141,12 +156,12 @@ mod tests {
     ) {
         let mut params = params();
         params.extended_key_usages = purpose.into_iter().collect();
-        let own = params.clone().self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let same_name = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let trusted = if is_trusted { &own } else { &same_name };
+        let server_certificate = params.clone().self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let other_certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let trusted = if is_trusted { &server_certificate } else { &other_certificate };
         let verifier = bundle_verifier(vec![trusted.der().clone()], provider()).unwrap();
         let name = ServerName::try_from(name).unwrap();
-        let verified = verifier.verify_server_cert(own.der(), &[], &name, &[], in_year(year));
+        let verified = verifier.verify_server_cert(server_certificate.der(), &[], &name, &[], in_year(year));
         let error = verified.err().map(|error| format!("{error} {error:?}"));
         match expected_error {
             None => assert_eq!(error, None),
@@ -170,18 +185,24 @@ mod tests {
     #[rstest]
     #[case::own_key(true)]
     #[case::another_key(false)]
-    fn the_server_must_have_the_key_of_its_certificate(#[case] has_key: bool) {
-        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    fn the_server_must_have_the_key_of_its_certificate(
+        #[case] has_key: bool,
+        #[values(false, true)] is_insecure: bool,
+    ) {
+        let (certificate_key, other_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let mut params = params();
         params.not_after = date_time_ymd(3000, 1, 1);
-        let certificate = params.self_signed(&own).unwrap().der().clone();
-        let key = PrivateKeyDer::try_from(if has_key { own } else { other }.serialize_der()).unwrap();
+        let certificate = params.self_signed(&certificate_key).unwrap().der().clone();
+        let key = PrivateKeyDer::try_from(if has_key { certificate_key } else { other_key }.serialize_der()).unwrap();
         let key = CertifiedKey::new(vec![certificate.clone()], ring::sign::any_supported_type(&key).unwrap());
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
         let server = builder.with_no_client_auth().with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-        let verifier = bundle_verifier(vec![certificate], provider()).unwrap();
+        let verifier = match is_insecure {
+            true => insecure_verifier(&provider()),
+            false => bundle_verifier(vec![certificate], provider()).unwrap(),
+        };
         let client = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         let name = ServerName::try_from("hook.svc").unwrap();
         let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
