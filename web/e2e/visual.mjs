@@ -47,7 +47,10 @@ const VIEWS = {
   },
   cluster: {
     path: '/cluster/east',
-    ready: (page) => tableOf(page, 'Capacity').getByRole('meter', { name: 'cpu used' }),
+    ready: (page) => {
+      const [used, requested] = [tableOf(page, 'Capacity').getByRole('meter', { name: 'cpu used' }), tableOf(page, 'Nodes').getByRole('meter', { name: /^CPU requested in / })]
+      return page.locator('main').filter({ has: used }).filter({ has: requested })
+    },
     // Simulated usage depends on the time and on UIDs.
     masks: (page) => [tableOf(page, 'Capacity').locator('td:nth-child(3)')],
   },

@@ -1,5 +1,7 @@
-import { describe, expect, it, test } from 'vitest'
-import { favouritesFirst, recentQueriesOf, toggled } from './prefs'
+import { afterEach, describe, expect, it, test, vi } from 'vitest'
+import { currentPrefs, favouritesFirst, recentQueriesOf, setWide, toggled } from './prefs'
+
+afterEach(() => vi.unstubAllGlobals())
 
 describe('recent queries', () => {
   test.each([
@@ -24,4 +26,19 @@ test('a star is set and removed', () => {
 
 test('favourites are first, and both parts keep their order', () => {
   expect(favouritesFirst(['a', 'b', 'c', 'd'], ['d', 'b', 'deleted'], (name) => name)).toEqual(['b', 'd', 'a', 'c'])
+})
+
+test('a kind is wide once, until it is narrow again', () => {
+  vi.stubGlobal('document', { documentElement: { dataset: {} } })
+  const kindsAfter = (kind: string, isWide: boolean) => {
+    setWide(kind, isWide)
+    return currentPrefs().wideKinds
+  }
+  expect([kindsAfter('Pod', true), kindsAfter('widget', true), kindsAfter('Pod', true), kindsAfter('Pod', false), kindsAfter('Pod', false)]).toEqual([
+    ['Pod'],
+    ['Pod', 'widget'],
+    ['widget', 'Pod'],
+    ['widget'],
+    ['widget'],
+  ])
 })

@@ -18,8 +18,8 @@ export interface Prefs {
   columns?: string[] | undefined
   /** Columns of results of one kind, by kind. */
   columnsOf: Record<string, string[]>
-  /** Kinds whose results have all printed columns, as `kubectl -o wide`, with the paths of those that a definition declares. */
-  wideOf: Record<string, string[]>
+  /** Kinds whose results have all printed columns, as `kubectl -o wide`. */
+  wideKinds: string[]
   /** Shortcut keys that the user has chosen, by the default key. */
   keys: Record<string, string>
   /** Recent queries by user, newest first. */
@@ -32,7 +32,7 @@ export interface Prefs {
 
 const STORAGE_KEY = 'crowsnest'
 const MAX_RECENT_QUERIES = 50
-const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, wideOf: {}, keys: {}, asked: {}, starred: {}, favouriteClusters: [] }
+const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, wideKinds: [], keys: {}, asked: {}, starred: {}, favouriteClusters: [] }
 
 function load(): Prefs {
   try {
@@ -114,6 +114,12 @@ export function toggleStar(user: string, q: string): void {
 export function favouritesFirst<T>(values: readonly T[], favourites: readonly string[], nameOf: (value: T) => string): T[] {
   const isFavourite = (value: T) => favourites.includes(nameOf(value))
   return [...values.filter(isFavourite), ...values.filter((value) => !isFavourite(value))]
+}
+
+/** Gives results of a kind all printed columns, or removes them. */
+export function setWide(kind: string, isWide: boolean): void {
+  const others = prefs.wideKinds.filter((other) => other !== kind)
+  setPrefs({ wideKinds: isWide ? [...others, kind] : others })
 }
 
 export function toggleFavouriteCluster(name: string): void {

@@ -1,7 +1,8 @@
-// Routes of the UI. An address contains the whole state of its view. The start page and the results are part of the first load; other
+// Routes of the UI. An address contains the complete state of its view. The start page and the results are part of the first load; other
 // views are loaded when they are opened.
-import { lazy, Suspense, useEffect } from 'react'
+import { lazy, Suspense, useEffect, type ComponentType } from 'react'
 import { Link, useLocation } from 'wouter'
+import { Loading } from './parts/Loading'
 import { sectionOf, type Section } from './sections'
 import { useText } from './text'
 import { loadHome, Search } from './views/Search'
@@ -27,6 +28,17 @@ const LOADERS: Partial<Record<Section, () => Promise<unknown>>> = {
   saved: loadSaved,
 }
 
+const VIEWS: Record<Section, ComponentType> = {
+  // One component for both, so that the search box keeps its cursor when typing on the start page opens the results.
+  home: Search,
+  search: Search,
+  object: Resource,
+  fleet: FleetViews,
+  propagation: PropagationViews,
+  analysis: AnalysisViews,
+  saved: Saved,
+}
+
 /** Starts to load the view of a path, in parallel with the request for the session. If loading fails, showing the view loads it again. */
 export function preloadView(path: string): void {
   const section = sectionOf(path)
@@ -34,27 +46,12 @@ export function preloadView(path: string): void {
 }
 
 export function Views() {
-  const t = useText()
   const [path] = useLocation()
   const section = sectionOf(path)
+  const View = section ? VIEWS[section] : NoSuchPage
   return (
-    <Suspense fallback={<p className="empty">{t.loading}</p>}>
-      {/* One component for both, so that the search box keeps its cursor when typing on the start page opens the results. */}
-      {section === 'home' || section === 'search' ? (
-        <Search />
-      ) : section === 'object' ? (
-        <Resource />
-      ) : section === 'saved' ? (
-        <Saved />
-      ) : section === 'fleet' ? (
-        <FleetViews />
-      ) : section === 'propagation' ? (
-        <PropagationViews />
-      ) : section === 'analysis' ? (
-        <AnalysisViews />
-      ) : (
-        <NoSuchPage />
-      )}
+    <Suspense fallback={<Loading />}>
+      <View />
     </Suspense>
   )
 }

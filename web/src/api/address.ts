@@ -43,7 +43,7 @@ export interface ObjectView extends ObjectRef {
 
 export function readObject(search: string): ObjectView {
   const { cluster = '', apiVersion = '', resource = '', namespace, name = '', tab } = readAddress(search)
-  return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: TABS.find((known) => known === tab) ?? 'overview' }
+  return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: TABS.find((candidate) => candidate === tab) ?? 'overview' }
 }
 
 /** `view` contains the parameters of the tab itself. */

@@ -30,7 +30,7 @@ export class UnreachableError extends Error {
   }
 }
 
-/** The error that a view must report; undefined for a lost connection, which is reported once for the whole page. */
+/** The error that a view must report; undefined for a lost connection, which is reported once for the page. */
 export const viewErrorOf = (error: unknown): unknown => (error instanceof UnreachableError ? undefined : (error ?? undefined))
 
 /** Converts the TypeError with which browsers report a lost connection, and announces it on the window. Other errors are returned unchanged. */

@@ -7,11 +7,8 @@ const MAX_ADDRESS_LENGTH = 8_000
 
 const POLICY_API_VERSION = 'policy.karmada.io/v1alpha1'
 
-/** Skeleton of a new object of a kind. */
-export const SKELETONS: Record<string, string> = {
-  PropagationPolicy: `apiVersion: ${POLICY_API_VERSION}
-kind: PropagationPolicy
-metadata:
+/** Metadata and first field of a policy in a namespace. */
+const NAMESPACED_POLICY = `metadata:
   name: example
   namespace: default
 spec:
@@ -19,7 +16,13 @@ spec:
   - apiVersion: apps/v1
     kind: Deployment
     name: example
-  placement:
+`
+
+/** Skeleton of a new object of a kind. */
+export const SKELETONS: Record<string, string> = {
+  PropagationPolicy: `apiVersion: ${POLICY_API_VERSION}
+kind: PropagationPolicy
+${NAMESPACED_POLICY}  placement:
     clusterAffinity:
       clusterNames: []
     replicaScheduling:
@@ -43,15 +46,7 @@ spec:
 `,
   OverridePolicy: `apiVersion: ${POLICY_API_VERSION}
 kind: OverridePolicy
-metadata:
-  name: example
-  namespace: default
-spec:
-  resourceSelectors:
-  - apiVersion: apps/v1
-    kind: Deployment
-    name: example
-  overrideRules:
+${NAMESPACED_POLICY}  overrideRules:
   - targetCluster:
       clusterNames: []
     overriders:

@@ -63,7 +63,7 @@ function compare(desired: unknown, live: unknown, path: string, steps: PathEleme
   }
   if (Array.isArray(desired) && Array.isArray(live) && [...desired, ...live].every(isMap)) {
     const key = LIST_KEYS.find((name) => [...desired, ...live].every((item) => isMap(item) && item[name] !== undefined))
-    const findByKey = (items: unknown[], item: Record<string, unknown>) => items.find((other) => isMap(other) && key !== undefined && other[key] === item[key])
+    const findByKey = (items: unknown[], item: Record<string, unknown>) => items.find((candidate) => isMap(candidate) && key !== undefined && candidate[key] === item[key])
     desired.forEach((item, nth) => {
       const counterpart = key === undefined ? live[nth] : findByKey(live, item as Record<string, unknown>)
       compare(item, counterpart, `${path}[${nth}]`, [...steps, key === undefined ? nth : { [key]: (item as Record<string, unknown>)[key] }], drift, owners)
@@ -118,7 +118,7 @@ function containsPath(fields: Fields, steps: PathElement[]): boolean {
   const [step, ...rest] = steps
   if (step === undefined) return true
   const below = Object.entries(fields).filter(([key]) => key !== '.')
-  // A manager owns the whole subtree.
+  // A manager owns the complete subtree.
   if (below.length === 0) return true
   const match = below.find(([key]) => matchesElement(key, step))
   return match !== undefined && containsPath(match[1], rest)

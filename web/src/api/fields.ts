@@ -21,5 +21,5 @@ export function canonicalField(name: string): string | undefined {
 
 export const fieldNames = (): string[] => [...CANONICAL.keys()]
 
-/** Fields that control the result. They apply to the whole query, not to one branch of an OR. */
+/** Fields that control the result. They apply to the complete query, not to one branch of an OR. */
 export const RESULT_FIELDS = new Set(['select', 'depth', 'scope', 'at', 'during', 'sort', 'group-by', 'limit', 'timeout'])

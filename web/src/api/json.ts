@@ -23,10 +23,10 @@ export function printJson(value: unknown, indent?: number): string {
   let isMarked = false
   const text = JSON.stringify(
     value,
-    (_, one: unknown) => {
-      if (typeof one !== 'bigint') return one
+    (_, item: unknown) => {
+      if (typeof item !== 'bigint') return item
       isMarked = true
-      return `${mark}${one}`
+      return `${mark}${item}`
     },
     indent,
   )

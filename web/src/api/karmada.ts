@@ -134,7 +134,7 @@ export const POLICY_KINDS = [
 
 export type PolicyKind = (typeof POLICY_KINDS)[number]
 
-export const findPolicyKind = (kind: string): PolicyKind | undefined => POLICY_KINDS.find((one) => one.kind === kind)
+export const findPolicyKind = (kind: string): PolicyKind | undefined => POLICY_KINDS.find((policyKind) => policyKind.kind === kind)
 
 export const UNSCHEDULABLE: Taint = { key: 'cluster.karmada.io/unschedulable', effect: 'NoSchedule' }
 /** Taint effects that Karmada accepts for a Cluster; it refuses PreferNoSchedule. */
@@ -142,4 +142,4 @@ export const TAINT_EFFECTS = ['NoSchedule', 'NoExecute']
 
 export const isCordoned = (taints: Taint[] = []) => taints.some(({ key, effect }) => key === UNSCHEDULABLE.key && effect === UNSCHEDULABLE.effect)
 
-export const conditionOf = (conditions: Condition[] | undefined, type: string) => conditions?.find((one) => one.type === type)
+export const conditionOf = (conditions: Condition[] | undefined, type: string) => conditions?.find((condition) => condition.type === type)

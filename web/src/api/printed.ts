@@ -12,7 +12,7 @@ interface Definition extends KubeObject {
 }
 
 /** Printed columns of the first hit's kind: `print:NAME`, or JSONPaths for a custom resource. */
-export async function readPrintedColumns(q: string, signal: AbortSignal): Promise<string[]> {
+export async function readPrintedColumns(q: string, signal?: AbortSignal): Promise<string[]> {
   const { hits } = await getJson<{ hits: Hit[] }>(`${API}/query?limit=1&facets=&columns=print:*&q=${encodeURIComponent(q)}`, signal)
   const [hit] = hits
   if (!hit) return []

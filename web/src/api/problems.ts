@@ -1,4 +1,4 @@
-// Queries for problems of the whole fleet, and their trends.
+// Queries for problems of the fleet, and their trends.
 import type { Tone } from '../parts/status'
 import { queryForBucket } from '../parts/time/times'
 import { countObjects, type CountResult } from './kube'

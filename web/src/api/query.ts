@@ -1,4 +1,4 @@
-// Reads and edits the text of a query, which is the whole state of a search.
+// Reads and edits the text of a query, which is the complete state of a search.
 import { canonicalField, RESULT_FIELDS } from './fields'
 import { isKindName } from './kinds'
 
@@ -148,7 +148,7 @@ function hasValue(term: Term, field: string, value: string): boolean {
   const label = /^label:(.*)$/.exec(field)
   const expected = label ? `${label[1]}=${value}` : value
   if (term.field !== (label ? 'label' : canonicalField(field))) return false
-  return term.values.some((other) => isSameValue(term.field, other, expected))
+  return term.values.some((existing) => isSameValue(term.field, existing, expected))
 }
 
 /** True if two values of a field are equal, ignoring case; a kind also has a plural and short names. */
@@ -156,7 +156,7 @@ export const isSameValue = (field: string | undefined, writtenValue: string, val
 
 /** The term without one of its values; empty if none is left. */
 function withoutValue(term: Term, value: string): string {
-  const remaining = term.values.filter((other) => !isSameValue(term.field, other, value))
+  const remaining = term.values.filter((existing) => !isSameValue(term.field, existing, value))
   if (remaining.length === 0 || remaining.length === term.values.length) return ''
   return `${term.isExcluded ? '-' : ''}${term.writtenField}:${remaining.map(quote).join(',')}`
 }

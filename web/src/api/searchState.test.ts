@@ -47,3 +47,13 @@ it('a failed request keeps the previous results', () => {
   expect(names(failed)).toEqual(['a', 'b'])
   expect(failed.error).toBe('no')
 })
+
+it('a page that cannot be loaded is reported until another one is loaded', () => {
+  const failed = after(shown, { type: 'pageError', message: 'refused' })
+  expect([failed.pageError, failed.failedPages, failed.error]).toEqual(['refused', 1, undefined])
+  expect(names(failed)).toEqual(['a', 'b'])
+  const loaded = after(failed, { type: 'nextPage', after: 'next', hits: [hit('c')], cursor: undefined })
+  expect([loaded.pageError, loaded.failedPages]).toEqual([undefined, 1])
+  // The number is not reset, so that each failure changes it.
+  expect(after(failed, START, event('matches', [hit('d')]))).toMatchObject({ pageError: undefined, failedPages: 1 })
+})

@@ -14,6 +14,10 @@ export interface SearchState {
   /** The query of the shown results; while a new one has no results yet, the previous one. */
   query: string | undefined
   error: string | undefined
+  /** Why the last page could not be loaded; undefined after another one was loaded. */
+  pageError: string | undefined
+  /** Number of pages that could not be loaded. */
+  failedPages: number
   /** Keys of the hits that changed last, for highlighting. */
   changedKeys: ReadonlySet<string>
   /** Number of queued changes; Infinity if there are too many to show. */
@@ -37,6 +41,7 @@ export type Action =
   | { type: 'start'; q: string }
   | { type: 'event'; event: string; data: unknown }
   | { type: 'error'; message: string }
+  | { type: 'pageError'; message: string }
   | { type: 'nextPage'; after: string; hits: Hit[]; cursor: string | undefined }
   | { type: 'restoredPage'; nth: number; cursor: string | undefined; hits: Hit[] }
   | { type: 'visibleRows'; first: number; last: number }
@@ -53,6 +58,8 @@ export const INITIAL_STATE: ReducerState = {
   done: undefined,
   query: undefined,
   error: undefined,
+  pageError: undefined,
+  failedPages: 0,
   changedKeys: new Set(),
   pendingChanges: 0,
   isFollowing: false,
@@ -65,19 +72,23 @@ export const INITIAL_STATE: ReducerState = {
 export function reduce(state: ReducerState, action: Action): ReducerState {
   switch (action.type) {
     case 'start':
-      return { ...state, pages: { ...state.pages, next: undefined }, isStarting: true, startedQuery: action.q, pendingParts: {}, done: undefined, error: undefined, pendingChanges: 0, isFollowing: false }
+      return { ...state, pages: { ...state.pages, next: undefined }, isStarting: true, startedQuery: action.q, pendingParts: {}, done: undefined, error: undefined, pageError: undefined, pendingChanges: 0, isFollowing: false }
     case 'error':
       return { ...state, error: action.message, isFollowing: false }
+    case 'pageError':
+      return { ...state, pageError: action.message, failedPages: state.failedPages + 1 }
     case 'nextPage':
       // With another cursor, the page belongs to an earlier response or is a duplicate.
       return {
         ...state,
+        pageError: undefined,
         receivedPages: state.receivedPages + 1,
         pages: action.after === state.pages.next ? appendPage(state.pages, action.hits, action.cursor) : state.pages,
       }
     case 'restoredPage':
       return {
         ...state,
+        pageError: undefined,
         receivedPages: state.receivedPages + 1,
         pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restorePage(state.pages, action.nth, action.hits) : state.pages,
       }
@@ -102,7 +113,7 @@ const PARTS = ['facets', 'groups', 'notices', 'skipped'] as const
 function reduceEvent(state: ReducerState, event: string, data: unknown): ReducerState {
   const part = PARTS.find((name) => name === event)
   if (part !== undefined) return state.isStarting ? { ...state, pendingParts: { ...state.pendingParts, [part]: data } } : { ...state, [part]: data }
-  const base = state.isStarting && (event === 'matches' || event === 'done') ? { ...INITIAL_STATE, ...state.pendingParts, isStarting: false, startedQuery: state.startedQuery, query: state.startedQuery, receivedPages: state.receivedPages } : state
+  const base = state.isStarting && (event === 'matches' || event === 'done') ? { ...INITIAL_STATE, ...state.pendingParts, isStarting: false, startedQuery: state.startedQuery, query: state.startedQuery, receivedPages: state.receivedPages, failedPages: state.failedPages } : state
   switch (event) {
     case 'matches':
       return { ...base, pages: appendStreamedHits(base.pages, data as Hit[]) }

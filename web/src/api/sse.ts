@@ -28,15 +28,15 @@ function parseBlock(block: string): ServerEvent | undefined {
   return data.length === 0 ? undefined : { event, data: data.join('\n') }
 }
 
-/** Requests a stream of events and passes each to `on`. Returns when the server ends the stream. */
-export async function streamEvents(path: string, signal: AbortSignal, on: (event: ServerEvent) => void): Promise<void> {
+/** Requests a stream of events and passes each to `onEvent`. Returns when the server ends the stream. */
+export async function streamEvents(path: string, signal: AbortSignal, onEvent: (event: ServerEvent) => void): Promise<void> {
   const response = await request(path, { headers: { Accept: 'text/event-stream' }, signal })
   const parser = new EventParser()
-  await readText(response, (chunk) => parser.push(chunk).forEach(on))
+  await readText(response, (chunk) => parser.push(chunk).forEach(onEvent))
 }
 
-/** Reads the body as text and passes each chunk to `on` as it arrives. */
-export async function readText(response: Response, on: (chunk: string) => void): Promise<void> {
+/** Reads the body as text and passes each chunk to `onChunk` as it arrives. */
+export async function readText(response: Response, onChunk: (chunk: string) => void): Promise<void> {
   if (!response.body) return
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
   for (;;) {
@@ -44,6 +44,6 @@ export async function readText(response: Response, on: (chunk: string) => void):
       throw toUnreachableError(error)
     })
     if (done) return
-    on(value)
+    onChunk(value)
   }
 }

@@ -19,7 +19,7 @@ afterEach(() => {
 test('the first key after a pause is sent at once', () => {
   typeAhead.offer('k')
   expect(sent).toEqual(['k'])
-  typeAhead.settle()
+  typeAhead.complete()
   vi.advanceTimersByTime(1_000)
   typeAhead.offer('ki')
   expect(sent).toEqual(['k', 'ki'])
@@ -32,7 +32,7 @@ test('while a request is in flight, the newest value waits for its end', () => {
   vi.advanceTimersByTime(MIN_INTERVAL_MS)
   typeAhead.offer('kin')
   expect(sent).toEqual(['k'])
-  typeAhead.settle()
+  typeAhead.complete()
   expect(sent).toEqual(['k', 'kin'])
 })
 
@@ -52,7 +52,7 @@ test.each([
 ])('a held key starts fewer requests than it has repetitions: $name', ({ responseMs, mostRequests }) => {
   typeAhead = new TypeAhead((value) => {
     sent.push(value)
-    if (responseMs !== undefined) setTimeout(() => typeAhead.settle(), responseMs)
+    if (responseMs !== undefined) setTimeout(() => typeAhead.complete(), responseMs)
   })
   const repetitions = Math.floor(1_000 / REPEAT_MS)
   for (let length = 1; length <= repetitions; length += 1) {
@@ -71,15 +71,15 @@ test('a cancelled value is not sent', () => {
   typeAhead.offer('k')
   typeAhead.offer('ki')
   typeAhead.cancel()
-  typeAhead.settle()
+  typeAhead.complete()
   vi.advanceTimersByTime(1_000)
   expect(sent).toEqual(['k'])
 })
 
 test('nothing is sent when a request ends without a newer value', () => {
   typeAhead.offer('k')
-  typeAhead.settle()
-  typeAhead.settle()
+  typeAhead.complete()
+  typeAhead.complete()
   vi.advanceTimersByTime(1_000)
   expect(sent).toEqual(['k'])
 })

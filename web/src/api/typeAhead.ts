@@ -13,7 +13,7 @@ export class TypeAhead<T> {
   private timer: ReturnType<typeof setTimeout> | undefined
   private readonly send: (value: T) => void
 
-  /** `send` starts the request of a value and aborts the previous one. The end of the request is reported by `settle`. */
+  /** `send` starts the request of a value and aborts the previous one. The end of the request is reported by `complete`. */
   constructor(send: (value: T) => void) {
     this.send = send
   }
@@ -25,7 +25,7 @@ export class TypeAhead<T> {
   }
 
   /** Reports that the request of the value that was sent last has ended. */
-  settle(): void {
+  complete(): void {
     this.isInFlight = false
     this.schedule()
   }

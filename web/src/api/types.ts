@@ -34,12 +34,17 @@ export interface FacetValue {
   count: number
 }
 
+/** A group of hits, with the sums of the requested fields. */
+export interface Group extends FacetValue {
+  sums?: Record<string, number>
+}
+
 export type Facets = Record<string, FacetValue[]>
 
-/** Number of hits per group, if the query contains `group-by:`. */
+/** Number of hits per group, if the query contains `group:`. */
 export interface Groups {
   field: string
-  values: FacetValue[]
+  values: Group[]
   more: number
 }
 

@@ -17,12 +17,8 @@ export interface ResourceAttributes {
 
 const READ_VERBS = new Set(['get', 'list', 'watch'])
 
-/**
- * True if a SelfSubjectAccessReview in a cluster allows the user an action, until the cluster responds, and if the request fails. Always false
- * for changes in a cluster that is marked as read-only.
- */
-export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean {
-  const notes = useClusterNotes(cluster)
+/** True if a SelfSubjectAccessReview in a cluster allows the user an action; undefined until the cluster responds, and if the request fails. */
+export function useAccessReview({ cluster, ...attributes }: ResourceAttributes): boolean | undefined {
   const review = useQuery({
     queryKey: ['can-i', cluster, attributes],
     // Short timeout: a member that hangs must not occupy the browser's few connections.
@@ -39,6 +35,16 @@ export function useCanI({ cluster, ...attributes }: ResourceAttributes): boolean
     staleTime: 60_000,
     retry: false,
   })
+  return review.data && (review.data.status?.allowed ?? false)
+}
+
+/**
+ * True if a cluster allows the user an action ([useAccessReview]), until the cluster responds, and if the request fails. Always false for changes in a
+ * cluster that is marked as read-only.
+ */
+export function useCanI(attributes: ResourceAttributes): boolean {
+  const notes = useClusterNotes(attributes.cluster)
+  const isAllowed = useAccessReview(attributes)
   if (notes?.isReadOnly && !READ_VERBS.has(attributes.verb)) return false
-  return review.data?.status?.allowed ?? true
+  return isAllowed ?? true
 }

@@ -1,8 +1,9 @@
-import { useCallback, useEffect, useReducer, useRef } from 'react'
+import { useCallback, useEffect, useReducer, useRef, useState } from 'react'
 import { getJson, viewErrorOf } from './client'
 import { parseJson } from './json'
 import { FIRST_PAGE_SIZE, keyOf, findPageToLoad, PAGE_SIZE, type Changes } from './pages'
 import { hasLimit } from './query'
+import { RequestSlot } from './requestSlot'
 import { INITIAL_STATE, reduce, type Action, type Live, type SearchState } from './searchState'
 import { streamEvents } from './sse'
 import type { Hit, SearchDone } from './types'
@@ -11,7 +12,7 @@ import { useOnConnectionRestored } from './useConnection'
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** Facets next to the results, in display order. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
-/** Delay of the second page if a large screen shows the whole first one: longer than the time between two keys in the search box. */
+/** Delay of the second page if a large screen shows all of the first one: longer than the time between two keys in the search box. */
 const SECOND_PAGE_DELAY_MS = 300
 /** Minimum interval between updates of live results, so that rows stay readable. */
 const UPDATE_INTERVAL_MS = 400
@@ -33,8 +34,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
   const pending = useRef<Changes>(new Map())
   const isPaused = useRef(live === 'paused')
   const restart = useRef<() => void>(undefined)
-  /** The page request in progress. */
-  const pageRequest = useRef<AbortController>(undefined)
+  const [pageRequest] = useState(() => new RequestSlot())
   const isLive = live !== 'off'
 
   useEffect(() => {
@@ -45,8 +45,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
     const stop = () => {
       abort.abort()
       clearTimeout(timer)
-      pageRequest.current?.abort()
-      pageRequest.current = undefined
+      pageRequest.cancel()
     }
     const run = () => {
       stop()
@@ -122,22 +121,20 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
     (first: number, last: number) => {
       const page = findPageToLoad(pages, first, last)
       // One page at a time; other missing pages are requested after it.
-      if (q !== undefined && !state.isStarting && page !== undefined && pageRequest.current === undefined) {
+      const slot = q !== undefined && !state.isStarting && page !== undefined ? pageRequest.take() : undefined
+      if (q !== undefined && page !== undefined && slot) {
         const { cursor, nth } = page
-        const abort = new AbortController()
-        pageRequest.current = abort
-        const finish = (action: Action) => {
-          if (abort.signal.aborted) return
-          pageRequest.current = undefined
-          dispatch(action)
+        const finish = (action: Action | undefined) => {
+          if (slot.release() && action) dispatch(action)
         }
         const load = () =>
-          getJson<{ hits: Hit[]; cursor?: string }>(queryPath(q, PAGE_SIZE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
+          getJson<{ hits: Hit[]; cursor?: string }>(queryPath(q, PAGE_SIZE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), slot.signal).then(
             ({ hits, cursor: next }) => finish(nth === undefined ? { type: 'nextPage', after: cursor, hits, cursor: next } : { type: 'restoredPage', nth, cursor, hits }),
-            (error: unknown) => (viewErrorOf(error) === undefined ? (pageRequest.current = undefined) : finish({ type: 'error', message: errorMessage(error) })),
+            // While the connection is lost, a banner reports it; the search runs again when it is restored.
+            (error: unknown) => finish(viewErrorOf(error) === undefined ? undefined : { type: 'pageError', message: errorMessage(error) }),
           )
         const timer = setTimeout(() => void load(), first > 0 ? 0 : SECOND_PAGE_DELAY_MS)
-        abort.signal.addEventListener('abort', () => clearTimeout(timer))
+        slot.signal.addEventListener('abort', () => clearTimeout(timer))
       }
       dispatch({ type: 'visibleRows', first, last })
     },

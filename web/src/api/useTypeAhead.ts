@@ -32,7 +32,7 @@ export function useTypedRequest<T>(path: string | undefined): TypedResponse<T> |
     const finish = (next: TypedResponse<T> | undefined) => {
       if (abort.signal.aborted) return
       setResponse(next)
-      typeAhead.settle()
+      typeAhead.complete()
     }
     getJson<T>(requestedPath, abort.signal).then(
       (body) => finish({ path: requestedPath, body }),
@@ -43,7 +43,7 @@ export function useTypedRequest<T>(path: string | undefined): TypedResponse<T> |
     if (path !== undefined) return typeAhead.offer(path)
     typeAhead.cancel()
     inFlight.current?.abort()
-    typeAhead.settle()
+    typeAhead.complete()
     setResponse(undefined)
   }, [path, typeAhead])
   useEffect(() => () => inFlight.current?.abort(), [])

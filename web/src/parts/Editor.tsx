@@ -141,7 +141,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           editing,
           mergeCompartment.current.of([]),
           EditorView.updateListener.of((update) => {
-            if (update.docChanged && !update.transactions.some((one) => one.annotation(changedByPage))) latest.current.onChange?.(update.state.doc.toString())
+            if (update.docChanged && !update.transactions.some((transaction) => transaction.annotation(changedByPage))) latest.current.onChange?.(update.state.doc.toString())
             const query = getSearchQuery(update.state)
             const open = searchPanelOpen(update.state)
             if (open !== searchPanelOpen(update.startState) || (open && !query.eq(getSearchQuery(update.startState)))) latest.current.onFind?.(open ? query.search : '')

@@ -1,5 +1,6 @@
 import { useLocation } from 'wouter'
 import { writeAddress } from '../api/address'
+import { SearchForm } from './SearchForm'
 import { useDraft } from './useDraft'
 
 interface QueryFilterProps {
@@ -16,15 +17,8 @@ export function QueryFilter({ label, path, q, parameters, placeholder }: QueryFi
   const [, navigate] = useLocation()
   const [text, setText] = useDraft(q)
   return (
-    <form
-      className="acts"
-      role="search"
-      onSubmit={(event) => {
-        event.preventDefault()
-        navigate(`${path}${writeAddress({ ...parameters, q: text.trim() || undefined })}`)
-      }}
-    >
+    <SearchForm className="acts" onSubmit={() => navigate(`${path}${writeAddress({ ...parameters, q: text.trim() || undefined })}`)}>
       <input type="search" aria-label={label} placeholder={placeholder} title={label} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
-    </form>
+    </SearchForm>
   )
 }

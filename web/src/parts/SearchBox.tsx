@@ -4,7 +4,9 @@ import { insertSuggestion, useSuggestions } from '../api/useSuggestions'
 import { useTypeAhead } from '../api/useTypeAhead'
 import { useText } from '../text'
 import { isTyping, useKeys } from './keys'
+import { ListOption } from './ListOption'
 import { Query } from './Query'
+import { SearchForm } from './SearchForm'
 
 interface SearchBoxProps {
   value: string
@@ -48,7 +50,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
     else typeAhead.offer(text)
   }, [text, typeAhead])
   useEffect(() => {
-    if (outcome !== undefined) typeAhead.settle()
+    if (outcome !== undefined) typeAhead.complete()
   }, [outcome, typeAhead])
 
   useLayoutEffect(() => {
@@ -123,14 +125,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
   }
 
   return (
-    <form
-      role="search"
-      className="searchbox"
-      onSubmit={(event) => {
-        event.preventDefault()
-        submit(text)
-      }}
-    >
+    <SearchForm className="searchbox" onSubmit={() => submit(text)}>
       <div className="paint" ref={highlight} aria-hidden="true">
         <Query text={text} notices={text === value ? notices : undefined} />
       </div>
@@ -163,19 +158,11 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
       <kbd aria-hidden="true">/</kbd>
       <ul id={list} role="listbox" aria-label={t.suggestions} hidden={items.length === 0}>
         {items.map((item, nth) => (
-          <li
-            key={item.text}
-            id={`${list}-${nth}`}
-            role="option"
-            aria-selected={nth === active}
-            // The input keeps the focus.
-            onPointerDown={(event) => event.preventDefault()}
-            onClick={() => applyItem(item)}
-          >
+          <ListOption key={item.text} id={`${list}-${nth}`} selected={nth === active} onClick={() => applyItem(item)}>
             <Query text={item.text} />
             <span>{item.about}</span>
             {item.count !== undefined && <b>{item.count.toLocaleString(t.locale)}</b>}
-          </li>
+          </ListOption>
         ))}
         {suggestions?.range && text !== '' && (
           <li role="presentation" className="range">
@@ -183,6 +170,6 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
           </li>
         )}
       </ul>
-    </form>
+    </SearchForm>
   )
 }

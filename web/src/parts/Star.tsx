@@ -1,11 +1,12 @@
 interface StarProps {
   isOn: boolean
-  /** Name of what has the star. */
+  /** Accessible name of the button. */
   label: string
+  /** Sets the star, or removes it. */
   onToggle: () => void
 }
 
-/** Marks an entry, which is then listed first. */
+/** Button with a star, which marks an entry of a list as one of those that are listed first. */
 export function Star({ isOn, label, onToggle }: StarProps) {
   return (
     <button type="button" className="quiet star" aria-pressed={isOn} aria-label={label} title={label} onClick={onToggle}>

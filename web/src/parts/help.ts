@@ -23,7 +23,7 @@ async function complete(context: CompletionContext, cluster: string): Promise<Co
   const from = context.pos - word.length
   if (valueKey !== undefined) {
     const values = target.enum ?? (target.type === 'boolean' ? [true, false] : [])
-    return values.length === 0 ? null : { from, options: values.map((one) => ({ label: String(one), type: 'enum' })), validFor: /^[\w.-]*$/ }
+    return values.length === 0 ? null : { from, options: values.map((item) => ({ label: String(item), type: 'enum' })), validFor: /^[\w.-]*$/ }
   }
   const required = new Set(target.required)
   const options = Object.entries(target.properties ?? {})

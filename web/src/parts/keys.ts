@@ -1,4 +1,4 @@
-// Shortcut keys of the whole page.
+// Shortcut keys of the page.
 import { useEffect, useLayoutEffect, useRef } from 'react'
 import { currentPrefs } from '../prefs'
 
@@ -24,17 +24,17 @@ function withKey(event: KeyboardEvent, key: string): KeyboardEvent {
 }
 
 /** True if an event's target is a text field, also inside the editor's shadow tree. */
-export function isTyping(on: EventTarget | null): boolean {
-  const target = (on instanceof Element && on.shadowRoot?.activeElement) || on
+export function isTyping(eventTarget: EventTarget | null): boolean {
+  const target = (eventTarget instanceof Element && eventTarget.shadowRoot?.activeElement) || eventTarget
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
-/** Calls `on` for each key press in the page, unless a dialog is open. The user's keys arrive as the default keys of their actions. */
-export function useKeys(on: (event: KeyboardEvent) => void): void {
-  const latest = useRef(on)
+/** Calls `onKey` for each key press in the page, unless a dialog is open. The user's keys arrive as the default keys of their actions. */
+export function useKeys(onKey: (event: KeyboardEvent) => void): void {
+  const latest = useRef(onKey)
   // Before the next event: a key that is pressed shortly after another one must not act on the state before it.
   useLayoutEffect(() => {
-    latest.current = on
+    latest.current = onKey
   })
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {

@@ -66,7 +66,7 @@ export function locate({ document, from, to }: Manifest, path: string): { from: 
 
 /** The list item with these keys: `containerPort=80,protocol="TCP"`. */
 function itemOf(items: unknown[], keys: string): unknown {
-  const expected = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
+  const expected = keys.split(',').map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
   return items.find((item) => isMap(item) && expected.every(([key, value]) => String(item.get(key)) === value))
 }
 

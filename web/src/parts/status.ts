@@ -23,8 +23,8 @@ const WORST_FIRST: Tone[] = ['bad', 'warn', 'busy', 'good', 'idle']
 /** The tone of a state as kubectl prints it. */
 export function toneOf(state: string | undefined): Tone {
   if (state === undefined || state === '') return 'idle'
-  const known = TONES.get(state)
-  if (known) return known
+  const tone = TONES.get(state)
+  if (tone) return tone
   // A node prints `Ready,SchedulingDisabled`; the worst part counts.
   if (state.includes(',')) {
     const tones = state.split(',').map((part) => toneOf(part.trim()))

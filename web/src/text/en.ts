@@ -127,7 +127,7 @@ export const en = {
   exportFailed: (why: string) => `The export failed: ${why}`,
   nothingToExport: 'No results to export.',
   selectAll: 'Select all',
-  tooManyToSelect: (most: number) => `At most ${most} results can be selected.`,
+  tooManyToSelect: (limit: number) => `At most ${limit} results can be selected.`,
   copyCommand: 'Copy as command',
   copied: 'Copied',
   noClipboard: 'The clipboard is available only over HTTPS.',

@@ -3,9 +3,6 @@ import type { Locale } from '../prefs'
 import type { Tab } from '../api/address'
 
 const en = {
-  loading: 'Loading…',
-  close: 'Close',
-  cancel: 'Cancel',
   none: 'None',
   copied: 'Copied',
   noClipboard: 'The clipboard is available only over HTTPS.',
@@ -207,9 +204,6 @@ const en = {
 export type ObjectText = typeof en
 
 const zh: ObjectText = {
-  loading: '正在加载…',
-  close: '关闭',
-  cancel: '取消',
   none: '无',
   copied: '已复制',
   noClipboard: '未通过 TLS 提供的页面没有剪贴板。',

@@ -1,6 +1,9 @@
 // Texts of the propagation views. Terms of Karmada and of the APIs are not translated.
 import type { Locale } from '../prefs'
 
+/** Number of workloads at the start of a sentence. */
+const workloads = (n: number, isLowerBound: boolean) => `${isLowerBound ? 'At least ' : ''}${n} ${n === 1 ? 'workload' : 'workloads'}`
+
 const en = {
   views: 'Views of propagation',
   tabs: { policies: 'Policies', bindings: 'Propagated', failover: 'Failover', quotas: 'Quotas', rebalance: 'Rebalance', plan: 'What if' },
@@ -135,9 +138,9 @@ const en = {
   lossOf: (name: string) => `If cluster ${name} was lost`,
   lossHint: 'The cluster is assumed to be unreachable and to stay so: it gets the taints of a cluster that is not ready and those of ClusterTaintPolicies, and tolerations for a limited time have ended. Nothing is changed.',
   lossSummary: 'Workloads in the cluster',
-  leaving: (n: number) => (n === 1 ? '1 workload leaves the cluster and is placed without it.' : `${n} workloads leave the cluster and are placed without it.`),
-  unplaced: (n: number) => (n === 1 ? '1 workload cannot be placed elsewhere.' : `${n} workloads cannot be placed elsewhere.`),
-  staying: (n: number) => (n === 1 ? '1 workload stays assigned to the cluster.' : `${n} workloads stay assigned to the cluster.`),
+  leaving: (n: number, isLowerBound: boolean) => `${workloads(n, isLowerBound)} ${n === 1 ? 'leaves the cluster and is' : 'leave the cluster and are'} placed without it.`,
+  unplaced: (n: number, isLowerBound: boolean) => `${workloads(n, isLowerBound)} cannot be placed elsewhere.`,
+  staying: (n: number, isLowerBound: boolean) => `${workloads(n, isLowerBound)} ${n === 1 ? 'stays' : 'stay'} assigned to the cluster.`,
   whatIf: 'What if…',
   rebalance: 'Rebalance…',
   planning: 'Planning…',
@@ -202,7 +205,7 @@ const en = {
   noneOfThese: 'None.',
   readableOnly: 'Only objects that you may read are shown.',
 
-  quotaUse: (used: string, whole: string) => `${used} of ${whole}`,
+  quotaUse: (used: string, total: string) => `${used} of ${total}`,
   noQuotas: 'There is no FederatedResourceQuota that you may read.',
   overall: 'In all clusters',
   assigned: 'Assigned to individual clusters',
@@ -362,9 +365,9 @@ const zh: typeof en = {
   lossOf: (name) => `如果失去集群 ${name}`,
   lossHint: '假定该集群不可访问且不会恢复：它带有未就绪集群的污点以及 ClusterTaintPolicy 的污点，限时的容忍已经到期。不会改变任何对象。',
   lossSummary: '该集群中的工作负载',
-  leaving: (n) => `${n} 个工作负载离开该集群，并由其他集群承担。`,
-  unplaced: (n) => `${n} 个工作负载无法放置到其他集群。`,
-  staying: (n) => `${n} 个工作负载仍分配给该集群。`,
+  leaving: (n, isLowerBound) => `${isLowerBound ? '至少 ' : ''}${n} 个工作负载离开该集群，并由其他集群承担。`,
+  unplaced: (n, isLowerBound) => `${isLowerBound ? '至少 ' : ''}${n} 个工作负载无法放置到其他集群。`,
+  staying: (n, isLowerBound) => `${isLowerBound ? '至少 ' : ''}${n} 个工作负载仍分配给该集群。`,
   whatIf: '会怎样…',
   rebalance: '重新平衡…',
   planning: '正在预览…',
@@ -429,7 +432,7 @@ const zh: typeof en = {
   noneOfThese: '没有。',
   readableOnly: '只显示您有权读取的内容。',
 
-  quotaUse: (used, whole) => `${used} / ${whole}`,
+  quotaUse: (used, total) => `${used} / ${total}`,
   noQuotas: '没有您有权读取的 FederatedResourceQuota。',
   overall: '所有集群合计',
   assigned: '分配给单个集群',

@@ -137,7 +137,7 @@ export const zh: Text = {
   exportFailed: (why) => `导出失败：${why}`,
   nothingToExport: '没有可导出的内容。',
   selectAll: '全选',
-  tooManyToSelect: (most) => `最多可以选择 ${most} 个结果。`,
+  tooManyToSelect: (limit) => `最多可以选择 ${limit} 个结果。`,
   copyCommand: '复制为命令',
   copied: '已复制',
   noClipboard: '未通过 TLS 提供的页面不能使用剪贴板。',

@@ -12,6 +12,7 @@ import { useSuggestions } from '../api/useSuggestions'
 import { useTypedRequest } from '../api/useTypeAhead'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
+import { ListOption } from '../parts/ListOption'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
 import { addRecentQuery, favouritesFirst, recentQueriesOf, setPrefs, usePrefs } from '../prefs'
@@ -107,17 +108,10 @@ export function Palette({ initialText, onClose, onKeys }: PaletteProps) {
       />
       <ul id={list} role="listbox" aria-label={t.commands}>
         {entries.map((entry, nth) => (
-          <li
-            key={entry.key}
-            id={`${list}-${nth}`}
-            role="option"
-            aria-selected={nth === at}
-            onPointerDown={(event) => event.preventDefault()}
-            onClick={() => runEntry(entry)}
-          >
+          <ListOption key={entry.key} id={`${list}-${nth}`} selected={nth === at} onClick={() => runEntry(entry)}>
             {entry.format === 'query' ? <Query text={entry.text} /> : entry.format === 'cluster' ? <ClusterName name={entry.text} /> : <ObjectName entry={entry} />}
             <small>{entry.about}</small>
-          </li>
+          </ListOption>
         ))}
       </ul>
     </Modal>

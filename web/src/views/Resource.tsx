@@ -10,6 +10,7 @@ import { useOnConnectionRestored } from '../api/useConnection'
 import { useCanI } from '../api/useCanI'
 import { ActionButton } from '../parts/ActionButton'
 import { ClusterNotice } from '../parts/ClusterNotice'
+import { Loading } from '../parts/Loading'
 import { useCopied } from '../parts/flash'
 import { Popover } from '../parts/Popover'
 import { Skeleton } from '../parts/Skeleton'
@@ -107,15 +108,15 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
         </div>
       </header>
       <nav className="tabs" aria-label={t.objectViews}>
-        {tabs.map((other) =>
-          why[other] === undefined ? (
-            <Link key={other} href={objectAddress(ref, other)} replace aria-current={other === tab ? 'page' : undefined}>
-              {t.tabs[other]}
+        {tabs.map((otherTab) =>
+          why[otherTab] === undefined ? (
+            <Link key={otherTab} href={objectAddress(ref, otherTab)} replace aria-current={otherTab === tab ? 'page' : undefined}>
+              {t.tabs[otherTab]}
             </Link>
           ) : (
             // It stays focusable, so that the reason can be read.
-            <a key={other} role="link" aria-disabled="true" tabIndex={0} title={why[other]} aria-label={`${t.tabs[other]}: ${why[other]}`}>
-              {t.tabs[other]}
+            <a key={otherTab} role="link" aria-disabled="true" tabIndex={0} title={why[otherTab]} aria-label={`${t.tabs[otherTab]}: ${why[otherTab]}`}>
+              {t.tabs[otherTab]}
             </a>
           ),
         )}
@@ -147,7 +148,7 @@ function Propagation({ tab, objectRef, selectedCluster }: { tab: PlacementTab; o
         ) : tab === 'topology' ? (
           <Topology template={template} />
         ) : (
-          <Drift template={template} cluster={selectedCluster ?? (cluster === CONTROL_PLANE ? undefined : cluster)} hrefOf={(other) => objectAddress(objectRef, 'drift', { in: other })} />
+          <Drift template={template} cluster={selectedCluster ?? (cluster === CONTROL_PLANE ? undefined : cluster)} hrefOf={(otherCluster) => objectAddress(objectRef, 'drift', { in: otherCluster })} />
         )}
       </Suspense>
     </div>
@@ -189,7 +190,7 @@ function TabContent({ tab, objectRef, object, q, isPod, isAllowed, revealed, onR
   if (tab === 'logs' && isAllowed) return q === undefined ? <p className="empty">{t.noLogs}</p> : <Logs objectRef={objectRef} object={object} q={q} />
   if (tab === 'terminal' && isAllowed && isPod) {
     return (
-      <Suspense fallback={<p className="empty">{t.loading}</p>}>
+      <Suspense fallback={<Loading />}>
         <Terminal objectRef={objectRef} object={object} />
       </Suspense>
     )

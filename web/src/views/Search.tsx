@@ -4,6 +4,7 @@ import { readSearch, searchAddress } from '../api/address'
 import { keyOf } from '../api/pages'
 import { withoutTime, timeOf, toggleTerm } from '../api/query'
 import { useSavedSearches } from '../api/saved'
+import { useDefinitionPaths } from '../api/useDefinitionPaths'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import type { Hit } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
@@ -17,10 +18,10 @@ import { skippedText } from '../parts/skipped'
 import { Tools } from '../parts/Tools'
 import { momentOf } from '../parts/time/times'
 import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
-import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, usePrefs } from '../prefs'
+import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, setWide, usePrefs } from '../prefs'
 import { useText } from '../text'
 import type { MarkedHits } from './Bulk'
-import { allHits, MAX_OBJECTS } from './bulkSelection'
+import { MAX_OBJECTS, nextSelectionStep } from './bulkSelection'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
@@ -48,7 +49,9 @@ export function Search() {
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
   const kind = onlyKindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  const widePaths = kind === undefined ? undefined : prefs.wideOf[kind]
+  const isWide = kind !== undefined && prefs.wideKinds.includes(kind)
+  const definitionPaths = useDefinitionPaths(isWide ? kind : undefined, q)
+  const widePaths = isWide ? definitionPaths : undefined
   const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
   const visibleColumns = useColumns(chosen, kind, widePaths, result)
 
@@ -71,7 +74,7 @@ export function Search() {
     [updateView, user],
   )
   const toggleHit = useCallback((hit: Hit) => setMarked((before) => toggleMark(before, hit)), [])
-  const setPreview = useCallback((shown: boolean) => updateView({ peek: shown }, true), [updateView])
+  const setPreview = useCallback((isShown: boolean) => updateView({ peek: isShown }, true), [updateView])
   const setQuery = useCallback((query: string) => updateView({ q: query }), [updateView])
   const recordQuery = useCallback(() => addRecentQuery(user, q), [user, q])
 
@@ -111,11 +114,11 @@ export function Search() {
               onColumns={(chosen) => {
                 saveColumns(kind, chosen)
                 // The chosen columns include those of a wide table.
-                if (kind !== undefined) saveWide(kind, undefined)
+                if (kind !== undefined) setWide(kind, false)
                 updateView({ columns: chosen }, true)
               }}
-              isWide={kind === undefined ? undefined : widePaths !== undefined}
-              onWide={(isWide) => kind !== undefined && void toggleWide(kind, isWide ? q : undefined)}
+              isWide={kind === undefined ? undefined : isWide}
+              onWide={(wide) => kind !== undefined && setWide(kind, wide)}
               live={following}
               onLive={(next) => {
                 setPaused(next === 'paused')
@@ -181,30 +184,33 @@ function toggleMark(before: MarkedHits, hit: Hit): MarkedHits {
   return after
 }
 
-/** Returns a function that selects all hits of the result, and before that loads those whose page is not loaded. */
-function useSelectAll(q: string, { pages, done, setVisibleRows }: ReturnType<typeof useSearch>, onSelected: (hits: MarkedHits) => void): () => void {
-  /** The query of the last click whose hits are not all loaded. */
-  const [pending, setPending] = useState<{ q: string }>()
+/**
+ * Returns a function that selects all hits of the result, and before that loads those whose page is not loaded. If a page cannot be loaded, the
+ * loaded hits are selected; the result shows the error.
+ */
+function useSelectAll(q: string, { pages, done, failedPages, setVisibleRows }: ReturnType<typeof useSearch>, onSelected: (hits: MarkedHits) => void): () => void {
+  /** The query of the last click whose hits are not all loaded, and the number of pages that had failed before. */
+  const [pending, setPending] = useState<{ q: string; failedPages: number }>()
   useEffect(() => {
     if (pending?.q !== q) return setPending(undefined)
     if (!done) return
-    const hits = allHits(pages)
-    if (!hits) return setVisibleRows(done.total - 1, done.total - 1)
+    const step = nextSelectionStep(pages, failedPages > pending.failedPages)
+    if ('load' in step) return setVisibleRows(done.total - 1, done.total - 1)
     setPending(undefined)
-    onSelected(hits)
-  }, [pending, q, pages, done, setVisibleRows, onSelected])
-  return () => setPending({ q })
+    onSelected(step.selected)
+  }, [pending, q, pages, done, failedPages, setVisibleRows, onSelected])
+  return () => setPending({ q, failedPages })
 }
 
 /** The columns of the result. The array keeps its identity while the columns do not change. */
-function useColumns(chosen: string[] | undefined, kind: string | undefined, widePaths: string[] | undefined, { pages }: SearchState): Column[] {
+function useColumns(chosen: string[] | undefined, kind: string | undefined, widePaths: readonly string[] | undefined, { pages }: SearchState): Column[] {
   const hits = pages.pages[0]?.hits ?? NO_PAGE
   const isNarrow = useIsNarrowScreen()
   // Checks all hits of the first page, and the page is rendered for each key.
   const [names, numeric] = useMemo(() => {
-    const narrowest = shownColumns(chosen, kind, hits, isNarrow)
-    const shown = widePaths ? [...narrowest, ...wideColumns(narrowest, hits, widePaths)] : narrowest
-    return [shown, numericColumns(shown, hits)] as const
+    const ownColumns = shownColumns(chosen, kind, hits, isNarrow)
+    const visibleColumns = widePaths ? [...ownColumns, ...wideColumns(ownColumns, hits, widePaths)] : ownColumns
+    return [visibleColumns, numericColumns(visibleColumns, hits)] as const
   }, [chosen?.join(), kind, widePaths?.join(), hits, isNarrow])
   return useMemo(() => findColumns(names).map((column) => (numeric.includes(column.name) ? { ...column, number: true } : column)), [names.join(), numeric.join()])
 }
@@ -216,23 +222,6 @@ function saveColumns(kind: string | undefined, chosen: string[] | undefined): vo
   const { [kind]: _before, ...others } = columnsOf
   setPrefs({ columnsOf: chosen ? { ...others, [kind]: chosen } : others })
 }
-
-function saveWide(kind: string, paths: string[] | undefined): void {
-  const { [kind]: _before, ...others } = currentPrefs().wideOf
-  setPrefs({ wideOf: paths ? { ...others, [kind]: paths } : others })
-}
-
-/** Makes the table of a kind wide, with the columns that its definition declares, or narrow without a query. */
-async function toggleWide(kind: string, q: string | undefined): Promise<void> {
-  if (q === undefined) return saveWide(kind, undefined)
-  const { readPrintedColumns } = await import('../api/printed')
-  // Without an answer, the table has the columns that hits contain.
-  const names = await readPrintedColumns(q, new AbortController().signal).catch((): string[] => [])
-  saveWide(kind, names.filter((name) => name.startsWith('.')).slice(0, MAX_WIDE_PATHS))
-}
-
-/** Maximum number of paths that are requested for a wide table. The server allows 32 columns. */
-const MAX_WIDE_PATHS = 16
 
 /** Notice that the results are those of another time. */
 function PastNotice({ q }: { q: string }) {
@@ -248,7 +237,8 @@ function PastNotice({ q }: { q: string }) {
 
 function Summary({ result, q }: { result: SearchState; q: string }) {
   const t = useText()
-  const { done, error, notices, skipped, pages } = result
+  const { done, notices, skipped, pages } = result
+  const error = result.error ?? result.pageError
   return (
     <div className="summary">
       <p role="status">
@@ -269,10 +259,10 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
       {skipped.length > 0 && (
         <p className="bad">
           {t.notComplete}
-          {skipped.map((one) => (
-            <span key={one.cluster}>
+          {skipped.map((cluster) => (
+            <span key={cluster.cluster}>
               {' '}
-              <ClusterName name={one.cluster} /> ({skippedText(one, t)})
+              <ClusterName name={cluster.cluster} /> ({skippedText(cluster, t)})
             </span>
           ))}
         </p>

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { CONTROL_PLANE } from '../api/client'
 import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
-import { allHits, copiesOfTemplates } from './bulkSelection'
+import { copiesOfTemplates, nextSelectionStep } from './bulkSelection'
 
 const hit = (cluster: string, name: string): Hit => ({ cluster, apiVersion: 'apps/v1', kind: 'Deployment', resource: 'deployments', namespace: 'shop', name, matched: [] })
 const [template, east, west, report] = [hit(CONTROL_PLANE, 'cache'), hit('east', 'cache'), hit('west', 'cache'), hit('west', 'report')]
@@ -17,15 +17,17 @@ it('copies are covered by a selected template', () => {
 
 describe('all hits', () => {
   const first = { cursor: undefined, hits: [east, west], count: 2 }
+  const second = { cursor: 'next', hits: [template], count: 1 }
+  const dropped = { cursor: 'next', hits: undefined, count: 500 }
 
-  it('are selected once, also those that were added live', () => {
-    const second = { cursor: 'next', hits: [template], count: 1 }
-    expect([...(allHits({ fresh: [report, east], pages: [first, second], next: undefined })?.values() ?? [])]).toEqual([report, east, west, template])
-    expect(allHits({ fresh: [], pages: [], next: undefined })).toEqual(new Map())
-  })
-
-  it('are not selected before all pages are loaded', () => {
-    expect(allHits({ fresh: [], pages: [first], next: 'next' })).toBeUndefined()
-    expect(allHits({ fresh: [], pages: [first, { cursor: 'next', hits: undefined, count: 500 }], next: undefined })).toBeUndefined()
+  it.each([
+    ['are selected once, also those that were added live', { fresh: [report, east], pages: [first, second], next: undefined }, false, [report, east, west, template]],
+    ['may be none', { fresh: [], pages: [], next: undefined }, false, []],
+    ['are not selected before the next page is loaded', { fresh: [], pages: [first], next: 'next' }, false, undefined],
+    ['are not selected before a dropped page is loaded again', { fresh: [], pages: [first, dropped], next: undefined }, false, undefined],
+    ['are those that are loaded if the next page fails', { fresh: [report], pages: [first], next: 'next' }, true, [report, east, west]],
+    ['are those that are loaded if a dropped page fails', { fresh: [], pages: [first, dropped], next: undefined }, true, [east, west]],
+  ])('%s', (_, pages, hasFailed, expected) => {
+    expect(nextSelectionStep(pages, hasFailed)).toEqual(expected ? { selected: new Map(expected.map((hit) => [keyOf(hit), hit])) } : { load: true })
   })
 })

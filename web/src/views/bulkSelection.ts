@@ -6,11 +6,14 @@ import type { Hit } from '../api/types'
 /** Maximum number of objects per action. */
 export const MAX_OBJECTS = 100
 
-/** All hits of a result by key; undefined while some of its pages are not loaded. */
-export function allHits({ fresh, pages, next }: Pages): Map<string, Hit> | undefined {
+export type SelectionStep = { load: true } | { selected: Map<string, Hit> }
+
+/** The next step of selecting all hits of a result: to load a missing page, or to select the loaded hits, also if a page could not be loaded. */
+export function nextSelectionStep({ fresh, pages, next }: Pages, hasFailed: boolean): SelectionStep {
   const hits = pages.map((page) => page.hits)
-  if (next !== undefined || hits.includes(undefined)) return undefined
-  return new Map([...fresh, ...hits.flatMap((loaded) => loaded ?? [])].map((hit) => [keyOf(hit), hit]))
+  const isComplete = next === undefined && !hits.includes(undefined)
+  if (!isComplete && !hasFailed) return { load: true }
+  return { selected: new Map([...fresh, ...hits.flatMap((loaded) => loaded ?? [])].map((hit) => [keyOf(hit), hit])) }
 }
 
 const templateKey = (hit: Hit) => keyOf({ ...hit, cluster: CONTROL_PLANE })

@@ -23,9 +23,9 @@ export function TimeControl({ q, onQuery }: { q: string; onQuery: (query: string
             <button type="button" aria-pressed={!isPast && span === undefined && !isOtherTime} onClick={() => choose(queryForSpan(q, undefined))}>
               {t.anyTime}
             </button>
-            {(Object.keys(SPANS) as Span[]).map((one) => (
-              <button key={one} type="button" aria-pressed={one === span} onClick={() => choose(queryForSpan(q, one))}>
-                {t.spans[one]}
+            {(Object.keys(SPANS) as Span[]).map((option) => (
+              <button key={option} type="button" aria-pressed={option === span} onClick={() => choose(queryForSpan(q, option))}>
+                {t.spans[option]}
               </button>
             ))}
             <form

@@ -1,11 +1,12 @@
 // Page of the paths in the object graph that match a pattern, drawn as trees. See docs/PATHS.md.
-import type { FormEvent } from 'react'
+import { useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, writeAddress } from '../../api/address'
 import { getJson } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
+import { SearchForm } from '../../parts/SearchForm'
 import { skippedText } from '../../parts/skipped'
 import { useText, useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
@@ -21,16 +22,12 @@ export function PathsPage() {
   const [, navigate] = useLocation()
   const { p = '', shortest } = readAddress(useParameters())
   const pageAddress = (pattern: string, onlyShortest: boolean) => `/paths${writeAddress({ p: pattern || undefined, shortest: onlyShortest || undefined })}`
-  const submit = (event: FormEvent<HTMLFormElement>) => {
-    event.preventDefault()
-    const form = new FormData(event.currentTarget)
-    navigate(pageAddress(String(form.get('pattern') ?? '').trim(), form.get('shortest') !== null))
-  }
+  const submit = (form: FormData) => navigate(pageAddress(String(form.get('pattern') ?? '').trim(), form.get('shortest') !== null))
   return (
     <>
       <h1>{t.pathsTitle}</h1>
       <p className="notice">{t.pathsHint}</p>
-      <form className="acts" role="search" key={`${shortest} ${p}`} onSubmit={submit}>
+      <SearchForm className="acts" key={`${shortest} ${p}`} onSubmit={submit}>
         <label>
           {t.pattern} <input type="text" name="pattern" className="long" defaultValue={p} placeholder={EXAMPLES[0]} spellCheck={false} autoComplete="off" />
         </label>
@@ -38,7 +35,7 @@ export function PathsPage() {
           <input type="checkbox" name="shortest" defaultChecked={shortest === 'true'} /> {t.shortest}
         </label>
         <button type="submit">{t.find}</button>
-      </form>
+      </SearchForm>
       {p === '' ? (
         <section aria-label={t.pathExamples}>
           <h2>{t.pathExamples}</h2>
@@ -62,6 +59,7 @@ export function PathsPage() {
 function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean }) {
   const t = useTextOf(analysisText)
   const commonText = useText()
+  const [shownId, setShownId] = useState<string>()
   const parameters = writeAddress({ p: pattern, shortest, limit: MAX_PATHS })
   const result = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
   return (
@@ -83,11 +81,12 @@ function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean
           ))}
           {response.paths.length > 0 && (
             <TreeDrawing
-              key={pattern}
               roots={pathTrees(response)}
               label={t.pathTree(pattern)}
               objectOf={({ object }) => object}
               addressOf={({ object }) => object && objectAddress(object)}
+              shownId={shownId}
+              onShow={setShownId}
             />
           )}
         </>

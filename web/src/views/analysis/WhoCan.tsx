@@ -1,10 +1,10 @@
 // Page with the subjects that RBAC allows an action, or the roles of a subject, in all clusters. See docs/ACCESS.md.
-import type { FormEvent } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { skippedText } from '../../parts/skipped'
+import { SearchForm } from '../../parts/SearchForm'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
@@ -21,9 +21,7 @@ export function WhoCan() {
   const search = useParameters()
   const { verb = 'get', resource = '', namespace, name, cluster, scope, subject = '' } = readAddress(search)
   const action: Action = { verb, resource, namespace, name, cluster, scope }
-  const submit = (event: FormEvent<HTMLFormElement>, fields: readonly string[]) => {
-    event.preventDefault()
-    const form = new FormData(event.currentTarget)
+  const submit = (form: FormData, fields: readonly string[]) => {
     const value = (field: string) => String(form.get(field) ?? '').trim() || undefined
     // The form has no field for the scope. It belongs to the resource.
     const keptScope = value('resource') === resource && value('namespace') === undefined ? scope : undefined
@@ -33,44 +31,48 @@ export function WhoCan() {
     <>
       <h1>{t.whoTitle}</h1>
       <p className="notice">{t.whoHint}</p>
-      <form className="acts" role="search" aria-label={t.whoTitle} key={search} onSubmit={(event) => submit(event, ACTION_FIELDS)}>
-        <label>
-          {t.verb} <input type="text" name="verb" list="verbs" defaultValue={verb} spellCheck={false} autoComplete="off" />
-        </label>
+      <SearchForm className="acts" aria-label={t.whoTitle} key={search} onSubmit={(form) => submit(form, ACTION_FIELDS)}>
+        <Field label={t.verb} name="verb" list="verbs" value={verb} />
         <datalist id="verbs">
-          {VERBS.map((one) => (
-            <option key={one} value={one} />
+          {VERBS.map((verbOption) => (
+            <option key={verbOption} value={verbOption} />
           ))}
         </datalist>
-        <label>
-          {t.resource} <input type="text" name="resource" defaultValue={resource} placeholder={t.resourceHint} required spellCheck={false} autoComplete="off" />
-        </label>
-        <label>
-          {t.objectName} <input type="text" name="name" defaultValue={name} spellCheck={false} autoComplete="off" />
-        </label>
-        <label>
-          {t.namespace} <input type="text" name="namespace" defaultValue={namespace} spellCheck={false} autoComplete="off" />
-        </label>
-        <label>
-          {t.cluster} <input type="text" name="cluster" defaultValue={cluster} spellCheck={false} autoComplete="off" />
-        </label>
+        <Field label={t.resource} name="resource" value={resource} placeholder={t.resourceHint} required />
+        <Field label={t.objectName} name="name" value={name} />
+        <Field label={t.namespace} name="namespace" value={namespace} />
+        <Field label={t.cluster} name="cluster" value={cluster} />
         <button type="submit">{t.review}</button>
-      </form>
-      <form className="acts" role="search" aria-label={t.canTitle} key={`subject ${search}`} onSubmit={(event) => submit(event, SUBJECT_FIELDS)}>
-        <label>
-          {t.subject} <input type="text" name="subject" defaultValue={subject} placeholder={t.subjectHint} required spellCheck={false} autoComplete="off" />
-        </label>
-        <label>
-          {t.cluster} <input type="text" name="cluster" defaultValue={cluster} spellCheck={false} autoComplete="off" />
-        </label>
+      </SearchForm>
+      <SearchForm className="acts" aria-label={t.canTitle} key={`subject ${search}`} onSubmit={(form) => submit(form, SUBJECT_FIELDS)}>
+        <Field label={t.subject} name="subject" value={subject} placeholder={t.subjectHint} required />
+        <Field label={t.cluster} name="cluster" value={cluster} />
         <button type="submit">{t.reviewSubject}</button>
-      </form>
+      </SearchForm>
       {subject !== '' ? (
         <SubjectResult key={`result ${search}`} subject={subject} cluster={cluster} />
       ) : (
         resource !== '' && <ReviewResult key={`result ${search}`} action={action} />
       )}
     </>
+  )
+}
+
+interface FieldProps {
+  label: string
+  name: string
+  value: string | undefined
+  placeholder?: string
+  required?: boolean
+  /** ID of the suggestions. */
+  list?: string
+}
+
+function Field({ label, value, ...input }: FieldProps) {
+  return (
+    <label>
+      {label} <input type="text" defaultValue={value} spellCheck={false} autoComplete="off" {...input} />
+    </label>
   )
 }
 

@@ -34,7 +34,7 @@ export function pathTrees({ nodes, edges, paths }: Pick<ObjectPaths, 'nodes' | '
       const edge = edgeIndex === undefined ? undefined : edges[edgeIndex]
       if (!hit || (step > 0 && !edge)) break
       id = `${id} ${edgeIndex ?? ''}/${nth}`
-      let node = siblings.find((one) => one.id === id)
+      let node = siblings.find((sibling) => sibling.id === id)
       if (!node) {
         node = { ...nodeOf(hit), id, note: edge ? arrowTo(nth, edge) : '', title: edge?.via.join(', ') }
         siblings.push(node)

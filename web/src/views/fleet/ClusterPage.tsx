@@ -14,6 +14,7 @@ import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQue
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { ClusterNotice } from '../../parts/ClusterNotice'
+import { ConditionCells } from '../../parts/ConditionCells'
 import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { ActionButton } from '../../parts/ActionButton'
 import { FormDialog } from '../../parts/FormDialog'
@@ -29,6 +30,7 @@ import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeHeatmap } from './NodeHeatmap'
 import { useNodeMetrics } from './useNodeMetrics'
+import { useNodeRequests } from './useNodeRequests'
 import { NodeTable } from './Nodes'
 import { DataAge } from './DataAge'
 
@@ -55,8 +57,9 @@ export function ClusterPage({ name }: { name: string }) {
   const t = useTextOf(fleetText)
   const journal = useTextOf(journalText)
   const cluster = usePolledQuery(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
+  const requests = useNodeRequests(name)
   const { fleet } = useFleet()
-  const status = fleet?.clusters.find((one) => one.name === name)
+  const status = fleet?.clusters.find((cluster) => cluster.name === name)
   const isHidden = cluster.error instanceof ApiError && cluster.error.code !== 404
   return (
     <>
@@ -74,8 +77,8 @@ export function ClusterPage({ name }: { name: string }) {
       {cluster.data && <ClusterDetails cluster={cluster.data} />}
       <PendingCounts name={name} />
       <h2>{t.nodes}</h2>
-      <NodeHeatmap name={name} cluster={cluster.data} />
-      <NodeTable q={`cluster:${name}`} />
+      <NodeHeatmap name={name} cluster={cluster.data} requests={requests} />
+      <NodeTable q={`cluster:${name}`} requests={requests} />
       <h2>{t.recentEvents}</h2>
       <p>
         <Link href={objectAddress(refOf(name), 'journal')}>{journal.title}</Link>
@@ -255,9 +258,7 @@ function ClusterDetails({ cluster }: { cluster: Cluster }) {
             <td>
               <Pill state={condition.status} tone={toneOfReadiness(condition.status)} />
             </td>
-            <td>{condition.reason}</td>
-            <td>{formatAgeSince(condition.lastTransitionTime)}</td>
-            <td>{condition.message}</td>
+            <ConditionCells condition={condition} />
           </tr>
         ))}
       </Table>

@@ -1,4 +1,4 @@
-// Events page of the whole fleet: a histogram over time and a list, both live.
+// Events page of the fleet: a histogram over time and a list, both live.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
@@ -10,9 +10,10 @@ import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatTime, formatAgeSince } from '../../parts/format'
+import { Options } from '../../parts/Options'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { Pill } from '../../parts/Pill'
-import { skippedText } from '../../parts/skipped'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
@@ -57,11 +58,7 @@ export function Events() {
         <label>
           {t.span}{' '}
           <select value={view.span} onChange={(event) => updateView({ span: event.target.value as Span, from: undefined, to: undefined })}>
-            {SPANS.map((span) => (
-              <option key={span} value={span}>
-                {t.spans[span]}
-              </option>
-            ))}
+            <Options values={SPANS} labels={t.spans} />
           </select>
         </label>
         <label>
@@ -123,8 +120,8 @@ function useCounts(query: string, span: Span, live: boolean) {
         if (bucket.isComplete) completed.set(key(bucket), counts)
         return counts
       }
-      const counted = await mapConcurrently(missing, MAX_CONCURRENT_REQUESTS, countEvents)
-      return all.map((bucket) => completed.get(key(bucket)) ?? counted.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
+      const counts = await mapConcurrently(missing, MAX_CONCURRENT_REQUESTS, countEvents)
+      return all.map((bucket) => completed.get(key(bucket)) ?? counts.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
     },
     live ? 5_000 : false,
   )
@@ -196,12 +193,7 @@ function Reasons({ query, onChoose, live }: { query: string; onChoose: (reason: 
     <>
       {skipped.length > 0 && (
         <p className="notice" role="status">
-          {t.notComplete}{' '}
-          {skipped.map((one) => (
-            <span key={one.cluster} className="chip">
-              <ClusterName name={one.cluster} /> {skippedText(one, t)}
-            </span>
-          ))}
+          {t.notComplete} <SkippedClusters skipped={skipped} />
         </p>
       )}
       {values.length > 0 && (

@@ -1,4 +1,5 @@
 // Views below /fleet and /cluster: clusters, problems and events.
+import type { ComponentType } from 'react'
 import { useLocation } from 'wouter'
 import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
@@ -17,23 +18,17 @@ const TABS = [
   ['join', '/fleet/join'],
 ] as const
 
+/** Views other than the overview, by path. */
+const VIEWS: Record<string, ComponentType> = { '/fleet/nodes': Nodes, '/fleet/events': Events, '/fleet/join': Join }
+
 export function FleetViews() {
   const t = useTextOf(fleetText)
   const [path] = useLocation()
   const cluster = /^\/cluster\/([^/]+)$/.exec(path)?.[1]
+  const View = VIEWS[path] ?? Overview
   return (
     <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
-      {cluster !== undefined ? (
-        <ClusterPage name={decodeURIComponent(cluster)} key={cluster} />
-      ) : path === '/fleet/nodes' ? (
-        <Nodes />
-      ) : path === '/fleet/events' ? (
-        <Events />
-      ) : path === '/fleet/join' ? (
-        <Join />
-      ) : (
-        <Overview />
-      )}
+      {cluster === undefined ? <View /> : <ClusterPage name={decodeURIComponent(cluster)} key={cluster} />}
     </SectionPage>
   )
 }

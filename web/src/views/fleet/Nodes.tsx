@@ -2,6 +2,9 @@ import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, searchAddress } from '../../api/address'
 import type { Node } from '../../api/karmada'
 import { clusterOf, countObjects, queryObjects } from '../../api/kube'
+import { amountOfNode, REQUESTED_RESOURCES, type NodeRequests, type RequestedResource } from '../../api/nodeRequests'
+import { Bar } from '../../parts/Bar'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterLink } from '../../parts/ClusterLink'
 import { formatAgeSince } from '../../parts/format'
@@ -40,10 +43,18 @@ export function useNodes(q: string) {
   })
 }
 
-export function NodeTable({ q }: { q: string }) {
+interface NodeTableProps {
+  q: string
+  /** Requests of the nodes; undefined if they are not shown. */
+  requests?: NodeRequests | undefined
+}
+
+export function NodeTable({ q, requests }: NodeTableProps) {
   const t = useTextOf(fleetText)
   const query = nodeQuery(q)
   const nodes = useNodes(q)
+  const { cluster, node, status, version, cpu, memory, pods, taints, age } = t.nodeHeaders
+  const headers = [cluster, node, status, version, cpu, memory, ...(requests ? REQUESTED_RESOURCES.map((resource) => t.requestedHeaders[resource]) : []), pods, taints, age]
   return (
     <QueryResult query={nodes}>
       {({ nodes, total }) => (
@@ -51,9 +62,14 @@ export function NodeTable({ q }: { q: string }) {
           <p className="notice">
             {nodes.length < total ? t.firstNodes(nodes.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
           </p>
-          <Table label={t.nodes} headers={t.nodeColumns}>
+          {requests && (requests.isLowerBound || requests.skipped.length > 0) && (
+            <p className="notice">
+              {t.requestsIncomplete} <SkippedClusters skipped={requests.skipped} />
+            </p>
+          )}
+          <Table label={t.nodes} headers={headers}>
             {nodes.map((node) => (
-              <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} />
+              <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} requests={requests} />
             ))}
           </Table>
         </>
@@ -62,7 +78,7 @@ export function NodeTable({ q }: { q: string }) {
   )
 }
 
-function NodeRow({ node }: { node: Node }) {
+function NodeRow({ node, requests }: { node: Node; requests: NodeRequests | undefined }) {
   const t = useTextOf(fleetText)
   const cluster = clusterOf(node)
   const { status, spec, metadata } = node
@@ -90,6 +106,12 @@ function NodeRow({ node }: { node: Node }) {
       <td>{status?.nodeInfo?.kubeletVersion}</td>
       <td className="number">{allocatable('cpu')}</td>
       <td className="number">{allocatable('memory')}</td>
+      {requests &&
+        REQUESTED_RESOURCES.map((resource) => (
+          <td key={resource}>
+            <RequestedBar node={node} resource={resource} requests={requests} />
+          </td>
+        ))}
       <td className="number">
         <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{allocatable('pods')}</Link>
       </td>
@@ -103,4 +125,14 @@ function NodeRow({ node }: { node: Node }) {
       <td>{formatAgeSince(metadata.creationTimestamp)}</td>
     </tr>
   )
+}
+
+/** Requested amount of a node, relative to its allocatable amount; nothing if it is unknown. */
+function RequestedBar({ node: { metadata, status }, resource, requests }: { node: Node; resource: RequestedResource; requests: NodeRequests }) {
+  const t = useTextOf(fleetText)
+  const requested = amountOfNode(requests, resource, metadata.name)
+  if (requested === undefined) return null
+  const total = parseQuantity(status?.allocatable?.[resource])
+  const text = t.usedOf(formatQuantity(resource, requested), formatQuantity(resource, total))
+  return <Bar label={t.requestedOfNode(resource, metadata.name)} used={requested} total={total} text={text} />
 }

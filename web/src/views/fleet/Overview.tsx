@@ -45,8 +45,8 @@ export function Overview() {
 function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clusters: ClusterSummary[]; search: FleetStatus['search'] }) {
   const t = useTextOf(fleetText)
   const sum = (resource: Resource) => {
-    const usages = clusters.map(({ usage }) => usage[resource]).filter((one) => one !== undefined)
-    return { used: usages.reduce((all, one) => all + one.used, 0), total: usages.reduce((all, one) => all + one.total, 0) }
+    const usages = clusters.map(({ usage }) => usage[resource]).filter((usage) => usage !== undefined)
+    return { used: usages.reduce((all, usage) => all + usage.used, 0), total: usages.reduce((all, usage) => all + usage.total, 0) }
   }
   const nodes = statuses.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
   const bars = ([['cpu', t.cpu], ['memory', t.memory], ['pods', t.pods]] as const).map(([resource, label]) => ({ resource, label, ...sum(resource) }))
@@ -54,7 +54,7 @@ function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clu
     <section className="totals" aria-label={t.summary}>
       <p>
         <strong>{t.ready(statuses.filter(({ ready }) => ready === 'True').length, statuses.length)}</strong>
-        {t.nodesReady(nodes.reduce((all, one) => all + one.ready, 0), nodes.reduce((all, one) => all + one.total, 0))}
+        {t.nodesReady(nodes.reduce((all, count) => all + count.ready, 0), nodes.reduce((all, count) => all + count.total, 0))}
       </p>
       {bars
         .filter(({ total }) => total > 0)

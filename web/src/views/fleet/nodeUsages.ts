@@ -20,5 +20,5 @@ export function nodeUsages(nodes: readonly Node[], resource: string, used: Reado
     const fraction = usedFraction(amount, allocatable)
     return [{ node: name, used: amount, allocatable, percent: Math.round(fraction * 100), level: usageLevelOf(fraction) }]
   })
-  return all.sort((one, other) => other.used / other.allocatable - one.used / one.allocatable || one.node.localeCompare(other.node))
+  return all.sort((left, right) => right.used / right.allocatable - left.used / left.allocatable || left.node.localeCompare(right.node))
 }

@@ -7,6 +7,7 @@ import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
+import { Loading } from '../../parts/Loading'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { Table } from '../../parts/Table'
 import { favouritesFirst, usePrefs } from '../../prefs'
@@ -157,7 +158,7 @@ function VersionManifest({ objectRef, seq }: { objectRef: ObjectRef; seq: string
   const version = useQuery({ queryKey: ['version', objectRef, seq], queryFn: ({ signal }) => readVersion(objectRef, seq, signal), staleTime: Infinity })
   if (viewErrorOf(version.error) !== undefined) return <p role="alert">{describeError(version.error, objectRef.cluster, t)}</p>
   const withoutSecretValues = (object: KubeObject) => (isSecret(objectRef) ? withoutValues(object) : object)
-  return <Suspense fallback={<p className="empty">{t.loading}</p>}>{version.data && <Printed value={withoutSecretValues(version.data)} label={t.versionOf(seq)} />}</Suspense>
+  return <Suspense fallback={<Loading />}>{version.data && <Printed value={withoutSecretValues(version.data)} label={t.versionOf(seq)} />}</Suspense>
 }
 
 /** Selects another cluster that has an object of the same name. */
@@ -197,15 +198,15 @@ function VersionDiff({ objectRef, parameters, includesNoise, sides }: { objectRe
   if (viewErrorOf(diff.error) !== undefined) return <p role="alert">{describeError(diff.error, objectRef.cluster, t)}</p>
   if (!diff.data) return null
   const { differences, more } = diff.data
-  const shown = includesNoise ? differences : differences.filter(({ path }) => !isVolatile(path))
-  const hiddenCount = differences.length - shown.length
+  const visible = includesNoise ? differences : differences.filter(({ path }) => !isVolatile(path))
+  const hiddenCount = differences.length - visible.length
   const hide = (path: string) => (isSecret(objectRef) && /^(data|stringData)\b/.test(path) ? t.hidden : undefined)
   return (
     <>
-      {shown.length === 0 && <p className="empty">{t.noDifference}</p>}
+      {visible.length === 0 && <p className="empty">{t.noDifference}</p>}
       {hiddenCount > 0 && <p className="notice">{t.hiddenDifferences(hiddenCount)}</p>}
       {more && <p className="notice">{t.moreDifferences}</p>}
-      <Differences caption label={t.differences} sides={sides} differences={shown.map((one) => ({ ...one, path: toFieldPath(one.path) }))} hide={hide} />
+      <Differences caption label={t.differences} sides={sides} differences={visible.map((difference) => ({ ...difference, path: toFieldPath(difference.path) }))} hide={hide} />
     </>
   )
 }

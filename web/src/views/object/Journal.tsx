@@ -2,18 +2,16 @@
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { readJournal, WITHIN_OPTIONS } from '../../api/journal'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
-import { ClusterName } from '../../parts/ClusterName'
 import { formatAge } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
-import { skippedText } from '../../parts/skipped'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { useDraft } from '../../parts/useDraft'
-import { useText, useTextOf } from '../../text'
+import { useTextOf } from '../../text'
 import { journalText } from '../../text/journal'
 import { useViewParameters } from './state'
 
 export function Journal({ objectRef, about }: { objectRef: ObjectRef; about: string }) {
   const t = useTextOf(journalText)
-  const common = useText()
   const [view, change] = useViewParameters()
   const journal = usePolledQuery(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
   return (
@@ -25,12 +23,7 @@ export function Journal({ objectRef, about }: { objectRef: ObjectRef; about: str
           <>
             {skipped.length > 0 && (
               <p className="bad">
-                {t.notComplete}{' '}
-                {skipped.map((one) => (
-                  <span key={one.cluster} className="chip">
-                    <ClusterName name={one.cluster} /> {skippedText(one, common)}
-                  </span>
-                ))}
+                {t.notComplete} <SkippedClusters skipped={skipped} />
               </p>
             )}
             {notices.map(({ message }) => (

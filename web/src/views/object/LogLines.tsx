@@ -6,7 +6,7 @@ import { ActionButton } from '../../parts/ActionButton'
 import { useCopied } from '../../parts/flash'
 import { formatTime, stableColour, formatNumber } from '../../parts/format'
 import { rowAfterKey } from '../../parts/window'
-import { useTextOf } from '../../text'
+import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { evenGrid, scrollTopToReveal, ROW_HEIGHT, countRows, unevenGrid, visibleLines } from './grid'
 import { splitByText, levelOf } from './level'
@@ -249,6 +249,7 @@ function Source({ source: { cluster, pod, container, namespace } }: { source: Lo
 /** The selected line in full, with a button that copies its link. */
 function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
   const t = useTextOf(texts)
+  const common = useText()
   const [copied, copy] = useCopied()
   const { source, text, time, truncated } = line
   return (
@@ -264,7 +265,7 @@ function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: 
           </button>
         )}
         <button type="button" onClick={onClose}>
-          {t.close}
+          {common.close}
         </button>
       </p>
       <pre tabIndex={0}>{formatJson(text)}</pre>

@@ -43,7 +43,7 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
   const { buffer, status, bufferVersion, restart } = useLogs(logRequest)
   const names = useMemo(() => containers(object).map(({ name }) => name), [object])
   const choose = useCallback((name: string | undefined) => change({ line: name }), [change])
-  const toggle = (name: string, on: boolean, isDefault = false) => change({ [name]: on === isDefault ? undefined : String(on) })
+  const toggle = (name: string, isOn: boolean, isDefault = false) => change({ [name]: isOn === isDefault ? undefined : String(isOn) })
   return (
     <>
       <form
@@ -142,9 +142,9 @@ function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBu
           {notice}
         </p>
       ))}
-      {skipped.map((one) => (
-        <p key={one.cluster} className="bad">
-          <ClusterName name={one.cluster} />: {skippedText(one, common)}
+      {skipped.map((cluster) => (
+        <p key={cluster.cluster} className="bad">
+          <ClusterName name={cluster.cluster} />: {skippedText(cluster, common)}
         </p>
       ))}
       {refused.map(({ source, message }) => (

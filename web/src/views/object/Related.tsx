@@ -5,6 +5,7 @@ import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, viewErrorOf, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterMark, clusterColour } from '../../parts/ClusterName'
+import { Options } from '../../parts/Options'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
@@ -39,11 +40,7 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
       {t.show}{' '}
       <select value={direction ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
         <option value="">{t.neighbours}</option>
-        {DIRECTIONS.map((one) => (
-          <option key={one} value={one}>
-            {t.directions[one]}
-          </option>
-        ))}
+        <Options values={DIRECTIONS} labels={t.directions} />
       </select>
     </label>
   )
@@ -129,7 +126,7 @@ function Arrow({ from, to, relation }: Line) {
   )
 }
 
-const truncate = (text: string, most: number) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)
+const truncate = (text: string, maxLength: number) => (text.length > maxLength ? `${text.slice(0, maxLength - 1)}…` : text)
 
 function GraphBox({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
@@ -143,10 +140,10 @@ function GraphBox({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: G
   const name = isFolded ? t.foldedBox(box.members.length) : node.name
   const relationTexts = isFolded || nth === 0 ? [] : relationsOf(nth, edges).map(({ role, other }) => `${t.relations[role.relation][role.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
   const kind = `${node.kind} · ${node.cluster === CONTROL_PLANE ? controlPlane : node.cluster}`
-  const shown = [truncate(kind, state && !isFolded ? 23 : 32), truncate(name, 26), ...(isFolded || !state ? [] : [truncate(state, 14)])]
-  const isTruncated = shown[0] !== kind || shown[1] !== name
+  const labelLines = [truncate(kind, state && !isFolded ? 23 : 32), truncate(name, 26), ...(isFolded || !state ? [] : [truncate(state, 14)])]
+  const isTruncated = labelLines[0] !== kind || labelLines[1] !== name
   // Truncated for display; the full text is available to screen readers.
-  const label = `${shown.join(' ')}${isTruncated ? `; ${kind} ${name}` : ''}${relationTexts.length > 0 ? `; ${relationTexts.slice(0, 3).join('; ')}` : ''}`
+  const label = `${labelLines.join(' ')}${isTruncated ? `; ${kind} ${name}` : ''}${relationTexts.length > 0 ? `; ${relationTexts.slice(0, 3).join('; ')}` : ''}`
   const content = (
     <>
       <title>{label}</title>
@@ -154,16 +151,16 @@ function GraphBox({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: G
       <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={clusterColour(node.cluster)} />
       <ClusterMark name={node.cluster} x="13" y="9" width="10" height="10" />
       <text x="27" y="18" className="kind">
-        {shown[0]}
+        {labelLines[0]}
       </text>{' '}
       <text x="14" y="36">
-        {shown[1]}
+        {labelLines[1]}
       </text>
-      {shown[2] && (
+      {labelLines[2] && (
         <>
           {' '}
           <text x={BOX.width - 8} y="18" textAnchor="end" className="state">
-            {shown[2]}
+            {labelLines[2]}
           </text>
         </>
       )}

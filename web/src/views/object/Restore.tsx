@@ -10,7 +10,7 @@ import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
 import { Modal } from '../../parts/Modal'
 import { parseYaml, printYaml } from '../../parts/yaml'
-import { useTextOf } from '../../text'
+import { useText, useTextOf } from '../../text'
 import { historyText } from '../../text/history'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
@@ -50,6 +50,7 @@ async function dryRunRestore(ref: ObjectRef, seq: number): Promise<DryRun> {
 export function Restore({ objectRef, seq, onDone, onClose }: RestoreProps) {
   const t = useTextOf(historyText)
   const objectTexts = useTextOf(texts)
+  const common = useText()
   const [dryRun, setDryRun] = useState<DryRun>({ status: 'checking' })
   const [isSending, setIsSending] = useState(false)
   const { cluster, name } = objectRef
@@ -107,7 +108,7 @@ export function Restore({ objectRef, seq, onDone, onClose }: RestoreProps) {
             {t.restoreIn(cluster)}
           </ActionButton>
           <button type="button" onClick={onClose}>
-            {objectTexts.cancel}
+            {common.cancel}
           </button>
         </p>
       </div>

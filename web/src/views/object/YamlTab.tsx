@@ -5,6 +5,7 @@ import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { ActionButton } from '../../parts/ActionButton'
+import { Loading } from '../../parts/Loading'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
@@ -88,7 +89,7 @@ export function YamlTab({ objectRef, object, isRevealed, onReveal }: YamlTabProp
         </p>
       )}
       {viewErrorOf(editError ?? text.error) !== undefined && <p role="alert">{describeError(editError ?? text.error, cluster, t)}</p>}
-      <Suspense fallback={<p className="empty">{t.loading}</p>}>
+      <Suspense fallback={<Loading />}>
         {isHidden ? (
           <>
             <p className="notice">{t.valuesHidden}</p>

@@ -36,9 +36,9 @@ export function toTableRows({ nodes, edges, reached }: BlastRadius): BlastRadius
     const node = nodes[nth]
     const pathEdge = edges[edge]
     if (!node || !pathEdge) return []
-    const other = nodes[pathEdge.from === nth ? pathEdge.to : pathEdge.from]
+    const otherNode = nodes[pathEdge.from === nth ? pathEdge.to : pathEdge.from]
     const arrow = pathEdge.from === nth ? `${pathEdge.type} →` : `← ${pathEdge.type}`
-    return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: other ? `${other.kind} ${other.name}` : '' }]
+    return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: otherNode ? `${otherNode.kind} ${otherNode.name}` : '' }]
   })
 }
 

@@ -53,11 +53,11 @@ export function conditions(object: KubeObject): Condition[] {
   return fieldsOfItems(fieldsOf(object.status).conditions).map((condition) => {
     const type = textOf(condition.type)
     const status = textOf(condition.status)
-    const known = status === 'True' || status === 'False'
+    const isKnown = status === 'True' || status === 'False'
     return {
       type,
       status,
-      good: known ? (status === 'True') !== BAD.test(type) : undefined,
+      good: isKnown ? (status === 'True') !== BAD.test(type) : undefined,
       since: textOf(condition.lastTransitionTime),
       reason: textOf(condition.reason),
       message: textOf(condition.message),
@@ -184,8 +184,8 @@ const WITH_PODS: Record<string, [string, string]> = {
 
 /** Query for an object's pods, in one cluster or in all; undefined for resources without pods. */
 export function podsOf(ref: { apiVersion: string; resource: string; namespace?: string | undefined; name: string }, cluster: string | undefined): string | undefined {
-  const known = WITH_PODS[ref.resource]
-  if (!known || known[0] !== groupOf(ref.apiVersion)) return undefined
+  const podSource = WITH_PODS[ref.resource]
+  if (!podSource || podSource[0] !== groupOf(ref.apiVersion)) return undefined
   const where = `${ref.namespace ? ` ns:=${ref.namespace}` : ''}${cluster ? ` cluster:=${cluster}` : ''}`
-  return `kind:${known[1]} name:=${ref.name}${where}${known[1] === 'pod' ? '' : ' select:pod'}`
+  return `kind:${podSource[1]} name:=${ref.name}${where}${podSource[1] === 'pod' ? '' : ' select:pod'}`
 }

@@ -31,8 +31,14 @@ interface ContainerStatus {
   lastState?: { terminated?: TerminatedState }
 }
 
-/** Columns of a search for pods with the exit codes of their containers: of the current state, then of the previous run. */
-export const EXIT_CODE_COLUMNS = ['state', 'lastState'].flatMap((state) => ['initContainerStatuses', 'containerStatuses'].map((statuses) => `.status.${statuses}[*].${state}.terminated.exitCode`))
+const exitCodeColumns = (state: keyof Pick<ContainerStatus, 'state' | 'lastState'>) =>
+  ['initContainerStatuses', 'containerStatuses'].map((statuses) => `.status.${statuses}[*].${state}.terminated.exitCode`)
+/** Columns with the exit codes of the current state of containers, and of their previous runs. */
+const CURRENT_EXIT_CODES = exitCodeColumns('state')
+const PREVIOUS_EXIT_CODES = exitCodeColumns('lastState')
+
+/** Columns of a search for pods with the exit codes of their containers. */
+export const EXIT_CODE_COLUMNS = [...CURRENT_EXIT_CODES, ...PREVIOUS_EXIT_CODES]
 
 /**
  * Exit codes of the failed containers of a pod that was found with these columns; those of previous runs only if no container
@@ -40,9 +46,8 @@ export const EXIT_CODE_COLUMNS = ['state', 'lastState'].flatMap((state) => ['ini
  */
 export function exitCodesOf({ columns = {} }: Pick<Hit, 'columns'>): string {
   const failedCodes = (names: string[]) => names.flatMap((name) => (columns[name] ?? '').split(', ')).filter((code) => code !== '' && code !== '0')
-  const half = EXIT_CODE_COLUMNS.length / 2
-  const current = failedCodes(EXIT_CODE_COLUMNS.slice(0, half))
-  const codes = current.length > 0 ? current : failedCodes(EXIT_CODE_COLUMNS.slice(half))
+  const current = failedCodes(CURRENT_EXIT_CODES)
+  const codes = current.length > 0 ? current : failedCodes(PREVIOUS_EXIT_CODES)
   return [...new Set(codes)].join(', ')
 }
 

@@ -110,7 +110,7 @@ export class LogBuffer {
   }
 }
 
-const order = (one: BufferedLine, other: BufferedLine) => (one.key < other.key ? -1 : one.key > other.key ? 1 : one.line.sequence - other.line.sequence)
+const order = (left: BufferedLine, right: BufferedLine) => (left.key < right.key ? -1 : left.key > right.key ? 1 : left.line.sequence - right.line.sequence)
 
 /** An RFC 3339 time in UTC with nine decimals, so that times sort as text. */
 export function timeKey(time: string): string {

@@ -15,7 +15,7 @@ export interface Change {
 type Fields = Record<string, unknown>
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value)
-export const isEqual = (one: unknown, other: unknown): boolean => printJson(one) === printJson(other)
+export const isEqual = (left: unknown, right: unknown): boolean => printJson(left) === printJson(right)
 
 /** List elements by name, as Kubernetes merges containers, ports and volumes; undefined unless all have distinct names. */
 function elementsByName(value: unknown): Map<string, unknown> | undefined {
@@ -31,11 +31,11 @@ export function computeChanges(before: unknown, after: unknown, path: Path = [])
     const fields = new Set([...Object.keys(before), ...Object.keys(after)])
     return [...fields].flatMap((field) => computeFieldChanges(before, after, field, path))
   }
-  const one = elementsByName(before)
-  const other = elementsByName(after)
-  if (one && other) {
-    const elements = new Set([...one.keys(), ...other.keys()])
-    return [...elements].flatMap((element) => computeFieldChanges(Object.fromEntries(one), Object.fromEntries(other), element, path))
+  const oldElements = elementsByName(before)
+  const newElements = elementsByName(after)
+  if (oldElements && newElements) {
+    const elements = new Set([...oldElements.keys(), ...newElements.keys()])
+    return [...elements].flatMap((element) => computeFieldChanges(Object.fromEntries(oldElements), Object.fromEntries(newElements), element, path))
   }
   return [{ path, before, after }]
 }
@@ -46,7 +46,7 @@ function computeFieldChanges(before: Fields, after: Fields, field: string, path:
   return field in before ? [{ path: inside, before: before[field] }] : [{ path: inside, after: after[field] }]
 }
 
-const isPrefix = (one: Path, other: Path) => one.every((field, nth) => other[nth] === field)
+const isPrefix = (prefix: Path, path: Path) => prefix.every((field, nth) => path[nth] === field)
 
 /** True for fields that the server maintains. */
 export const isServerField = ({ path }: Change) =>
@@ -69,7 +69,7 @@ export interface MergeResult {
 export function mergeThreeWay(base: unknown, mine: unknown, theirs: unknown): MergeResult {
   const serverChanges = computeChanges(base, theirs)
   const ownChanges = computeChanges(base, mine).filter((change) => !isServerField(change))
-  const conflicts = ownChanges.flatMap((own) => serverChanges.filter((other) => (isPrefix(own.path, other.path) || isPrefix(other.path, own.path)) && !isEqual(own, other)).map((other) => ({ mine: own, theirs: other })))
+  const conflicts = ownChanges.flatMap((ownChange) => serverChanges.filter((serverChange) => (isPrefix(ownChange.path, serverChange.path) || isPrefix(serverChange.path, ownChange.path)) && !isEqual(ownChange, serverChange)).map((serverChange) => ({ mine: ownChange, theirs: serverChange })))
   return { theirs: serverChanges.filter((change) => !isServerField(change)), mine: ownChanges, conflicts: conflicts }
 }
 
@@ -84,10 +84,10 @@ function applyChange(value: unknown, path: Path, change: Change): unknown {
   const element = /^\[(.*)\]$/s.exec(field)
   if (element && Array.isArray(value)) {
     const name = element[1]
-    const hasName = (one: unknown) => isFields(one) && one.name === name
-    if (rest.length === 0 && !('after' in change)) return value.filter((one) => !hasName(one))
+    const hasName = (item: unknown) => isFields(item) && item.name === name
+    if (rest.length === 0 && !('after' in change)) return value.filter((item) => !hasName(item))
     if (!value.some(hasName)) return 'after' in change && rest.length === 0 ? [...value, change.after] : value
-    return value.map((one: unknown) => (hasName(one) ? applyChange(one, rest, change) : one))
+    return value.map((item: unknown) => (hasName(item) ? applyChange(item, rest, change) : item))
   }
   const fields = isFields(value) ? value : {}
   if (rest.length === 0 && !('after' in change)) {

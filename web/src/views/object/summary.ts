@@ -15,14 +15,14 @@ const RESTARTED_AT_PATH = '/spec/template/metadata/annotations/kubectl.kubernete
 export function summaryOf(differences: readonly Difference[], t: HistoryText): string {
   const visible = differences.filter(({ path }) => !isVolatile(path))
   if (visible.length === 0) return differences.length > 0 ? t.statusOnly : t.noChange
-  const parts = [...new Set([...visible].sort((one, other) => rank(one.path) - rank(other.path)).map((one) => partOf(one, t)))]
+  const parts = [...new Set([...visible].sort((left, right) => rank(left.path) - rank(right.path)).map((difference) => partOf(difference, t)))]
   return [...parts.slice(0, MAX_PARTS), ...(parts.length > MAX_PARTS ? [t.moreChanges(parts.length - MAX_PARTS)] : [])].join(', ')
 }
 
 /** Removes the values of a Secret from differences. */
 export function withoutSecrets(differences: readonly Difference[]): Difference[] {
   const hide = (value: unknown) => (value === undefined ? undefined : {})
-  return differences.map((one) => (/^\/(data|stringData)\b/.test(one.path) ? { ...one, before: hide(one.before), after: hide(one.after) } : one))
+  return differences.map((difference) => (/^\/(data|stringData)\b/.test(difference.path) ? { ...difference, before: hide(difference.before), after: hide(difference.after) } : difference))
 }
 
 /** Sort order of a difference: images and replicas first, metadata last. */
@@ -51,10 +51,10 @@ function shortName(path: string): string {
 /** Shortens images of the same repository to their tags or digests. */
 function shortImages(before: string, after: string): [string, string] {
   const split = (image: string) => /^(.+?)(?:(@.+)|:([^/:]+))$/.exec(image)
-  const [one, other] = [split(before), split(after)]
-  if (one?.[1] === undefined || one[1] !== other?.[1]) return [before, after]
+  const [oldParts, newParts] = [split(before), split(after)]
+  if (oldParts?.[1] === undefined || oldParts[1] !== newParts?.[1]) return [before, after]
   const tag = (match: RegExpExecArray) => match[3] ?? (match[2] ?? '').slice(0, '@sha256:'.length + 12)
-  return [tag(one), tag(other)]
+  return [tag(oldParts), tag(newParts)]
 }
 
 /** A value as text; undefined if it is too long for the summary, or an object. */
@@ -71,6 +71,6 @@ const MAX_TIME_DIFFERENCE_SECONDS = 2
 export function managerAt(object: KubeObject | undefined, time: string): string | undefined {
   const at = Date.parse(time) / 1000
   const managers = Array.isArray(object?.metadata.managedFields) ? (object.metadata.managedFields as { manager?: string; time?: string; subresource?: string }[]) : []
-  const candidates = managers.filter((one) => one.subresource !== 'status' && one.time !== undefined && Math.abs(Date.parse(one.time) / 1000 - at) <= MAX_TIME_DIFFERENCE_SECONDS)
+  const candidates = managers.filter((manager) => manager.subresource !== 'status' && manager.time !== undefined && Math.abs(Date.parse(manager.time) / 1000 - at) <= MAX_TIME_DIFFERENCE_SECONDS)
   return candidates.length === 1 ? candidates[0]?.manager : undefined
 }

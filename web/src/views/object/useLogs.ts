@@ -143,8 +143,8 @@ export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: Lo
     }
     const start = (isResumed: boolean) => {
       nextStatus.state = isResumed ? nextStatus.state : 'connecting'
-      const on = handleEvent(isResumed)
-      streamEvents(`${API}/logs?${logParameters(parsedRequest, isResumed ? newest : undefined)}`, abort.signal, ({ event, data }) => on(event, JSON.parse(data))).then(
+      const onEvent = handleEvent(isResumed)
+      streamEvents(`${API}/logs?${logParameters(parsedRequest, isResumed ? newest : undefined)}`, abort.signal, ({ event, data }) => onEvent(event, JSON.parse(data))).then(
         () => handleEnd(undefined),
         (error: unknown) => handleEnd(error),
       )

@@ -1,5 +1,5 @@
 import { Link, useSearch as useParameters } from 'wouter'
-import { clusterAddress, readAddress, searchAddress } from '../../api/address'
+import { clusterAddress, readAddress } from '../../api/address'
 import { conditionOf, type Binding } from '../../api/karmada'
 import { countObjects, queryObjects } from '../../api/kube'
 import { templateAddress } from '../../api/propagation'
@@ -10,6 +10,7 @@ import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
+import { QueryNotice } from './QueryNotice'
 
 const MAX_BINDINGS = 100
 /** Query for bindings of both scopes. */
@@ -45,10 +46,7 @@ export function BindingTable({ q, emptyText }: { q: string; emptyText: string })
           <p className="empty">{emptyText}</p>
         ) : (
           <>
-            <p className="notice">
-              {bindings.length < total && `${t.firstOf(bindings.length, total)} `}
-              <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
-            </p>
+            <QueryNotice shown={bindings.length} total={total} query={query} />
             <Table label={t.tabs.bindings} headers={t.bindingHeaders}>
               {bindings.map((binding) => (
                 <BindingRow key={`${binding.metadata.namespace}/${binding.metadata.name}`} binding={binding} />
@@ -64,7 +62,7 @@ export function BindingTable({ q, emptyText }: { q: string; emptyText: string })
 function BindingRow({ binding: { spec, status, metadata } }: { binding: Binding }) {
   const t = useTextOf(propagationText)
   const scheduled = conditionOf(status?.conditions, 'Scheduled')
-  const health = new Map((status?.aggregatedStatus ?? []).map((one) => [one.clusterName, one.health ?? '']))
+  const health = new Map((status?.aggregatedStatus ?? []).map((item) => [item.clusterName, item.health ?? '']))
   return (
     <tr data-binding={metadata.name}>
       <th scope="row">

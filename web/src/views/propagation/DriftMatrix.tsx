@@ -30,15 +30,15 @@ interface DriftMatrixProps {
 export function DriftMatrix({ template, desired, hrefOf }: DriftMatrixProps) {
   const t = useTextOf(propagationText)
   const commonText = useTextOf(queryText)
-  const shown = desired.slice(0, MAX_CLUSTERS)
+  const compared = desired.slice(0, MAX_CLUSTERS)
   const live = useQueries({
-    queries: shown.map(({ name }) => {
+    queries: compared.map(({ name }) => {
       const ref = { cluster: name, ...template }
       const queryFn = ({ signal }: { signal: AbortSignal }) => withTimeout((timeoutSignal) => getObject<KubeObject>(ref, timeoutSignal), signal)
       return { queryKey: ['live', ref], queryFn, refetchInterval: INTERVAL_MS, retry: 0 }
     }),
   })
-  const columns = shown.map(({ name, manifest }, nth) => {
+  const columns = compared.map(({ name, manifest }, nth) => {
     const object = live[nth]?.data
     return { cluster: name, error: live[nth]?.error, changed: object && computeDrift(manifest, object).changed }
   })
@@ -90,7 +90,7 @@ export function DriftMatrix({ template, desired, hrefOf }: DriftMatrixProps) {
           </tr>
         ))}
       </Table>
-      {desired.length > shown.length && <p className="notice">{t.notCompared(desired.length - shown.length)}</p>}
+      {desired.length > compared.length && <p className="notice">{t.notCompared(desired.length - compared.length)}</p>}
     </>
   )
 }

@@ -9,8 +9,10 @@ import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
+import { ConditionCells } from '../../parts/ConditionCells'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
+import { Options } from '../../parts/Options'
 import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
@@ -72,11 +74,7 @@ function FleetJournal() {
         <label>
           {t.last}{' '}
           <select value={selectedSpan} onChange={(event) => updateView({ last: event.target.value, entry: undefined })}>
-            {SPANS.map((span) => (
-              <option key={span} value={span}>
-                {spans[span]}
-              </option>
-            ))}
+            <Options values={SPANS} labels={spans} />
           </select>
         </label>
         <Link href={searchAddress({ q })}>{t.asQuery}</Link>
@@ -139,9 +137,7 @@ function Doubts({ clusters }: { clusters: Cluster[] }) {
           <td>
             {condition.type}={condition.status}
           </td>
-          <td>{condition.reason}</td>
-          <td>{formatAgeSince(condition.lastTransitionTime)}</td>
-          <td>{condition.message}</td>
+          <ConditionCells condition={condition} />
         </tr>
       ))}
     </Table>

@@ -197,7 +197,7 @@ function DraftEditor({ initialText, stored, startsWithPreview }: DraftEditorProp
 
 function addressOf(object: KubeObject): string {
   const { kind, apiVersion, metadata } = object
-  if (POLICY_KINDS.some((one) => one.kind === kind)) return policyAddress({ kind, name: metadata.name, ...(metadata.namespace && { namespace: metadata.namespace }) })
+  if (POLICY_KINDS.some((policyKind) => policyKind.kind === kind)) return policyAddress({ kind, name: metadata.name, ...(metadata.namespace && { namespace: metadata.namespace }) })
   return `/why${writeAddress({ apiVersion, kind, namespace: metadata.namespace, name: metadata.name })}`
 }
 
@@ -368,12 +368,12 @@ function Loss({ parameters }: { parameters: Parameters }) {
 
 function LossSummary({ report, name }: { report: PlanReport; name: string }) {
   const t = useTextOf(propagationText)
-  const { leaving, unplaced, staying } = countLoss(report, name)
+  const { leaving, unplaced, staying, isLowerBound } = countLoss(report, name)
   return (
     <ul className="plain" aria-label={t.lossSummary}>
-      <li>{t.leaving(leaving)}</li>
-      <li className={unplaced > 0 ? 'bad' : undefined}>{t.unplaced(unplaced)}</li>
-      <li>{t.staying(staying)}</li>
+      <li>{t.leaving(leaving, isLowerBound)}</li>
+      <li className={unplaced > 0 ? 'bad' : undefined}>{t.unplaced(unplaced, isLowerBound)}</li>
+      <li>{t.staying(staying, isLowerBound)}</li>
     </ul>
   )
 }

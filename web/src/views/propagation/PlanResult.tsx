@@ -68,9 +68,9 @@ function TemplateResult({ plan }: { plan: TemplatePlan }) {
       {plan.dependencies.length > 0 && (
         <p>
           {t.dependencies}{' '}
-          {plan.dependencies.map((one) => (
-            <span key={`${one.kind}/${one.name}`} className="chip">
-              {one.kind} {one.name}
+          {plan.dependencies.map((dependency) => (
+            <span key={`${dependency.kind}/${dependency.name}`} className="chip">
+              {dependency.kind} {dependency.name}
             </span>
           ))}
         </p>

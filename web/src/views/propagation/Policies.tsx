@@ -12,6 +12,7 @@ import { Table } from '../../parts/Table'
 import { useKnownClusters } from '../../parts/useKnownClusters'
 import { useTextOf } from '../../text'
 import { propagationText, type PropagationText } from '../../text/propagation'
+import { QueryNotice } from './QueryNotice'
 
 /** Policies per page. */
 const MAX_POLICIES = 200
@@ -23,7 +24,7 @@ export function Policies() {
   const t = useTextOf(propagationText)
   const [, navigate] = useLocation()
   const { kind = '', q = '' } = readAddress(useParameters())
-  const kinds = findPolicyKind(kind) ? kind : POLICY_KINDS.map((one) => one.kind).join()
+  const kinds = findPolicyKind(kind) ? kind : POLICY_KINDS.map((policyKind) => policyKind.kind).join()
   const query = `cluster:@control-plane kind:${kinds.toLowerCase()} ${q}`.trim()
   const policies = usePolledQuery(['policies', query], async (signal) => {
     const [items, count] = await Promise.all([queryObjects<Policy>(`${query} sort:kind,namespace,name`, MAX_POLICIES, signal), countObjects(query, [], signal)])
@@ -37,8 +38,8 @@ export function Policies() {
           {t.kind}{' '}
           <select value={kind} onChange={(event) => navigate(`/steer${writeAddress({ kind: event.target.value || undefined, q: q || undefined })}`)}>
             <option value="">{t.everyKind}</option>
-            {POLICY_KINDS.map((one) => (
-              <option key={one.kind}>{one.kind}</option>
+            {POLICY_KINDS.map((policyKind) => (
+              <option key={policyKind.kind}>{policyKind.kind}</option>
             ))}
           </select>
         </label>
@@ -53,10 +54,7 @@ export function Policies() {
             </p>
           ) : (
             <>
-              <p className="notice">
-                {items.length < total && `${t.firstOf(items.length, total)} `}
-                <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
-              </p>
+              <QueryNotice shown={items.length} total={total} query={query} />
               <Table label={t.tabs.policies} headers={t.policyHeaders}>
                 {items.map((policy) => (
                   <PolicyRow key={`${policy.kind}/${policy.metadata.namespace}/${policy.metadata.name}`} policy={policy} />
@@ -142,9 +140,9 @@ export function PlacementSummary({ policy: { spec } }: { policy: Policy }) {
 
 function affinitySummary(placement: Policy['spec']['placement'], unknown: string[], t: PropagationText) {
   if (placement?.clusterAffinities) return t.terms(placement.clusterAffinities.length)
-  const one = placement?.clusterAffinity
-  if (one?.clusterNames?.length) {
-    const names = one.clusterNames.filter((name) => !unknown.includes(name))
+  const affinity = placement?.clusterAffinity
+  if (affinity?.clusterNames?.length) {
+    const names = affinity.clusterNames.filter((name) => !unknown.includes(name))
     return (
       <>
         {names.slice(0, MAX_NAMES).map((name) => (
@@ -156,5 +154,5 @@ function affinitySummary(placement: Policy['spec']['placement'], unknown: string
       </>
     )
   }
-  return one?.labelSelector || one?.fieldSelector ? t.selectedClusters : t.everyCluster
+  return affinity?.labelSelector || affinity?.fieldSelector ? t.selectedClusters : t.everyCluster
 }

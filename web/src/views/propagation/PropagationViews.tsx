@@ -1,9 +1,9 @@
 // Propagation views: policies, explanations, previews, failover, quotas.
-import { lazy, Suspense } from 'react'
+import { lazy, Suspense, type ReactNode } from 'react'
 import { useLocation } from 'wouter'
+import { Loading } from '../../parts/Loading'
 import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
-import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
 import { Bindings } from './Bindings'
 import { Failover } from './Failover'
@@ -26,38 +26,25 @@ const TABS = [
   ['plan', '/plan'],
 ] as const
 
+/** Views other than the policies, by path. */
+const VIEWS: Record<string, ReactNode> = {
+  '/steer/bindings': <Bindings />,
+  '/steer/failover': <Failover />,
+  '/steer/quotas': <Quotas />,
+  '/steer/rebalance': <Rebalance />,
+  '/policy': <PolicyPage />,
+  '/plan': <Plan />,
+  '/why': <TemplatePage page="why" />,
+  '/topology': <TemplatePage page="topology" />,
+  '/drift': <TemplatePage page="drift" />,
+}
+
 export function PropagationViews() {
   const t = useTextOf(propagationText)
-  const queryTexts = useTextOf(queryText)
   const [path] = useLocation()
   return (
     <SectionPage label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
-      <Suspense fallback={<p className="empty">{queryTexts.loading}</p>}>{viewOf(path)}</Suspense>
+      <Suspense fallback={<Loading />}>{VIEWS[path] ?? <Policies />}</Suspense>
     </SectionPage>
   )
-}
-
-function viewOf(path: string) {
-  switch (path) {
-    case '/steer/bindings':
-      return <Bindings />
-    case '/steer/failover':
-      return <Failover />
-    case '/steer/quotas':
-      return <Quotas />
-    case '/steer/rebalance':
-      return <Rebalance />
-    case '/policy':
-      return <PolicyPage />
-    case '/plan':
-      return <Plan />
-    case '/why':
-      return <TemplatePage page="why" />
-    case '/topology':
-      return <TemplatePage page="topology" />
-    case '/drift':
-      return <TemplatePage page="drift" />
-    default:
-      return <Policies />
-  }
 }

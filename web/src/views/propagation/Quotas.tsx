@@ -77,7 +77,7 @@ function QuotaCard({ quota }: { quota: Quota }) {
       {spec.staticAssignments?.map(({ clusterName, hard }) => (
         <div key={clusterName}>
           <ClusterName name={clusterName} />
-          <Bars label={`${name} ${clusterName}`} hard={hard} used={clusterUsages.find((one) => one.clusterName === clusterName)?.used} />
+          <Bars label={`${name} ${clusterName}`} hard={hard} used={clusterUsages.find((usage) => usage.clusterName === clusterName)?.used} />
         </div>
       ))}
     </section>

@@ -141,7 +141,7 @@ function Results({ rebalancers }: { rebalancers: Rebalancer[] }) {
     <Table label={t.results} headers={t.resultHeaders}>
       {rebalancers.flatMap(({ metadata, spec, status }) =>
         spec.workloads.map((workload) => {
-          const observed = status?.observedWorkloads?.find((one) => keyOf(one.workload) === keyOf(workload))
+          const observed = status?.observedWorkloads?.find((observedWorkload) => keyOf(observedWorkload.workload) === keyOf(workload))
           return (
             <tr key={`${metadata.name} ${keyOf(workload)}`} data-rebalancer={metadata.name}>
               <th scope="row">

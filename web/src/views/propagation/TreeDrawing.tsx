@@ -24,18 +24,16 @@ interface TreeDrawingProps {
   objectOf: (node: TreeNode) => SummarizedObject | undefined
   /** The address that Enter and a double click open. */
   addressOf: (node: TreeNode) => string | undefined
-  /** Id of the node whose object is shown, and a function that changes it. Without them, the drawing keeps it itself. */
-  shownId?: string | undefined
-  onShow?: (id: string | undefined) => void
+  /** Id of the node whose object is shown. */
+  shownId: string | undefined
+  onShow: (id: string | undefined) => void
 }
 
 /** Drawing of trees that is navigated with arrow keys. */
-export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }: TreeDrawingProps) {
+export function TreeDrawing({ roots, label, objectOf, addressOf, shownId, onShow }: TreeDrawingProps) {
   const t = useTextOf(propagationText)
   const [, navigate] = useLocation()
   const [focused, setActive] = useState<number>()
-  const [ownShownId, setOwnShownId] = useState<string>()
-  const [shownId, setShownId] = controlled.onShow ? [controlled.shownId, controlled.onShow] : [ownShownId, setOwnShownId]
   const drawing = useRef<SVGSVGElement>(null)
   const { placed, rows, levels } = layoutTrees(...roots)
   const shownIndex = placed.findIndex(({ node }) => node.id === shownId)
@@ -48,21 +46,21 @@ export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }
     if (to) navigate(to)
   }
   /** Shows the object of a node next to the tree, or hides it; a group opens its search. */
-  const show = (node: TreeNode) => (objectOf(node) ? setShownId(node.id === shownId ? undefined : node.id) : open(node))
+  const show = (node: TreeNode) => (objectOf(node) ? onShow(node.id === shownId ? undefined : node.id) : open(node))
   const handleKey = (event: KeyboardEvent) => {
     if (event.key === 'Enter' || event.key === ' ') {
       event.preventDefault()
       return event.key === 'Enter' ? open(placed[at]!.node) : show(placed[at]!.node)
     }
-    if (event.key === 'Escape') return setShownId(undefined)
+    if (event.key === 'Escape') return onShow(undefined)
     const to = nodeIndexAfterKey(event.key, at, placed)
     if (to === undefined || to < 0) return
     event.preventDefault()
     setActive(to)
     drawing.current?.querySelector<SVGGElement>(`[data-nth="${to}"]`)?.focus()
   }
-  const x = (one: PlacedNode) => one.level * COLUMN_WIDTH + 4
-  const y = (one: PlacedNode) => one.row * ROW_HEIGHT + 4
+  const x = (placedNode: PlacedNode) => placedNode.level * COLUMN_WIDTH + 4
+  const y = (placedNode: PlacedNode) => placedNode.row * ROW_HEIGHT + 4
   return (
     <>
       <p className="notice">{t.treeHint}</p>
@@ -70,16 +68,16 @@ export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }
         <div className="scroll topology">
           <svg ref={drawing} width={levels * COLUMN_WIDTH} height={Math.max(1, rows) * ROW_HEIGHT + 4} role="tree" aria-label={label} onKeyDown={handleKey}>
             <g aria-hidden="true">
-              {placed.map((one) => {
-                const above = one.parent === undefined ? undefined : placed[one.parent]
+              {placed.map((placedNode) => {
+                const above = placedNode.parent === undefined ? undefined : placed[placedNode.parent]
                 if (!above) return null
-                const [fromX, fromY, toX, toY] = [x(above) + NODE_WIDTH, y(above) + NODE_HEIGHT / 2, x(one), y(one) + NODE_HEIGHT / 2]
+                const [fromX, fromY, toX, toY] = [x(above) + NODE_WIDTH, y(above) + NODE_HEIGHT / 2, x(placedNode), y(placedNode) + NODE_HEIGHT / 2]
                 const middle = (fromX + toX) / 2
-                return <path key={one.node.id} className={`edge ${one.node.edge ?? ''}`} d={`M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`} />
+                return <path key={placedNode.node.id} className={`edge ${placedNode.node.edge ?? ''}`} d={`M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`} />
               })}
             </g>
-            {placed.map((one, nth) => {
-              const { node } = one
+            {placed.map((placedNode, nth) => {
+              const { node } = placedNode
               const isCut = node.name.length > MAX_NAME_CHARACTERS
               const name = isCut ? `…${node.name.slice(1 - MAX_NAME_CHARACTERS)}` : node.name
               // Truncated for display; the full text is available to screen readers.
@@ -89,16 +87,16 @@ export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }
                 <g
                   key={node.id}
                   role="treeitem"
-                  aria-level={one.level + 1}
-                  aria-setsize={one.siblingCount}
-                  aria-posinset={one.position}
+                  aria-level={placedNode.level + 1}
+                  aria-setsize={placedNode.siblingCount}
+                  aria-posinset={placedNode.position}
                   aria-label={description}
                   aria-selected={nth === at}
                   tabIndex={nth === at ? 0 : -1}
                   data-nth={nth}
                   data-kind={node.kind}
                   className={`node ${node.health}`}
-                  transform={`translate(${x(one)} ${y(one)})`}
+                  transform={`translate(${x(placedNode)} ${y(placedNode)})`}
                   onFocus={() => setActive(nth)}
                   onClick={() => show(node)}
                   onDoubleClick={() => open(node)}
@@ -120,7 +118,7 @@ export function TreeDrawing({ roots, label, objectOf, addressOf, ...controlled }
         {shownObject && (
           <section className="peek" aria-label={shownObject.name}>
             <p className="acts">
-              <button type="button" className="quiet" onClick={() => setShownId(undefined)}>
+              <button type="button" className="quiet" onClick={() => onShow(undefined)}>
                 {t.close}
               </button>
             </p>

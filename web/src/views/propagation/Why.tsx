@@ -90,9 +90,9 @@ function Summary({ explanation: { policy, binding } }: { explanation: Explanatio
             <>
               <dt>{t.requiredBy}</dt>
               <dd>
-                {binding.requiredBy?.map((one) => (
-                  <Link key={`${one.kind}/${one.name}`} className="chip" href={templateAddress('why', one)}>
-                    {one.kind} {one.name}
+                {binding.requiredBy?.map((source) => (
+                  <Link key={`${source.kind}/${source.name}`} className="chip" href={templateAddress('why', source)}>
+                    {source.kind} {source.name}
                   </Link>
                 ))}
               </dd>

@@ -4,7 +4,7 @@ import type { Manifest } from '../../parts/manifest'
 
 export interface DraftState {
   text: string
-  /** The text that was last stored as a whole and has not been edited since. */
+  /** The text after all of its objects were stored, with their new resource versions; undefined before that, and after an edit. */
   storedText: string | undefined
   /** True while the draft is being stored. */
   isApplying: boolean

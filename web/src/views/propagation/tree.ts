@@ -113,22 +113,22 @@ function healthOfTarget({ applied, health, replicas }: Target, member: TreeNode 
 export function buildTree(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
   const { template, policy, binding, targets, waiting } = explanation
   const isSuspendedEverywhere = waiting.some(({ cause, cluster }) => SUSPENDED_CAUSE.test(cause) && cluster === undefined)
-  const clusterNode = (one: Target): TreeNode => {
-    const member = members.get(one.cluster)
-    const isSuspended = isSuspendedEverywhere || waiting.some(({ cause, cluster }) => SUSPENDED_CAUSE.test(cause) && cluster === one.cluster)
-    const isFailing = !one.applied || waiting.some(({ cause, cluster }) => FAILING_CAUSES.has(cause) && cluster === one.cluster)
+  const clusterNode = (target: Target): TreeNode => {
+    const member = members.get(target.cluster)
+    const isSuspended = isSuspendedEverywhere || waiting.some(({ cause, cluster }) => SUSPENDED_CAUSE.test(cause) && cluster === target.cluster)
+    const isFailing = !target.applied || waiting.some(({ cause, cluster }) => FAILING_CAUSES.has(cause) && cluster === target.cluster)
     const edge: TreeNode['edge'] = isSuspended ? 'suspended' : isFailing ? 'failing' : undefined
     const memberNodes = member ? [{ ...member, edge }] : []
-    const isDispatchingSuspended = waiting.some(({ cause, cluster }) => cause === 'DispatchingSuspended' && (cluster === undefined || cluster === one.cluster))
+    const isDispatchingSuspended = waiting.some(({ cause, cluster }) => cause === 'DispatchingSuspended' && (cluster === undefined || cluster === target.cluster))
     return {
-      id: `cluster ${one.cluster}`,
+      id: `cluster ${target.cluster}`,
       kind: 'Cluster',
-      name: one.cluster,
-      cluster: one.cluster,
-      note: one.placed === 'Scheduled' ? formatReplicas(member?.object?.ready, one.replicas) : one.placed,
+      name: target.cluster,
+      cluster: target.cluster,
+      note: target.placed === 'Scheduled' ? formatReplicas(member?.object?.ready, target.replicas) : target.placed,
       edge,
-      health: healthOfTarget(one, member, isSuspended),
-      children: one.work && members.has(one.cluster) ? [{ ...workNode(one.work, one, isDispatchingSuspended), edge, children: memberNodes }] : memberNodes,
+      health: healthOfTarget(target, member, isSuspended),
+      children: target.work && members.has(target.cluster) ? [{ ...workNode(target.work, target, isDispatchingSuspended), edge, children: memberNodes }] : memberNodes,
     }
   }
   const clusters = targets.map(clusterNode)
@@ -210,7 +210,7 @@ export function nodeIndexAfterKey(key: string, at: number, placed: PlacedNode[])
   if (key === 'Home') return 0
   if (key === 'End') return placed.length - 1
   if (key !== 'ArrowDown' && key !== 'ArrowUp') return undefined
-  const column = placed.map((one, nth) => ({ ...one, index: nth })).filter(({ level }) => level === current.level)
+  const column = placed.map((node, nth) => ({ ...node, index: nth })).filter(({ level }) => level === current.level)
   const order = column.sort((a, b) => a.row - b.row)
   const next = order[order.findIndex(({ index }) => index === at) + (key === 'ArrowDown' ? 1 : -1)]
   return next?.index

@@ -1,0 +1,60 @@
+// Pods of a cluster's nodes and the resources that they request, counted and summed by the search API with the user's own permissions.
+import { getJson } from './client'
+import type { Groups, SkippedCluster } from './types'
+import { API } from './useSearch'
+
+/** Resources whose requests are summed. */
+export const REQUESTED_RESOURCES = ['cpu', 'memory'] as const
+export type RequestedResource = (typeof REQUESTED_RESOURCES)[number]
+
+/** Fields of the query language, and their amounts in base units. */
+const FIELDS: Record<RequestedResource, { name: string; unit: number }> = { cpu: { name: 'cpu.req', unit: 1e-3 }, memory: { name: 'mem.req', unit: 1 } }
+
+export interface NodeRequestsResponse {
+  totalRelation: 'eq' | 'gte'
+  groups?: Groups
+  skipped: SkippedCluster[]
+}
+
+export interface NodeRequests {
+  /** Amounts by node, in base units. Nodes without pods are absent. */
+  pods: ReadonlyMap<string, number>
+  cpu: ReadonlyMap<string, number>
+  memory: ReadonlyMap<string, number>
+  /** True if there are more nodes than groups in the response: the amounts of an absent node are unknown. */
+  hasMoreNodes: boolean
+  /** True if a limit of the search was reached: the amounts may be too low. */
+  isLowerBound: boolean
+  /** The cluster, if its data is missing or outdated. */
+  skipped: SkippedCluster[]
+}
+
+/** Query for the pods that occupy resources of nodes, as `kubectl describe node` counts them. */
+export const podsOfNodesQuery = (cluster: string) => `kind:pod cluster:${cluster} -phase:Succeeded,Failed group:node`
+
+export async function readNodeRequests(cluster: string, signal: AbortSignal): Promise<NodeRequests> {
+  const fields = REQUESTED_RESOURCES.map((resource) => FIELDS[resource].name).join()
+  const path = `${API}/query?limit=0&facets=&sums=${fields}&q=${encodeURIComponent(podsOfNodesQuery(cluster))}`
+  return parseNodeRequests(cluster, await getJson<NodeRequestsResponse>(path, signal))
+}
+
+export function parseNodeRequests(cluster: string, { totalRelation, groups, skipped }: NodeRequestsResponse): NodeRequests {
+  const nodes = groups?.values ?? []
+  const sums = (resource: RequestedResource) => {
+    const { name, unit } = FIELDS[resource]
+    return new Map(nodes.map(({ value, sums }) => [value, (sums?.[name] ?? 0) * unit]))
+  }
+  return {
+    pods: new Map(nodes.map(({ value, count }) => [value, count])),
+    cpu: sums('cpu'),
+    memory: sums('memory'),
+    hasMoreNodes: (groups?.more ?? 0) > 0,
+    isLowerBound: totalRelation !== 'eq',
+    skipped: skipped.filter((entry) => entry.cluster === cluster),
+  }
+}
+
+/** The amount of a node, 0 if it has no pods; undefined if it is unknown. */
+export function amountOfNode(requests: NodeRequests, resource: RequestedResource | 'pods', node: string): number | undefined {
+  return requests[resource].get(node) ?? (requests.hasMoreNodes ? undefined : 0)
+}
