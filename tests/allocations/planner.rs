@@ -67,16 +67,16 @@ impl Template {
         Ok(Self { object: yaml(DEPLOYMENT)?, policy, policy_spec, requirements: yaml(REQUIREMENTS)? })
     }
 
-    fn interpreted(&self, replicas: i32) -> ReplicaFacts {
+    fn replica_facts(&self, replicas: i32) -> ReplicaFacts {
         ReplicaFacts { replicas, requirements: Some(self.requirements.clone()), components: Vec::new() }
     }
 
-    fn plan(&self, interpreted: ReplicaFacts, existing: Option<&Value>) -> BindingPlan {
+    fn plan(&self, replica_facts: ReplicaFacts, existing: Option<&Value>) -> BindingPlan {
         let policy = Policy::new(&self.policy, &self.policy_spec);
         let intent = BindingInput {
             template: &self.object,
             policy: &policy,
-            interpreted,
+            replica_facts,
             priority: None,
             gates: Gates::default(),
             template_changed: true,
@@ -86,7 +86,7 @@ impl Template {
     }
 
     fn binding(&self) -> Result<Value> {
-        match self.plan(self.interpreted(REPLICAS), None) {
+        match self.plan(self.replica_facts(REPLICAS), None) {
             BindingPlan::Create(binding) => Ok(binding),
             other => bail!("the binding is not created: {other:?}"),
         }
@@ -189,8 +189,8 @@ fn binding() -> Result<HotPath> {
     let interpreter = Arc::clone(&template);
     Ok(HotPath::with_input(
         "planner/binding",
-        move || Ok(interpreter.interpreted(REPLICAS + 1)),
-        move |interpreted: ReplicaFacts| match template.plan(interpreted, Some(&existing)) {
+        move || Ok(interpreter.replica_facts(REPLICAS + 1)),
+        move |replica_facts: ReplicaFacts| match template.plan(replica_facts, Some(&existing)) {
             BindingPlan::Update(binding) => Ok(binding),
             other => bail!("the binding is not updated: {other:?}"),
         },

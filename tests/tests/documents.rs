@@ -59,6 +59,44 @@ fn source_paths_exist() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn names_in_source_files_exist() -> Result<()> {
+    let mut names = 0;
+    for (page, text) in pages()?.iter().filter(|(page, _)| !page.ends_with("CHANGELOG.md")) {
+        for (file, name) in names_in_files(text) {
+            names += 1;
+            let source = fs::read_to_string(repository_root().join(&file)).with_context(|| file.clone())?;
+            let mut words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            ensure!(words.any(|word| word == name), "{}: {file} does not contain {name}", page.display());
+        }
+    }
+    ensure!(names > 100, "{names}");
+    Ok(())
+}
+
+/// Names in parentheses after the path of a source file, without their modules, each with the path.
+fn names_in_files(text: &str) -> Vec<(String, String)> {
+    let is_name = |span: &str| span.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let prose = prose(text);
+    let parts: Vec<&str> = prose.split('`').collect();
+    let mut names = Vec::new();
+    // The last path, and whether its parentheses are open.
+    let mut current: Option<(&str, bool)> = None;
+    for pair in parts.chunks_exact(2) {
+        let &[between, span] = pair else { continue };
+        let is_listed = matches!((current, between.trim()), (Some((_, false)), "(") | (Some((_, true)), ","));
+        current = match current {
+            Some((file, _)) if is_listed && is_name(span) => {
+                let name = span.rsplit("::").next().unwrap_or_default();
+                names.push((file.to_owned(), name.to_owned()));
+                Some((file, true))
+            }
+            _ => (is_source_path(span) && span.ends_with(".rs") && !span.contains('{')).then_some((span, false)),
+        };
+    }
+    names
+}
+
 /// Returns true if a code span is the path of a source file or folder, relative to the root of the repository. Patterns
 /// and placeholders do not count as paths.
 fn is_source_path(span: &str) -> bool {

@@ -186,7 +186,7 @@ fn check_refusals(folder: &Path, file: &str) -> Result<()> {
         ("/", "east", "cannot read the kubeconfig \"/\": it is a directory;"),
         (&nonsense, "east", "cannot parse the kubeconfig "),
         (file, "north", "has no context \"north\"; its contexts are cp, east, west"),
-        (file, "east,east", "context east is given twice"),
+        (file, "east,east", "context east is listed twice"),
         (&invalid, "Not_A_Name", "context Not_A_Name is not a valid cluster name; rename it"),
         (&invalid, "torn", "cannot use context \"torn\" of"),
         (&invalid, "far", "cannot join cluster far: https://127.0.0.1:9/: Connection refused"),

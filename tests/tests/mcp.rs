@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
 use crowsnest_tests::{Fleet, Kubectl, binary, wait_for};
 use serde_json::{Value, json};
@@ -17,8 +17,10 @@ const SHOP: &str = include_str!("mcp/shop.yaml");
 const PROPAGATED: &str = include_str!("mcp/propagated.yaml");
 const DOCUMENTATION: &str = include_str!("../../docs/MCP.md");
 const RESOURCE: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
-/// Number of messages for the rate limit.
+/// Number of messages that are sent at once for the rate limit.
 const PINGS: u32 = 100;
+/// Maximum number of times that they are sent. On a busy machine, the rate can permit all of them.
+const MAX_ROUNDS: usize = 10;
 
 /// A running `crowsnest mcp`.
 struct Session {
@@ -254,9 +256,7 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             (&[("cookie", "crowsnest-session=x")], list.clone(), 401),
             (&[authorized, ("origin", "https://evil.example")], list.clone(), 403),
             (&[authorized, ("mcp-protocol-version", "2026-07-28")], list.clone(), 400),
-            // One byte above the limit: the server closes the connection without reading the rest of a larger body, and a client
-            // that is still sending can lose the response.
-            (&[authorized], "x".repeat(MAX_REQUEST_BODY_BYTES + 1), 413),
+            (&[authorized], "x".repeat(2 * MAX_REQUEST_BODY_BYTES), 413),
         ];
         for (headers, body, expected) in cases {
             let status = post(headers, body).await?.status();
@@ -267,21 +267,25 @@ fn check_http(fleet: &Fleet) -> Result<()> {
             ensure!(response.status() == 405 && response.headers()["allow"] == "POST", "{response:?}");
         }
         let ping = message(1, "ping", &json!({})).to_string();
-        let start = Instant::now();
-        let responses = futures::future::join_all((0..PINGS).map(|_| post(&[authorized], ping.clone()))).await;
-        let (mut limited, time) = (0, start.elapsed());
-        for response in responses {
-            let response = response?;
-            if response.status() == 429 {
-                ensure!(response.headers().contains_key("retry-after"), "{response:?}");
-                limited += 1;
+        for _ in 0..MAX_ROUNDS {
+            let start = Instant::now();
+            let responses = futures::future::join_all((0..PINGS).map(|_| post(&[authorized], ping.clone()))).await;
+            let (mut limited, time) = (0, start.elapsed());
+            for response in responses {
+                let response = response?;
+                if response.status() == 429 {
+                    ensure!(response.headers().contains_key("retry-after"), "{response:?}");
+                    limited += 1;
+                }
+            }
+            // A burst, and the messages that the rate permits while they arrive.
+            let permitted = 20.0 + 10.0 * time.as_secs_f64();
+            let admitted = PINGS - limited;
+            ensure!(admitted > 0 && f64::from(admitted) <= permitted, "{admitted} of {PINGS} messages in {time:?}");
+            if limited > 0 {
+                return Ok(());
             }
         }
-        // A burst, and the messages that the rate permits while they arrive. On a slow machine, these can be all.
-        let permitted = 20.0 + 10.0 * time.as_secs_f64();
-        let admitted = PINGS - limited;
-        ensure!(admitted > 0 && f64::from(admitted) <= permitted, "{admitted} of {PINGS} messages in {time:?}");
-        ensure!(limited > 0 || permitted >= f64::from(PINGS), "no message was refused in {time:?}");
-        Ok(())
+        Err(anyhow!("no message was refused in {MAX_ROUNDS} rounds"))
     })
 }

@@ -204,7 +204,7 @@ fn check_unavailable_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
     sim(&["delay", "60000"])?;
     let output = kubectl.expect_output(&pods, "", 0, "cluster member2")?;
-    ensure!(output.err.contains("no answer within 10 s") || output.err.contains("is not ready"), "{output:?}");
+    ensure!(output.err.contains("no response within 10 s") || output.err.contains("is not ready"), "{output:?}");
     sim(&["stop"])?;
     for what in [&pods, &values] {
         let output = kubectl.expect_output(what, "", 0, "only-member1")?;

@@ -49,10 +49,13 @@ fn read_state(kubectl: &Kubectl) -> Result<String> {
     Ok(all + &kubectl.run_ok(&["get", "workloadrebalancers"], "")?)
 }
 
+fn fixture_path(file: &str) -> String {
+    format!("{}/../tests/tests/plan/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// `plan` of a fixture, with additional flags.
 fn run_plan(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<CommandOutput> {
-    let path = format!("{}/../tests/tests/plan/{file}", env!("CARGO_MANIFEST_DIR"));
-    let output = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
+    let output = fleet.crowsnest(&[&["plan", "-f", &fixture_path(file)], more].concat())?;
     ensure!(output.code == Some(code), "plan of {file} should exit with {code}: {output:?}");
     Ok(output)
 }
@@ -104,8 +107,7 @@ fn check_clusters(fleet: &Fleet) -> Result<()> {
 
 /// A lost cluster keeps its workloads, unless a ClusterTaintPolicy evicts from clusters that are not ready.
 fn check_lost_cluster(kubectl: &Kubectl) -> Result<()> {
-    let fixture = |file: &str| format!("{}/../tests/tests/plan/{file}", env!("CARGO_MANIFEST_DIR"));
-    let (lost, policy) = (fixture("lost.json"), fixture("taint-policy.yaml"));
+    let (lost, policy) = (fixture_path("lost.json"), fixture_path("taint-policy.yaml"));
     let plan = ["create", "--raw", "/apis/propagation.crowsnest.io/v1alpha1/plans", "-f", &lost];
     let cluster = |response: &str, name: &str| -> Result<Value> {
         let response: Value = serde_json::from_str(response)?;

@@ -61,6 +61,9 @@ pub struct QueryCase {
     pub notice: Option<String>,
     /// Number of hits per group.
     pub groups: Option<BTreeMap<String, u64>>,
+    /// Sums of numbers per group, by number.
+    #[serde(default)]
+    pub sums: BTreeMap<String, BTreeMap<String, i64>>,
     /// True if the query is about objects of the control plane.
     #[serde(default)]
     pub templates: bool,
@@ -74,6 +77,14 @@ pub struct QueryCase {
 pub enum ExpectedHits {
     Count(u64),
     Names(Vec<String>),
+}
+
+impl QueryCase {
+    /// The numbers to sum, separated by commas.
+    pub fn summed_numbers(&self) -> Option<String> {
+        let numbers: Vec<&str> = self.sums.keys().map(String::as_str).collect();
+        (!numbers.is_empty()).then(|| numbers.join(","))
+    }
 }
 
 impl Corpus {

@@ -17,6 +17,9 @@ pub struct QueryResponse {
     /// Number of hits per group, if the interface reports it.
     #[serde(default)]
     pub groups: Option<BTreeMap<String, u64>>,
+    /// Sums per group, by number, if the interface reports them.
+    #[serde(default)]
+    pub sums: Option<BTreeMap<String, BTreeMap<String, i64>>>,
 }
 
 impl QueryResponse {
@@ -28,10 +31,18 @@ impl QueryResponse {
             let object = serde_json::json!({"kind": hit["kind"], "metadata": hit});
             format!("{}/{}", text(&hit["cluster"]), name_of(&object))
         };
-        let groups = response["groups"]["values"].as_array().into_iter().flatten();
-        let groups = Some(groups.filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?))).collect());
+        let values = response["groups"]["values"].as_array().into_iter().flatten();
+        let groups = values.clone().filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?)));
+        let mut sums: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+        for group in values {
+            for (number, sum) in group["sums"].as_object().into_iter().flatten() {
+                let sum = sum.as_i64().with_context(|| format!("{number} is no integer in {group}"))?;
+                sums.entry(number.clone()).or_default().insert(text(&group["value"]), sum);
+            }
+        }
         Ok(Self {
-            groups,
+            groups: Some(groups.collect()),
+            sums: Some(sums),
             hits: list("hits")?.iter().map(name).collect(),
             total: response["total"].as_u64().with_context(|| format!("no total in {response}"))?,
             notices: list("notices")?.iter().map(|notice| text(&notice["message"])).collect(),
@@ -41,7 +52,7 @@ impl QueryResponse {
     /// Differences from the expected result.
     pub fn differences(&self, case: &QueryCase) -> Vec<String> {
         let QueryCase { query, hits, first, ordered, notice, .. } = case;
-        let Self { hits: found, total, notices, groups } = self;
+        let Self { hits: found, total, notices, groups, sums } = self;
         let mut differences = Vec::new();
         match hits {
             ExpectedHits::Count(number) if number != total => {
@@ -69,6 +80,9 @@ impl QueryResponse {
         }
         if case.groups.is_some() && groups.is_some() && groups != &case.groups {
             differences.push(format!("groups {groups:?}"));
+        }
+        if sums.as_ref().is_some_and(|sums| *sums != case.sums) {
+            differences.push(format!("sums {sums:?}"));
         }
         // The history of the cache begins when the test starts, so queries without a start time have one more notice
         // than in the tests of the search engine.

@@ -64,7 +64,7 @@ impl TestEnv {
             self.members.get(*name).context("unknown member")?.stop_serving();
         }
         wait_for("the cache to be complete, and only the stale clusters to be skipped", || {
-            let response = self.query("")?;
+            let response = self.query("", None)?;
             Ok(response["behind"] == 0 && skipped(&response) == stale)
         })
     }
@@ -90,7 +90,7 @@ impl TestEnv {
             post(&self.admin, "/apis/cluster.karmada.io/v1alpha1/clusters", &joined).await
         })?;
         wait_for(&format!("{name} to be read"), || {
-            let response = self.query(&format!("cluster:{name}"))?;
+            let response = self.query(&format!("cluster:{name}"), None)?;
             Ok(response["total"] == count && skipped(&response).is_empty())
         })
     }
@@ -163,8 +163,9 @@ impl TestEnv {
         self.runtime.block_on(self.client.request(request)).with_context(|| path.to_owned())
     }
 
-    pub fn query(&self, query: &str) -> Result<Value> {
-        self.get(&format!("query?limit=1000&facets=kind&q={}", utf8_percent_encode(query, NON_ALPHANUMERIC)))
+    pub fn query(&self, query: &str, summed_numbers: Option<&str>) -> Result<Value> {
+        let sums = summed_numbers.map(|numbers| format!("&sums={numbers}")).unwrap_or_default();
+        self.get(&format!("query?limit=1000&facets=kind{sums}&q={}", utf8_percent_encode(query, NON_ALPHANUMERIC)))
     }
 
     /// A query of the corpus with times relative to now.
