@@ -167,7 +167,7 @@ impl Planner<'_> {
 
 impl Reports {
     /// Reason why a manifest would not be applied: the member has an object with this name that Crowsnest does not
-    /// manage. `None` also if the member does not respond.
+    /// manage. `None` also if the object cannot be read from the member.
     async fn find_conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
         let name = member.metadata.name.as_deref().unwrap_or_default();
         let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };

@@ -2,7 +2,7 @@
 //!
 //! Both syntaxes are those of RE2, with three differences: in the `regex` crate, `[` within a character class starts a
 //! nested class and `&&`, `--` and `~~` combine classes; Go has `\Q…\E` for literal text; and `\d`, `\s`, `\w`, `\b` and
-//! `\B` are about ASCII characters in Go, and about Unicode in the crate.
+//! `\B` refer to ASCII characters in Go, and to those of Unicode in the crate.
 
 use std::borrow::Cow;
 

@@ -16,7 +16,7 @@ pub type ContentHash = [u8; 32];
 
 /// Minimum size in bytes of a property that is compressed separately: smaller ones compress better with the rest.
 const MIN_PART_BYTES: usize = 4096;
-/// Space that the output of deflate has at least, so that a flush completes in few calls.
+/// Minimum free space in bytes of the output of deflate, so that a flush completes in few calls.
 const MIN_OUTPUT_BYTES: usize = 1024;
 /// Header of gzip data (RFC 1952): deflate, no flags, no time, fastest level, unknown operating system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];

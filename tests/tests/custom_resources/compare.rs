@@ -39,7 +39,7 @@ impl Deviation {
     }
 }
 
-/// Replaces what each server chooses: UIDs, resource versions, times.
+/// Replaces values that each server chooses (UIDs, resource versions, times), and sorts entries without a fixed order.
 pub fn mask(response: &mut Response, identity: &Identity) {
     let body = &mut response.body;
     if body["kind"] == "Status" {
@@ -145,7 +145,8 @@ fn without_patched_object(text: &str) -> Option<String> {
     Some(format!("{subject}Invalid value: \"<object>\": {why}"))
 }
 
-/// Texts of the differences, `real` first. Empty if there are none.
+/// Texts of the differences, `real` first. Empty if there are none, or if `ours` refuses with 4xx what fails with
+/// 5xx in `real`.
 pub fn differences(real: &Response, ours: &Response) -> Vec<String> {
     let mut found = Vec::new();
     if real.code >= 500 && (400..500).contains(&ours.code) {

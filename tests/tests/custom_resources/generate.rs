@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::literals::number;
 use super::random::Random;
 
-/// Values per format; the last ones are wrong.
+/// Values per format: the first is valid, others may be wrong.
 const FORMATS: [(&str, &[&str]); 22] = [
     (
         "date-time",
@@ -83,7 +83,7 @@ fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> 
     let mut map = Map::new();
     let is_required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name));
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        // The object itself has these from its kind; an embedded one is completed below.
+        // `object` sets these fields of the object itself; those of an embedded resource are set below.
         let is_type = matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
         let share = if depth > 6 { 5 } else { 60 };
         if !is_type && (is_required(name) || random.chance(share)) {
@@ -160,7 +160,7 @@ fn decimal(random: &mut Random, schema: &Value) -> Value {
 fn string(random: &mut Random, schema: &Value) -> String {
     let known = schema["format"].as_str().and_then(|format| FORMATS.iter().find(|(name, _)| *name == format));
     if let Some((_, samples)) = known {
-        // Mostly one that is right.
+        // Mostly the valid one.
         return samples[if random.chance(80) { 0 } else { random.below(samples.len()) }].into();
     }
     if let Some(hir) = schema["pattern"].as_str().and_then(|pattern| parse_pattern(random, pattern)) {
@@ -173,14 +173,14 @@ fn string(random: &mut Random, schema: &Value) -> String {
     format!("{text}{}", "z".repeat(shortest.saturating_sub(text.chars().count())))
 }
 
-/// A parsed pattern. Mostly with classes of ASCII characters, as in Go: few of those of Unicode match there.
+/// Parses a pattern, mostly with ASCII classes as in Go, where few other characters of Unicode classes match.
 fn parse_pattern(random: &mut Random, pattern: &str) -> Option<Hir> {
     let is_unicode = random.chance(10);
     let mut parser = regex_syntax::ParserBuilder::new().unicode(is_unicode).utf8(is_unicode).build();
     parser.parse(pattern).ok().or_else(|| regex_syntax::parse(pattern).ok())
 }
 
-/// Appends a text that a pattern matches. Anchors and other looks are ignored.
+/// Appends a text that a pattern matches. Anchors and other look-around assertions are ignored.
 fn matching(random: &mut Random, hir: &Hir, text: &mut String) {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}

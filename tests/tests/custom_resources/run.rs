@@ -16,7 +16,7 @@ const CONCURRENT_SEQUENCES: usize = 8;
 const BODY_WIDTH: usize = 600;
 
 pub struct Run<'a> {
-    /// A real kube-apiserver; without one, only server errors are looked for.
+    /// A real kube-apiserver; without one, only server errors are reported.
     pub real: Option<Server>,
     pub ours: Server,
     pub definitions: &'a [Definition],
@@ -97,7 +97,7 @@ impl Run<'_> {
     }
 
     fn is_known(&self, text: &str, body: &str) -> bool {
-        // Errors of the server are never accepted.
+        // Server errors are accepted by `is_recorded` only.
         !text.starts_with("server error") && self.known.differences.iter().any(|known| known.explains(text, body))
     }
 }

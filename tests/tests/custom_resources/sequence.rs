@@ -35,7 +35,7 @@ struct Sequence<'a> {
     random: Random,
     definition: &'a Definition,
     name: String,
-    /// The valid object from which others are derived, and its version.
+    /// The object without faults from which others are derived.
     base: Value,
     requests: Vec<Request>,
 }
@@ -62,7 +62,7 @@ impl Sequence<'_> {
         &self.definition.versions[version]
     }
 
-    /// A new object; with a fault in as many of 100 cases.
+    /// A new object. Each further fault has a probability of `faults` percent.
     fn object(&mut self, version: usize, faults: usize) -> Value {
         let Version { name, schema, .. } = &self.definition.versions[version];
         let group_version = format!("{}/{name}", self.definition.group);
@@ -74,7 +74,7 @@ impl Sequence<'_> {
         object
     }
 
-    /// The last valid object in another version, with faults.
+    /// The base object in a version, with a fault.
     fn changed(&mut self, version: usize) -> Value {
         let mut object = self.base.clone();
         object["apiVersion"] = format!("{}/{}", self.definition.group, self.at(version).name).into();
@@ -110,7 +110,7 @@ impl Sequence<'_> {
             self.push("POST", format!("{path}{query}"), JSON, to_text(&object));
             self.base = object;
         }
-        // Formats, patterns and rules refuse some of the generated objects: half of them are created without.
+        // Formats, patterns and rules refuse some of the generated objects, so one more is sent, without options.
         let object = self.object(version, 0);
         self.push("POST", format!("{path}?fieldManager=creator"), JSON, to_text(&object));
         self.get();

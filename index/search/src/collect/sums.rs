@@ -1,6 +1,6 @@
 //! Sums of numbers per group of hits, such as the requested CPU and memory of the pods of each node.
 //!
-//! An engine sums integers per value of a column. Sums for region, zone and provider are those by cluster, added when the
+//! An engine sums numbers per value of a column. Sums for region, zone and provider are those by cluster, added when the
 //! answer is created. Sums are limited to `i64`.
 
 use crate::collect::ValueAmounts;

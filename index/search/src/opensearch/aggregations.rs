@@ -15,7 +15,7 @@ pub const MAX_VALUES: usize = 1_000;
 const MAX_SHARD_VALUES: usize = 20_000;
 /// Maximum number of words counted by one request, so that it stays below the engine's 65,535 buckets.
 const WORDS_PER_REQUEST: usize = 12;
-/// An engine sums floating-point numbers. Sums of integers are exact below this value, 2^53.
+/// Limit of exact sums, 2^53: an engine sums floating-point numbers, so sums of integers are exact only below it.
 const MAX_EXACT_SUM: f64 = 9_007_199_254_740_992.0;
 
 /// A field whose values are counted.

@@ -96,8 +96,8 @@ impl Registry {
             };
         }
         if !object.resource_version().is_empty() {
-            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only. It ignores text
-            // that is no version, too.
+            // Server-side apply ignores it: kube-apiserver checks versions of existing objects only. Text
+            // that is no version is ignored as well.
             let is_version = parse_object_version(&object).is_ok_and(|version| version > 0);
             if is_version && !has_managed_fields {
                 return Err(error_without_reason("resourceVersion should not be set on objects to be created"));
@@ -219,7 +219,7 @@ pub fn prepare_metadata(
     set_namespace(object, &ctx.namespace)?;
     deduplicate_owners(object, has_managed_fields, warnings);
     if !has_managed_fields {
-        // They have no owner: `WipeObjectMetaSystemFields` comes first.
+        // Removed before the owners of fields are computed, as by `WipeObjectMetaSystemFields`.
         remove_system_metadata(object);
     }
     let api_version = resource.gvr.api_version();

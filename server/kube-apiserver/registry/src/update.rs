@@ -246,7 +246,7 @@ impl Registry {
             });
             // If the fields of some managers cannot be computed, the managedFields of all are dropped.
             let mut managed_fields = managed_fields.await.unwrap_or_else(|error| {
-                // Invalid requests cause this.
+                // Invalid requests cause this, so it is no warning.
                 tracing::debug!(%error, kind = %resource.kind, name, "dropping managedFields");
                 apply::PendingManagedFields::default()
             });
@@ -344,7 +344,7 @@ impl Registry {
             allocators.allocate(ctx, Some(live), new).or_else(|errors| reject_invalid(resource, name, errors))?;
         }
         let mut errors = Vec::new();
-        // The own validation of a custom resource skips the metadata of an object of another kind or version.
+        // A custom resource's own validation skips the metadata of an object of another kind or version.
         let is_own_type = !resource.is_custom()
             || (new["kind"] == resource.kind.as_str() && new["apiVersion"] == resource.gvr.api_version().as_str());
         if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
@@ -471,8 +471,9 @@ fn check_resource_version(
     Ok(())
 }
 
-/// Restores metadata that updates cannot change from the live object. A time of deletion or grace period that is not in
-/// the live object is left as it is, for validation to reject it unless the kind's strategy restores it.
+/// Restores metadata that updates cannot change from the live object. A given grace period, and a given time of
+/// deletion if the live object has none, are left as they are: validation rejects a change unless the kind's strategy
+/// restores them.
 fn restore_immutable_metadata(ctx: &RequestContext, live: &Value, new: &mut Value) {
     let Some(old) = live.metadata() else { return };
     let metadata = new.metadata_mut();

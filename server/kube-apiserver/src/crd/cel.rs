@@ -303,8 +303,8 @@ impl Rule {
     }
 }
 
-/// The error of kube-apiserver's conversion of a value that is no scalar of its schema's type, which each of its rules
-/// returns.
+/// Error of each rule of a value that does not have the scalar type of its schema: kube-apiserver cannot convert such a
+/// value for CEL.
 fn conversion_error(schema: &Value, value: &Value) -> Option<String> {
     let expected = match schema.get("type").and_then(Value::as_str)? {
         "string" if !value.is_string() => "string",

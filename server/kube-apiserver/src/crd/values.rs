@@ -129,7 +129,7 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        // Go decodes an integer beyond 64 bits with a sign as a float.
+        // Go decodes an integer outside the range of int64 as a float.
         Value::Number(n) if !n.is_i64() && !n.as_f64().is_some_and(is_integral) => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",

@@ -30,11 +30,11 @@ impl Default for HistoryLimits {
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Size of a history in bytes up to which it does not expire until its table changes.
 const MAX_IDLE_HISTORY_BYTES: usize = 1 << 20;
-/// Time between wake-ups of a table's watchers for each of them: about as long as one takes to send its changes.
+/// Minimum time between wake-ups of a table's watchers, per watcher: about the time in which one sends its changes.
 const WAKE_INTERVAL_PER_WATCHER: Duration = Duration::from_micros(20);
-/// Wake-ups that would be less apart are not deferred: timers are not more precise.
+/// Wake-ups with a shorter interval are not deferred, because timers are not more precise.
 const MIN_WAKE_INTERVAL: Duration = Duration::from_millis(1);
-/// Maximum time between wake-ups of any number of watchers.
+/// Upper limit of the minimum time between wake-ups, for any number of watchers.
 pub const MAX_WAKE_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of newest changes that are scanned linearly before a binary search.
 const LINEAR_SCAN_CHANGES: usize = 8;
@@ -312,8 +312,8 @@ impl Index {
         }
     }
 
-    /// Wakes the watchers of a table. If they are many and were woken just before, returns the time at which this must be
-    /// tried again: they send the changes until then at once, which takes less time than one after the other.
+    /// Wakes the watchers of a table. Returns the time of the next attempt instead if they were woken less than their
+    /// interval ago: changes until then are sent together, which takes less time than sending each of them.
     pub fn wake(&mut self, table: &ResourceKey, now: Instant) -> Option<Instant> {
         let table = self.tables.get_mut(table)?;
         let due = table.woken_at.map(|at| at + table.wake_interval()).filter(|due| *due > now);
