@@ -16,6 +16,7 @@ use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, UnhealthyRe
 use crowsnest_index::GlobalCache;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
@@ -126,17 +127,19 @@ impl ControllerRunner {
                 })
             }
             LeaderElectionMode::Elected(election) => {
+                let thread = Arc::clone(&election.thread);
                 let task = ElectionTask {
                     cache: cache.clone(),
                     config,
                     campaign: Campaign::new(&election),
                     election,
+                    controllers: Handle::current(),
                     current: Arc::clone(&current),
                     leadership: leadership_sender,
                     state: State::Observing(manager),
                     unhealthy_since: None,
                 };
-                tokio::spawn(task.run(stop.clone()))
+                thread.handle().spawn(task.run(stop.clone()))
             }
         };
         Self { current, leadership, task: Mutex::new(Some(task)), stop }
@@ -252,6 +255,8 @@ struct ElectionTask {
     config: Config,
     campaign: Campaign,
     election: Election,
+    /// Runtime of the controllers. The election has a thread of its own.
+    controllers: Handle,
     current: Arc<ArcSwap<ManagerReaders>>,
     leadership: watch::Sender<LeadershipStatus>,
     state: State,
@@ -262,7 +267,9 @@ struct ElectionTask {
 impl ElectionTask {
     async fn run(mut self, stop: CancellationToken) {
         loop {
+            let began = Instant::now();
             self.try_elect(&stop).await;
+            let delay = retry_delay(&self.election.timings, began.elapsed(), rand::random());
             let fence = match &self.state {
                 State::Active { fence, .. } => Some(fence.clone()),
                 _ => None,
@@ -275,7 +282,7 @@ impl ElectionTask {
             };
             let fence_closed = tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(retry_delay(&self.election.timings, rand::random())) => false,
+                () = tokio::time::sleep(delay) => false,
                 () = fence_closes => true,
             };
             if fence_closed {
@@ -352,7 +359,10 @@ impl ElectionTask {
         let fence = Fence::closed();
         fence.extend(began, duration);
         let config = Config { fence: fence.clone(), ..self.config.clone() };
-        let manager = Manager::start(self.cache.clone(), config, CancellationToken::new());
+        let manager = {
+            let _context = self.controllers.enter();
+            Manager::start(self.cache.clone(), config, CancellationToken::new())
+        };
         self.publish(&manager);
         tracing::info!(term, identity = self.election.identity, "became leader");
         self.leadership.send_replace(LeadershipStatus::Leader { term });
@@ -378,7 +388,10 @@ impl ElectionTask {
             self.stop_manager().await;
         }
         if let State::Stopped = self.state {
-            let manager = Manager::observe(self.cache.clone(), self.config.clone(), CancellationToken::new());
+            let manager = {
+                let _context = self.controllers.enter();
+                Manager::observe(self.cache.clone(), self.config.clone(), CancellationToken::new())
+            };
             self.publish(&manager);
             self.state = State::Observing(manager);
         }

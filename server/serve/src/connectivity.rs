@@ -53,7 +53,7 @@ impl Connectivity {
         match self {
             Self::Responding => None,
             Self::Unresponsive | Self::Lost => Some("the control plane does not respond".to_owned()),
-            Self::CheckFailed => Some("the task that checks the control plane died".to_owned()),
+            Self::CheckFailed => Some("the task that checks the control plane stopped unexpectedly".to_owned()),
         }
     }
 }
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn death_of_the_task_is_reported() {
+    fn panic_of_the_task_is_reported() {
         let (sender, connectivity) = watch::channel(Connectivity::Responding);
         let panicked_thread = std::thread::spawn(move || {
             let _report = PanicReporter(sender);
             panic!("on purpose");
         });
         assert!(panicked_thread.join().is_err());
-        assert!(connectivity.borrow().problem().is_some_and(|problem| problem.ends_with("died")));
+        assert!(connectivity.borrow().problem().is_some_and(|problem| problem.ends_with("stopped unexpectedly")));
     }
 
     #[rstest]

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
@@ -47,7 +47,7 @@ use crowsnest_process::serving::bind;
 use crowsnest_process::serving::{self, Sessions, Tls};
 use crowsnest_process::signals::StopSignals;
 use crowsnest_runtime::controller_runner::LeaderElectionMode;
-use crowsnest_runtime::leader_election::Election;
+use crowsnest_runtime::leader_election::{Election, ElectionThread};
 use crowsnest_runtime::roles::{Roles, RolesConfig, RolesError};
 use crowsnest_ui::Ui;
 use crowsnest_ui::oidc::{Client, SignIn};
@@ -98,8 +98,10 @@ struct RunningServer {
     dir: DataDir,
     upstream: kube::Config,
     control_plane: kube::Client,
-    /// Separate client for leader election: other requests must not delay a renewal.
+    /// Separate client for leader election, with a thread of its own: other requests and tasks must not delay a
+    /// renewal.
     election_client: kube::Client,
+    election_thread: Arc<ElectionThread>,
     roles: Arc<Roles>,
     middleware: ApiMiddleware,
     reloader: Option<Reloader>,
@@ -132,14 +134,12 @@ impl RunningServer {
         let request_metrics = middleware.metrics.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let kubeconfig = config.kubeconfig.clone();
+        let election_thread = Arc::new(ElectionThread::start().context("cannot start the thread of leader election")?);
+        let election_client =
+            upstream::client(upstream.clone(), kubeconfig.clone(), request_metrics.clone(), &mut reloader);
         let running = Self {
-            election_client: upstream::client(
-                upstream.clone(),
-                kubeconfig.clone(),
-                request_metrics.clone(),
-                &mut reloader,
-            )
-            .await?,
+            election_client: election_thread.wrap(election_client).await?,
+            election_thread,
             control_plane: upstream::client(upstream.clone(), kubeconfig, request_metrics, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
@@ -252,7 +252,7 @@ impl RunningServer {
     }
 
     async fn delay_startup(&self, delays: &mut Delays, reason: String) {
-        tracing::warn!(why = reason, "start-up is delayed; will retry");
+        tracing::warn!(reason, "start-up is delayed; will retry");
         self.phase.send_replace(Phase::Starting(reason));
         tokio::time::sleep(delays.next_delay()).await;
     }
@@ -352,6 +352,7 @@ impl RunningServer {
             (true, false) => LeaderElectionMode::Always,
             (true, true) => LeaderElectionMode::Elected(Election {
                 control_plane: self.election_client.clone(),
+                thread: Arc::clone(&self.election_thread),
                 namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
                 identity: self.config.replica.clone(),

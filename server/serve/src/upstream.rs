@@ -12,10 +12,12 @@ use crowsnest_component_base::requests::RequestCountLayer;
 use crowsnest_component_base::spans;
 use futures::FutureExt;
 use kube::client::Body;
+use tokio::runtime::Handle;
 
 use crowsnest_process::reload::Reloader;
 
-/// Returns a client for `config`, reloaded from `kubeconfig` if it was read from one.
+/// Returns a client for `config`, reloaded from `kubeconfig` if it was read from one. Its tasks, also those after a
+/// reload, run on the runtime of the caller.
 pub(super) async fn client(
     config: kube::Config,
     kubeconfig: Option<KubeconfigContext>,
@@ -29,10 +31,13 @@ pub(super) async fn client(
     let current = Arc::new(ArcSwap::from_pointee(client));
     let reloaded = Arc::clone(&current);
     let files = files_to_watch(&kubeconfig.file)?;
+    // The reloader has another runtime than the client of leader election.
+    let runtime = Handle::current();
     let reload = move |_: &[String]| {
         let loaded = kubeconfig.load().now_or_never();
         let mut config = loaded.context("the kubeconfig cannot be loaded without waiting")??;
         config.default_retry = false;
+        let _context = runtime.enter();
         reloaded.store(Arc::new(spans::traced_client(config, &request_metrics)?));
         Ok(())
     };

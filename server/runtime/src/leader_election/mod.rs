@@ -7,7 +7,9 @@
 mod plan;
 #[cfg(test)]
 mod tests;
+mod thread;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::annotation::READS_STORED_KINDS;
@@ -20,12 +22,15 @@ use kube::api::PostParams;
 
 pub use plan::Timings;
 use plan::{Step, next_step, released_spec};
+pub use thread::ElectionThread;
 
 /// Configuration of an election.
 #[derive(Clone)]
 pub struct Election {
-    /// A client with its own connections, so that no other request delays a renewal.
+    /// A client with its own connections, so that no other request delays a renewal. Created on `thread`.
     pub control_plane: kube::Client,
+    /// Runs the attempts and the connections of `control_plane`.
+    pub thread: Arc<ElectionThread>,
     pub namespace: String,
     /// Names of the Leases, in the order in which they are acquired. They are released in the reverse order.
     pub leases: Vec<String>,
@@ -209,8 +214,9 @@ pub fn attempt_timeout(timings: &Timings) -> Duration {
     (timings.renew_deadline / 2).max(Duration::from_secs(1))
 }
 
-/// Delay between two attempts to take or renew a Lease: the retry period with up to 20% jitter. `random` is from 0 to
-/// 1.
-pub fn retry_delay(timings: &Timings, random: f64) -> Duration {
-    jitter(timings.retry_period, (0.8, 1.2), random)
+/// Delay after an attempt to take or renew a Lease that took `elapsed`. Attempts start one retry period apart, with up
+/// to 20% jitter, so that a slow control plane does not make renewals rarer, but at least a quarter of the period after
+/// the last one has ended. `random` is from 0 to 1.
+pub fn retry_delay(timings: &Timings, elapsed: Duration, random: f64) -> Duration {
+    jitter(timings.retry_period, (0.8, 1.2), random).saturating_sub(elapsed).max(timings.retry_period / 4)
 }

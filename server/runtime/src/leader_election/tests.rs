@@ -1,7 +1,6 @@
 //! Tests of a campaign against a mock API of Leases: the requests of a renewal, and the outcome of a conflict.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -80,6 +79,7 @@ fn campaign(mock: &Arc<Mutex<MockLeases>>) -> Campaign {
     });
     let election = Election {
         control_plane: kube::Client::new(service, "default"),
+        thread: Arc::new(ElectionThread::start().unwrap()),
         namespace: "karmada-system".to_owned(),
         leases: LEASES.map(str::to_owned).to_vec(),
         identity: "me".to_owned(),
@@ -114,4 +114,25 @@ async fn lost_leases_are_noticed_at_the_next_renewal(#[case] name: &str) {
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(campaign.try_acquire_or_renew().await.unwrap(), lost);
     assert_eq!(mock.lock().leases[name]["spec"]["holderIdentity"], "other");
+}
+
+#[rstest]
+#[case("a fast response", 0, 2_000)]
+#[case("a slow response", 1_200, 800)]
+#[case("a response after the retry period", 4_000, 500)]
+fn attempts_start_one_retry_period_after_each_other(#[case] _name: &str, #[case] elapsed: u64, #[case] delay: u64) {
+    let elapsed = Duration::from_millis(elapsed);
+    assert_eq!(retry_delay(&TIMINGS, elapsed, 0.5), Duration::from_millis(delay));
+}
+
+/// The test occupies the only worker of its runtime until the task has run.
+#[tokio::test]
+async fn tasks_of_the_thread_run_while_the_workers_of_the_caller_are_occupied() {
+    let thread = ElectionThread::start().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let create_client = async {
+        tokio::spawn(async move { sender.send(std::thread::current().name().map(str::to_owned)) });
+    };
+    thread.wrap(create_client).await;
+    assert_eq!(receiver.recv().unwrap().as_deref(), Some("leader-election"));
 }
