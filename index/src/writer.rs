@@ -293,7 +293,7 @@ impl Writer {
                             None => break,
                         }
                     }
-                    self.apply_held(&mut group).await?;
+                    self.apply_claimed(&mut group).await?;
                     *stored_at = Some(tokio::time::Instant::now());
                     group.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
                     self.record_positions(group.positions, positions);
@@ -348,7 +348,7 @@ impl Writer {
 
     /// Applies the batches of claimed clusters. If a claim is lost during the transaction, the other batches are
     /// applied again.
-    async fn apply_held(&self, group: &mut CommandGroup) -> Result<(), Error> {
+    async fn apply_claimed(&self, group: &mut CommandGroup) -> Result<(), Error> {
         loop {
             match self.apply(&group.batches).await {
                 Err(Error::Fenced) if group.drop_fenced(&self.claims) => {}

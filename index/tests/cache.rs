@@ -36,8 +36,8 @@ struct TestEnv {
 }
 
 /// Waits for a matching change.
-async fn wait_for_change(follower: &mut Follower, what: &str, mut is_match: impl FnMut(&Change) -> bool) {
-    within(what, async {
+async fn wait_for_change(follower: &mut Follower, description: &str, mut is_match: impl FnMut(&Change) -> bool) {
+    within(description, async {
         loop {
             let changes = follower.next().await.expect("the cache runs").expect("the test is fast enough");
             if changes.iter().any(|change: &Arc<Change>| is_match(change)) {

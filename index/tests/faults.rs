@@ -42,7 +42,8 @@ const MEMBERS: usize = 3;
 const WRITES: std::ops::Range<usize> = 1..9;
 /// Polling interval; polling without a delay would starve the other process.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
-const USUAL_ROUNDS: [usize; 2] = [8, 3];
+/// Numbers of rounds for SQLite and Postgres.
+const DEFAULT_ROUNDS: [usize; 2] = [8, 3];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -54,20 +55,20 @@ fn main() {
             println!("sqlite_survives_faults: test\npostgres_survives_faults: test");
         }
         arguments => {
-            let wanted = |test: &str| {
+            let is_selected = |test: &str| {
                 let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
                 filters.peek().is_none() || filters.any(|filter| test.contains(*filter))
             };
             // On CI, the seed is fixed, so that a change is tested with the same faults each time.
-            let usual = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
-            let seed = number("CROWSNEST_FAULT_SEED").unwrap_or_else(usual);
-            let rounds =
-                USUAL_ROUNDS.map(|usual| number("CROWSNEST_FAULT_ROUNDS").map_or(usual, |rounds| rounds as usize));
-            if wanted("sqlite_survives_faults") {
+            let default_seed = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
+            let seed = read_number("CROWSNEST_FAULT_SEED").unwrap_or_else(default_seed);
+            let chosen_rounds = read_number("CROWSNEST_FAULT_ROUNDS");
+            let rounds = DEFAULT_ROUNDS.map(|default| chosen_rounds.map_or(default, |rounds| rounds as usize));
+            if is_selected("sqlite_survives_faults") {
                 runtime.block_on(run_rounds(Storage::Sqlite, seed, rounds[0]));
                 println!("test sqlite_survives_faults ... ok");
             }
-            if wanted("postgres_survives_faults") {
+            if is_selected("postgres_survives_faults") {
                 if let Some(database) = runtime.block_on(Database::create()) {
                     runtime.block_on(run_rounds(Storage::Postgres(database), seed, rounds[1]));
                 }
@@ -77,7 +78,7 @@ fn main() {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+fn read_number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
@@ -97,7 +98,7 @@ impl Storage {
     }
 
     /// Terminates all connections to the database.
-    async fn terminate(&self) {
+    async fn terminate_connections(&self) {
         self.query(
             "SELECT count(pg_terminate_backend(pid)) > -1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
             AND datname = current_database()",
@@ -186,18 +187,18 @@ impl TestEnv {
             let number = rng.random_range(WRITES);
             writes.push(plan_writes(model, words, rng, number));
         }
-        let at = rng.random_range(0..=writes.iter().map(Vec::len).sum::<usize>());
+        let start_at = rng.random_range(0..=writes.iter().map(Vec::len).sum::<usize>());
         let done = watch::Sender::new(0);
         let mut counting = done.subscribe();
         let (_, done) = tokio::join!(write_all(members, writes, &done), async {
-            counting.wait_for(|done| *done >= at).await.unwrap();
+            counting.wait_for(|done| *done >= start_at).await.unwrap();
             action(host, members, storage).await
         });
         done
     }
 
-    /// Returns the duration of its parts.
-    async fn round(&mut self, report: &mut RoundReport) -> String {
+    /// Returns the durations of the parts of the round.
+    async fn run_round(&mut self, report: &mut RoundReport) -> String {
         let began = Instant::now();
         self.words.start_round();
         for _ in 0..self.rng.random_range(1..=3) {
@@ -231,8 +232,8 @@ async fn run_rounds(storage: Storage, seed: u64, rounds: usize) {
     env.host.ensure_running().await;
     for round in 0..rounds {
         let mut report = RoundReport { seed, storage: name, round, faults: Vec::new() };
-        let cost = env.round(&mut report).await;
-        println!("{name}, round {round}: {cost}, {:?}", report.faults);
+        let durations = env.run_round(&mut report).await;
+        println!("{name}, round {round}: {durations}, {:?}", report.faults);
     }
     env.host.stop().await;
     for member in env.members {

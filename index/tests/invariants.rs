@@ -115,9 +115,9 @@ async fn one_collector_follows_a_resource_for_all_interests() {
     let other_reasons = ["registry", "controller", "page"];
     env.interests.extend(other_reasons.map(|reason| env.declared.declare(interest(config_maps(), reason))));
     // When a later interest is collected, the earlier ones have been processed.
-    let roles = Gvr::new("", "v1", "endpoints");
-    let late_interest = env.declared.declare(interest(roles.clone(), "late"));
-    within("the late one", cache.wait_until_complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
+    let endpoints = Gvr::new("", "v1", "endpoints");
+    let late_interest = env.declared.declare(interest(endpoints.clone(), "late"));
+    within("the late one", cache.wait_until_complete(&CollectionKey::new(name("member1"), endpoints.clone()))).await;
     assert_eq!(cache.metrics().collectors.get(), collectors + 1);
 
     // When the last interest ends, the collector stops and the records are deleted.
@@ -125,7 +125,7 @@ async fn one_collector_follows_a_resource_for_all_interests() {
     drop(late_interest);
     env.interests.drain(..1).for_each(drop);
     let mut version = cache.states_version();
-    let deleted = CollectionKey::new(name("member1"), roles);
+    let deleted = CollectionKey::new(name("member1"), endpoints);
     within("the late one's end", version.wait_for(|_| cache.state(&deleted).is_none())).await.unwrap();
     assert!(cache.state(&key).is_some_and(|state| state.is_fresh()), "three other interests remain");
     env.interests.clear();
@@ -233,7 +233,7 @@ async fn an_ended_worker_makes_the_cache_unready() {
         });
         assert!(unready.await.contains(worker), "{worker}");
         assert!(
-            cache.failed_workers().iter().any(|dead| dead.contains(worker)),
+            cache.failed_workers().iter().any(|failed| failed.contains(worker)),
             "{worker}: {:?}",
             cache.failed_workers()
         );

@@ -132,7 +132,7 @@ fn cases_after_complete_list() -> Vec<Case> {
         case("older-events", Stale("after 10; it is an outdated"), |request| {
             reply_to_watch(request, |_| {
                 let lines = [("ADDED", object("z", 2)), ("MODIFIED", object("a", 2)), ("DELETED", object("b", 1))];
-                Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), StreamEnd::Hold)
+                Reply::Lines(lines.iter().map(|(kind, object)| event(kind, object)).collect(), StreamEnd::Hold)
             })
         }),
         case("mixed-pages", Fresh("11"), |request| {
@@ -267,15 +267,16 @@ impl TestEnv {
         self._interests.push(self.cache.interests().declare(Interest { clusters, resource, namespaces, reason }));
     }
 
-    async fn scripted_member(&self, cluster: &str, script: Script) -> ScriptedMember {
+    async fn start_scripted_member(&self, cluster: &str, script: Script) -> ScriptedMember {
         let objects = BEFORE.map(|(name, version)| object(name, version)).to_vec();
         let member = ScriptedMember::start(cluster, MemberState { version: 10, objects }, script).await;
         member.register(&self.control_plane.server.admin()).await;
         member
     }
 
-    /// Waits until the state of a cluster's ConfigMaps matches.
-    async fn wait_for_state(&self, cluster: &str, what: &str, is_match: impl Fn(&CollectionState) -> bool) {
+    /// Waits until the state of a cluster's ConfigMaps matches. `failure` describes a cluster that does not match in
+    /// time.
+    async fn wait_for_state(&self, cluster: &str, failure: &str, is_match: impl Fn(&CollectionState) -> bool) {
         let mut version = self.cache.states_version();
         let mut last = None;
         let wait = async {
@@ -290,13 +291,13 @@ impl TestEnv {
             }
         };
         if tokio::time::timeout(Duration::from_secs(60), wait).await.is_err() {
-            panic!("{cluster}: {what}: {last:?}");
+            panic!("{cluster} {failure}: {last:?}");
         }
     }
 
     async fn wait_until_fresh(&self, cluster: &str, version: &str) {
         let fresh = |state: &CollectionState| state.is_fresh() && state.resource_version == version;
-        self.wait_for_state(cluster, &format!("not fresh at {version}"), fresh).await;
+        self.wait_for_state(cluster, &format!("is not fresh at {version}"), fresh).await;
     }
 
     async fn wait_for_expected_state(&self, case: &Case) {
@@ -314,10 +315,10 @@ impl TestEnv {
     async fn cached_objects(&self, cluster: &str) -> Vec<(String, u64)> {
         let objects: Vec<_> =
             self.cache.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
-        let of = |object: &crowsnest_index::Object| {
+        let name_and_version = |object: &crowsnest_index::Object| {
             (object.record.key.name.to_string(), object.record.resource_version.parse().unwrap_or_default())
         };
-        objects.iter().map(of).collect()
+        objects.iter().map(name_and_version).collect()
     }
 
     async fn assert_cached(&self, cluster: &str, expected: &[(&str, u64)]) {
@@ -326,7 +327,7 @@ impl TestEnv {
     }
 
     /// Checks that the well-behaved member is followed, and that new resources of it are listed.
-    async fn other_members_are_followed(&mut self) {
+    async fn assert_other_members_followed(&mut self) {
         for (resource, group) in [("secrets", ""), ("services", ""), ("deployments", "apps")] {
             let resource = Gvr::new(group, "v1", resource);
             self.declare_interest(Clusters::one(name("honest")), resource.clone());
@@ -363,18 +364,18 @@ async fn a_misbehaving_member_affects_only_its_own_records() {
     let (later, start) = (cases_after_complete_list(), cases_from_start());
     let mut members = Vec::new();
     for case in &later {
-        members.push(env.scripted_member(case.name, CORRECT).await);
+        members.push(env.start_scripted_member(case.name, CORRECT).await);
     }
     join_all(later.iter().map(|case| env.wait_until_fresh(case.name, "10"))).await;
     for case in &start {
-        members.push(env.scripted_member(case.name, case.script).await);
+        members.push(env.start_scripted_member(case.name, case.script).await);
     }
     for (member, case) in members.iter().zip(&later) {
         member.set_script(None, case.script);
     }
     let cases: Vec<&Case> = later.iter().chain(&start).collect();
     join_all(cases.iter().map(|case| env.wait_for_expected_state(case))).await;
-    env.other_members_are_followed().await;
+    env.assert_other_members_followed().await;
     // The states are stable.
     join_all(cases.iter().map(|case| env.wait_for_expected_state(case))).await;
     for case in &cases {
@@ -399,7 +400,7 @@ async fn a_misbehaving_member_affects_only_its_own_records() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_restored_from_a_backup_is_accepted_after_a_second_list() {
     let env = TestEnv::new().await;
-    let member = env.scripted_member("restored", CORRECT).await;
+    let member = env.start_scripted_member("restored", CORRECT).await;
     env.wait_until_fresh("restored", "10").await;
     // The rollback is not reported; it is detected by checking the version.
     member.set_script(Some(MemberState { version: 8, objects: vec![object("a", 2), object("b", 4)] }), CORRECT);
@@ -433,14 +434,14 @@ async fn a_collection_is_followed_again_after_missed_events_arrived() {
         (request.watch && request.from == "10").then(|| Reply::Lines(vec![line], StreamEnd::Hold))
     };
     for (cluster, script, current) in [("told", missed, None), ("forgotten", forgotten, Some(20))] {
-        let member = env.scripted_member(cluster, CORRECT).await;
+        let member = env.start_scripted_member(cluster, CORRECT).await;
         env.wait_until_fresh(cluster, "10").await;
         member.set_script(None, |_| Some(Reply::Json(500, status(500, "no"))));
         let is_stale =
             |state: &CollectionState| state.stale_reason.as_ref().is_some_and(|reason| reason.contains("500: no"));
         env.wait_for_state(cluster, "does not fail", is_stale).await;
         member.set_script(current.map(|version| MemberState { version, objects: vec![object("a", 20)] }), script);
-        env.wait_for_state(cluster, "not fresh", CollectionState::is_fresh).await;
+        env.wait_for_state(cluster, "is not fresh", CollectionState::is_fresh).await;
         let cached = env.cached_objects(cluster).await;
         assert!(cached.contains(&("a".to_owned(), 20)), "{cluster}: {cached:?}");
     }
@@ -455,7 +456,7 @@ async fn a_restart_after_a_crash_resumes_from_an_older_position() {
     let mut env = TestEnv::new().await;
     let mut members = Vec::new();
     for cluster in CLUSTERS {
-        let member = env.scripted_member(cluster, CORRECT).await;
+        let member = env.start_scripted_member(cluster, CORRECT).await;
         env.wait_until_fresh(cluster, "10").await;
         member.set_script(None, |request| {
             reply_to_watch(request, |request| {

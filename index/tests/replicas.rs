@@ -45,7 +45,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["replica", control_plane, database, id, directory] => {
-            runtime.block_on(replica(control_plane, database, id, Path::new(directory)));
+            runtime.block_on(run_replica(control_plane, database, id, Path::new(directory)));
         }
         // The output of the default test harness.
         arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
@@ -63,7 +63,7 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a replica: logs all changes to `<directory>/log` and answers `list <cluster>` and `ready` on a port that it
 /// prints.
-async fn replica(control_plane: &str, database: &str, id: &str, directory: &Path) {
+async fn run_replica(control_plane: &str, database: &str, id: &str, directory: &Path) {
     let mut config = kube::Config::new(control_plane.parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
@@ -127,14 +127,14 @@ async fn execute_command(cache: &GlobalCache, command: &str) -> String {
         // True if every collection of the tested resource is followed by some replica.
         _ => {
             let states = cache.states();
-            let of = states.iter().filter(|(key, _)| key.resource == config_maps());
-            let stale: Vec<String> = of
+            let tested = states.iter().filter(|(key, _)| key.resource == config_maps());
+            let stale: Vec<String> = tested
                 .clone()
                 .filter(|(_, state)| !state.is_fresh())
                 .map(|(key, state)| format!("{key}: {:?}", state.stale_reason))
                 .collect();
             match cache.check_ready() {
-                Ok(()) if stale.is_empty() && of.count() == MEMBERS => format!("ready {}", cache.seq()),
+                Ok(()) if stale.is_empty() && tested.count() == MEMBERS => format!("ready {}", cache.seq()),
                 Ok(()) => format!("stale {}", stale.join(", ")),
                 Err(reason) => reason,
             }

@@ -240,15 +240,15 @@ async fn compare(env: &TestEnv, users: &[UserInfo], round: &str) -> (usize, usiz
         async move {
             let (mut shown, mut undecided) = (BTreeSet::new(), BTreeSet::new());
             for object in objects {
-                let object_of = format_object(
+                let formatted = format_object(
                     object["kind"].as_str().unwrap(),
                     metadata_text(object, "namespace"),
                     metadata_text(object, "name"),
                 );
                 match reviews.expected_visibility(object).await {
-                    Some(true) => drop(shown.insert(object_of)),
+                    Some(true) => drop(shown.insert(formatted)),
                     Some(false) => {}
-                    None => drop(undecided.insert(object_of)),
+                    None => drop(undecided.insert(formatted)),
                 }
             }
             (user, shown, undecided)
@@ -300,7 +300,7 @@ fn assert_counts(response: &SearchResponse, user: &UserInfo) {
         let facet: BTreeMap<_, _> =
             facet.values.iter().map(|(value, count)| ((field, value.clone()), *count)).collect();
         let counted: BTreeMap<_, _> =
-            counted.iter().filter(|((of, _), _)| *of == field).map(|(key, count)| (key.clone(), *count)).collect();
+            counted.iter().filter(|((name, _), _)| *name == field).map(|(key, count)| (key.clone(), *count)).collect();
         assert_eq!(facet, counted, "{field} for {}", user.name);
     }
 }
@@ -347,7 +347,7 @@ async fn searches_show_what_the_member_allows() {
     env.stop().await;
 }
 
-/// The next change of an object of this name.
+/// Waits for the next change of this kind of an object of this name.
 async fn wait_for_change(follower: &mut Follower, name: &str, change_kind: ChangeKind) -> Seq {
     let next = async {
         loop {

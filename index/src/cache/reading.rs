@@ -8,14 +8,14 @@ use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Vers
 use crowsnest_store::{Scan, ScanPage, StoredBody, StoredObject, VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Number of objects read from the store at once while streaming a list.
 const LIST_CHUNK: usize = 250;
-/// Maximum number of changed or deleted objects since the first page, per page of a snapshot.
+/// Maximum number of objects that have changed or been deleted since, per page as of a change.
 const MAX_SUPERSEDED: usize = 500;
 /// Number of bodies decompressed per task.
 const BODIES_PER_TASK: usize = 64;
@@ -31,7 +31,8 @@ impl GlobalCache {
         self.inner.shared.store.get(key).await
     }
 
-    /// All notes about objects. They are deleted with the cache's files, so their owners must be able to recreate them.
+    /// All notes, texts that components of this process store about objects. They are deleted with the cache's files,
+    /// so the components must be able to recreate them.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         self.inner.shared.store.notes().await
     }
@@ -112,52 +113,32 @@ impl GlobalCache {
         body.read(&self.inner.shared.codec, buffer)
     }
 
-    /// One page of a list as of a change, for readers that follow changes from there: objects added since are
-    /// omitted, changed objects are returned in their state at that time. Objects deleted since are omitted as
-    /// well. If a previous state is no longer kept, the current state is returned.
+    /// One page of a list as of a change, for readers that follow changes from there: objects added since are omitted,
+    /// and objects changed or deleted since are returned in their state at that time. If the previous state of a changed
+    /// object is no longer kept, its current state is returned.
     pub async fn page_as_of(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page<StoredObject>, Error> {
         let mut page = self.stored_page(query, limit).await?;
+        let first_namespace = query.namespaces.as_ref().and_then(BTreeSet::first);
+        let after = query.after.clone().or_else(|| first_namespace.map(|namespace| (namespace.clone(), String::new())));
+        // Read after the current objects, so that each object is found in one of the two whenever it changes.
+        let max_superseded = limit.clamp(1, MAX_SUPERSEDED);
+        let store = &self.inner.shared.store;
+        let superseded =
+            store.superseded_since(seq, &query.collection, after.as_ref(), page.next.as_ref(), max_superseded).await?;
+        let superseded_ids: HashSet<u64> = superseded.iter().map(|version| version.object.record.id).collect();
         // An object's id is the seq of its first change.
-        page.objects.retain(|object| object.record.id <= seq.0);
-        let changed = page.objects.iter().map(|object| &object.record).filter(|record| record.seq > seq);
-        let changed: Vec<u64> = changed.map(|record| record.id).collect();
-        if changed.is_empty() {
+        page.objects.retain(|StoredObject { record, .. }| record.id <= seq.0 && !superseded_ids.contains(&record.id));
+        if superseded.is_empty() {
             return Ok(page);
         }
-        let versions = self.inner.shared.store.as_of(seq, &changed).await?;
-        let mut before: HashMap<u64, StoredObject> =
-            versions.into_iter().map(|version| (version.object.record.id, version.object.into())).collect();
-        let mut objects = Vec::with_capacity(page.objects.len());
-        for object in page.objects {
-            let object = before.remove(&object.record.id).unwrap_or(object);
-            if query.matches(&object.record)? {
-                objects.push(object);
-            }
+        if let Some(last) = superseded.get(max_superseded - 1).map(|version| key_of(&version.object.record)) {
+            // There may be more of them after this one.
+            page.objects.retain(|object| key_of(&object.record) <= last);
+            page.next = Some(last);
         }
-        Ok(Page { objects, next: page.next })
-    }
-
-    /// A page of the list as of a change, including objects that have been deleted since or no longer match.
-    pub async fn page_of_snapshot(
-        &self,
-        query: &ListQuery,
-        limit: usize,
-        seq: Seq,
-    ) -> Result<Page<StoredObject>, Error> {
-        let mut page = self.page_as_of(query, limit, seq).await?;
-        let store = &self.inner.shared.store;
-        let max_superseded = limit.clamp(1, MAX_SUPERSEDED);
-        let superseded = store.superseded_since(seq, &query.collection, query.after.as_ref(), max_superseded).await?;
-        // The page ends where either list ends.
-        let ends = [page.next, superseded.get(max_superseded - 1).map(|last| key_of(&last.object.record))];
-        page.next = ends.into_iter().flatten().min();
-        let is_within = |record: &Record| page.next.as_ref().is_none_or(|last| key_of(record) <= *last);
-        page.objects.retain(|object| is_within(&object.record));
-        let known_ids: HashSet<u64> = page.objects.iter().map(|object| object.record.id).collect();
-        for version in superseded {
-            let record = &version.object.record;
-            if is_within(record) && !known_ids.contains(&record.id) && query.matches(record)? {
-                page.objects.push(version.object.into());
+        for Version { object, .. } in superseded {
+            if query.matches(&object.record)? {
+                page.objects.push(object.into());
             }
         }
         page.objects.sort_by_cached_key(|object| key_of(&object.record));
@@ -238,7 +219,7 @@ impl GlobalCache {
     }
 
     /// Decompresses the bodies of objects.
-    async fn unpack(&self, stored: Vec<StoredObject>) -> Result<Vec<Object>, Error> {
+    pub async fn unpack(&self, stored: Vec<StoredObject>) -> Result<Vec<Object>, Error> {
         let unpack = |part: Vec<StoredObject>| {
             let codec = Arc::clone(&self.inner.shared.codec);
             async move { part.into_iter().map(|object| object.unpack(&codec)).collect::<Result<Vec<Object>, Error>>() }

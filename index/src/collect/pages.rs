@@ -4,7 +4,7 @@
 const TARGET_BYTES: usize = 2 << 20;
 /// Number of objects of the first page, when their size is unknown.
 const INITIAL_OBJECTS: u32 = 50;
-/// Minimum number of objects of a page, unless so many would exceed the limit of its bytes.
+/// Minimum number of objects of a page, unless this many would exceed the limit of its bytes.
 const MIN_OBJECTS: u32 = 10;
 /// Bytes of a page in addition to its objects.
 const ENVELOPE_BYTES: usize = 16 << 10;

@@ -56,7 +56,7 @@ impl Collector {
                 Err(_) => {}
             }
             if initial.progressed_at.elapsed() > timeouts.stream_progress {
-                return Err(self.interruption_error("its initial list does not end: it repeats the same objects"));
+                return Err(self.interruption_error("the initial list does not end: it repeats the same objects"));
             }
         };
         self.finish_list(&initial.seen, &version).await?;

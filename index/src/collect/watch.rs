@@ -197,8 +197,9 @@ impl Collector {
         }
     }
 
-    /// Servers send nothing before a watch's start. A server restored to a lower version stays silent until it
-    /// reaches that version, so the version is checked after a silent watch.
+    /// Checks that the server is not at an older version than the position. A server that was restored to an older
+    /// version sends no events until it passes the version from which the watch started, so a watch without events is
+    /// followed by this check.
     async fn check_version(&self, progress: &CollectorProgress) -> Result<WatchEnd, Error> {
         let page_size = PageSize { objects: 1, bytes: self.shared.options.max_object_bytes };
         let (bytes, _share) = self.read_page(None, page_size).await?;

@@ -65,12 +65,12 @@ mod tests {
     #[case::deleted(version_number(6, 7), None, Membership::Selected, Verdict::Unselected)]
     #[case::left_behind_by_karmada(3, None, Membership::Selected, Verdict::Unselected)]
     #[case::not_read_yet(version_number(6, 7), None, Membership::Incomplete, Verdict::Kept)]
-    #[case::not_selected_any_more(version_number(6, 7), None, Membership::NotSelected, Verdict::Unselected)]
+    #[case::no_longer_selected(version_number(6, 7), None, Membership::NotSelected, Verdict::Unselected)]
     #[case::of_another_store_not_selected(version_number(1, 7), None, Membership::NotSelected, Verdict::Unselected)]
     #[case::of_another_writer(3, None, Membership::NotSelected, Verdict::Kept)]
     #[case::ahead(version_number(9, 7), Some(7), Membership::Selected, Verdict::Ahead { epoch: 9 })]
     #[case::far_ahead(version_number(99, 7), None, Membership::NotSelected, Verdict::Ahead { epoch: 99 })]
-    fn documents(
+    fn verdicts_depend_on_version_and_selection(
         #[case] number: u64,
         #[case] selected: Option<u64>,
         #[case] membership: Membership,

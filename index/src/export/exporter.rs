@@ -82,8 +82,8 @@ impl Exporter {
     /// Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
-        let mut seen_epoch = None;
-        while let Some(end) = stop.run_until_cancelled(self.run_session(seen_epoch.take(), &mut failures)).await {
+        let mut compare_above = None;
+        while let Some(end) = stop.run_until_cancelled(self.run_session(compare_above.take(), &mut failures)).await {
             let error = match end {
                 Ok(SessionEnd::Restart) => continue,
                 Ok(SessionEnd::Cleaned) => {
@@ -91,11 +91,11 @@ impl Exporter {
                     break;
                 }
                 Err(ExportError::Ahead { epoch }) => {
-                    seen_epoch = Some(epoch);
+                    compare_above = Some(epoch);
                     continue;
                 }
                 Err(ExportError::Pruned) => {
-                    seen_epoch = Some(0);
+                    compare_above = Some(0);
                     continue;
                 }
                 Err(error) => error,
@@ -179,10 +179,10 @@ impl Exporter {
         &self,
         backend: String,
         selection: Arc<Selection>,
-        seen: u64,
+        compare_above: u64,
         failures: &mut u32,
     ) -> Result<Session, ExportError> {
-        let epochs = self.checkpoints.next_epoch(seen).await?;
+        let epochs = self.checkpoints.next_epoch(compare_above).await?;
         // Read before the first index: changes after it are followed.
         let position = self.source.latest();
         let (selected, written) = (selection.indices(), indices::list_written(&self.client).await?);

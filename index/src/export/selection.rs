@@ -68,8 +68,8 @@ impl Selection {
     /// Index of an object, if it is selected.
     pub fn index_of(&self, key: &CollectionKey, namespace: &str) -> Option<String> {
         let selected = self.collections.get(key)?;
-        let chosen = selected.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
-        chosen.then(|| index_name(&selected.kind))
+        let is_selected = selected.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
+        is_selected.then(|| index_name(&selected.kind))
     }
 
     /// Index of a collection's objects.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn all_namespaces_and_some_are_all() {
+    fn all_namespaces_include_selected_ones() {
         let mut selection = selection();
         selection.add(key("m1", "pods"), "Pod", None);
         assert_eq!(selection.index_of(&key("m1", "pods"), "c").as_deref(), Some("kubernetes-pod"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_unknown_kinds_stay() {
+    fn documents_of_unknown_kinds_are_kept() {
         let mut selection = selection();
         selection.reserve("Widget", "m1");
         selection.reserve("Pod", "m2");

@@ -64,8 +64,8 @@ impl LeaseKeeper {
                 (responded_at + STOP_AFTER).clamp(began + LEASE_RENEWAL_INTERVAL / 4, began + RENEWAL_TIMEOUT);
             // A replica that gave up its claims lets its lease expire and renews it only after the database responds:
             // a replica that cannot receive responses must not keep its clusters.
-            let alive = responded_at.elapsed() < STOP_AFTER;
-            let reason = match tokio::time::timeout_at(deadline, self.store.renew_lease(alive)).await {
+            let is_alive = responded_at.elapsed() < STOP_AFTER;
+            let reason = match tokio::time::timeout_at(deadline, self.store.renew_lease(is_alive)).await {
                 Ok(Ok(view)) => {
                     responded_at = began;
                     self.live.send_if_modified(|live| {

@@ -37,7 +37,7 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    #[error("cannot decompress a cached body: {0}")]
+    #[error("cannot compress or decompress a cached body: {0}")]
     Unpack(String),
     #[error("cluster {cluster} sent an invalid response for {resource}")]
     Malformed {

@@ -68,11 +68,16 @@ pub(super) fn as_of(condition: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {condition}", version_columns())
 }
 
-/// Versions in a collection ($2) with keys greater than ($3, $4) that existed after a change ($1) and ended later; at most $5, in key order.
-pub(super) fn superseded_since() -> String {
+/// Versions in a collection ($2) with keys greater than ($3, $4), and up to ($6, $7) if the range has an end, that existed
+/// after a change ($1) and ended later; at most $5, in key order. SQLite finds a range with an end, which is a page of a
+/// list, by its keys. A range without an end may contain the history of many more objects than have changed since $1, so the
+/// `+` keeps SQLite from using the index on the keys.
+pub(super) fn superseded_since(has_end: bool) -> String {
+    let (collection, end) =
+        if has_end { ("collection", "AND (namespace, name) <= ($6, $7)") } else { ("+collection", "") };
     format!(
-        "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND collection = $2 AND (namespace, name) > ($3, $4) \
-         ORDER BY namespace, name LIMIT $5",
+        "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND {collection} = $2 AND (namespace, name) > ($3, $4) \
+         {end} ORDER BY namespace, name LIMIT $5",
         version_columns()
     )
 }

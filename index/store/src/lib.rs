@@ -302,9 +302,9 @@ pub trait Store: Send + Sync + 'static {
     /// Saves a new dictionary for a kind and uses it for compression from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
 
-    /// Deletes old versions beyond the retention limits, but none that ended after `seen`, and frees disk space.
-    /// Returns the number of deleted versions.
-    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error>;
+    /// Deletes old versions beyond the retention limits and frees disk space. Versions that ended after `indexed_seq`
+    /// are kept, because the text index has not processed their ends yet. Returns the number of deleted versions.
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, indexed_seq: Seq) -> Result<u64, Error>;
 
     /// Old versions of the objects with this key, newest first, including deleted objects.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
@@ -329,12 +329,13 @@ pub trait Store: Send + Sync + 'static {
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
     /// The versions in a collection that were current after change `seq` and have ended since, in key order after the
-    /// (namespace, name) `after`, at most `limit`. Pruned versions are omitted.
+    /// (namespace, name) `after` and up to `until`, at most `limit`. Pruned versions are omitted.
     async fn superseded_since(
         &self,
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
+        until: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Vec<Version>, Error>;
 

@@ -58,9 +58,9 @@ impl<Q: Clone, A> QueryBatcher<Q, A> {
         Self { queue: Arc::new(Mutex::new(Queue { waiting: VecDeque::new(), slots })), max_batch }
     }
 
-    /// Executes `all` for this query and the waiting ones, unless another caller includes this query in its batch.
+    /// Calls `execute` with this query and the waiting ones, unless another caller includes this query in its batch.
     /// Results are in the order of the queries. A query sees all data committed before the call.
-    pub async fn query<F>(&self, query: Q, all: impl Fn(Vec<Q>) -> F) -> Result<A, Error>
+    pub async fn query<F>(&self, query: Q, execute: impl Fn(Vec<Q>) -> F) -> Result<A, Error>
     where
         F: Future<Output = Result<Vec<A>, Error>>,
     {
@@ -75,7 +75,7 @@ impl<Q: Clone, A> QueryBatcher<Q, A> {
                 },
             };
             let (queries, others) = self.take_batch(&query);
-            let mut results = all(queries).await?.into_iter();
+            let mut results = execute(queries).await?.into_iter();
             let first_result = results.next();
             drop(slot);
             for (waiting, result) in others.into_iter().zip(results) {

@@ -25,26 +25,26 @@ pub(super) fn columns_without_body(empty: &str) -> String {
 
 /// Column access for rows of any backend.
 pub(super) trait Columns {
-    fn number(&self, at: usize) -> Result<i64, sqlx::Error>;
-    fn optional_number(&self, at: usize) -> Result<Option<i64>, sqlx::Error>;
-    fn text(&self, at: usize) -> Result<&str, sqlx::Error>;
-    fn bytes(&self, at: usize) -> Result<&[u8], sqlx::Error>;
+    fn number(&self, column: usize) -> Result<i64, sqlx::Error>;
+    fn optional_number(&self, column: usize) -> Result<Option<i64>, sqlx::Error>;
+    fn text(&self, column: usize) -> Result<&str, sqlx::Error>;
+    fn bytes(&self, column: usize) -> Result<&[u8], sqlx::Error>;
 }
 
 macro_rules! impl_columns {
     ($row:ty) => {
         impl Columns for $row {
-            fn number(&self, at: usize) -> Result<i64, sqlx::Error> {
-                sqlx::Row::try_get(self, at)
+            fn number(&self, column: usize) -> Result<i64, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn optional_number(&self, at: usize) -> Result<Option<i64>, sqlx::Error> {
-                sqlx::Row::try_get(self, at)
+            fn optional_number(&self, column: usize) -> Result<Option<i64>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn text(&self, at: usize) -> Result<&str, sqlx::Error> {
-                sqlx::Row::try_get(self, at)
+            fn text(&self, column: usize) -> Result<&str, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
-            fn bytes(&self, at: usize) -> Result<&[u8], sqlx::Error> {
-                sqlx::Row::try_get(self, at)
+            fn bytes(&self, column: usize) -> Result<&[u8], sqlx::Error> {
+                sqlx::Row::try_get(self, column)
             }
         }
     };
@@ -69,9 +69,9 @@ const REDACTED: &str = r#""redacted":true}"#;
 /// The record in a row that begins with [`COLUMNS`].
 pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Record, Error> {
     let fail = |e| Error::store("has an invalid row", e);
-    let text = |at: usize| from.text(at).map_err(fail);
-    let number = |at: usize| from.number(at).map_err(fail);
-    let optional_number = |at: usize| from.optional_number(at).map_err(fail);
+    let text = |column: usize| from.text(column).map_err(fail);
+    let number = |column: usize| from.number(column).map_err(fail);
+    let optional_number = |column: usize| from.optional_number(column).map_err(fail);
     let (header, namespace, name) = (text(9)?, text(10)?, text(11)?);
     let invalid_labels =
         |source| Error::Decode { object: format!("labels of {} {namespace}/{name}", target.key), source };

@@ -100,7 +100,7 @@ pub async fn differences(host: &mut Host, members: &[TestMember], words: &Words)
     }
     let step = hits_by_word.len().div_ceil(FULL_TEXT_WORDS).max(1);
     for (nth, (word, hits)) in hits_by_word.into_iter().enumerate() {
-        expected.insert(format!("label:turn={word}"), hits.clone());
+        expected.insert(format!("label:word={word}"), hits.clone());
         if nth % step == 0 {
             let field = if nth % (3 * step) == 0 { "" } else { "content:" };
             expected.insert(format!("{field}{word}"), hits);

@@ -36,7 +36,7 @@ pub enum Fault {
     /// A member's API server ends, with or without a shutdown, and restarts without its watch history.
     Restart {
         member: usize,
-        rough: bool,
+        abrupt: bool,
     },
     Cut {
         member: usize,
@@ -52,7 +52,7 @@ pub enum Fault {
     /// A member drops its watch history, while its connections are cut or while it is watched.
     Compact {
         member: usize,
-        unseen: bool,
+        while_disconnected: bool,
     },
     /// Postgres terminates all connections of the host.
     Terminate,
@@ -104,11 +104,11 @@ impl Fault {
                     next: RestartConditions::choose(rng),
                 }
             }
-            11..13 => Self::Restart { member, rough: rng.random_bool(0.5) },
+            11..13 => Self::Restart { member, abrupt: rng.random_bool(0.5) },
             13 => Self::Cut { member },
             14..16 => Self::CutWithin { member, bytes: rng.random_range(1..40_000) },
             16..18 => Self::Stall { member, cut: rng.random_bool(0.5) },
-            18..20 => Self::Compact { member, unseen: rng.random_bool(0.7) },
+            18..20 => Self::Compact { member, while_disconnected: rng.random_bool(0.7) },
             _ => Self::Terminate,
         }
     }
@@ -128,8 +128,8 @@ impl Fault {
             }
             Self::Freeze { .. } => host.set_frozen(true).await,
             Self::Abort { worker, .. } => host.abort(worker).await,
-            Self::Restart { member, rough } => {
-                if *rough {
+            Self::Restart { member, abrupt } => {
+                if *abrupt {
                     members[*member].network.cut();
                 }
                 members[*member].restart().await;
@@ -137,22 +137,22 @@ impl Fault {
             Self::Cut { member } => members[*member].network.cut(),
             Self::CutWithin { member, bytes } => members[*member].network.cut_within(*bytes),
             Self::Stall { member, .. } => members[*member].network.stall(true),
-            Self::Compact { member, unseen } => {
-                if *unseen {
+            Self::Compact { member, while_disconnected } => {
+                if *while_disconnected {
                     members[*member].network.refuse(true);
                     members[*member].network.cut();
                 } else {
                     members[*member].compact().await;
                 }
             }
-            Self::Terminate => storage.terminate().await,
+            Self::Terminate => storage.terminate_connections().await,
         }
     }
 
     pub async fn end(&self, host: &mut Host, members: &[TestMember], storage: &Storage) {
         match self {
             Self::Kill { .. } | Self::Stop { .. } | Self::Restart { .. } | Self::Cut { .. } => {}
-            Self::Terminate => storage.terminate().await,
+            Self::Terminate => storage.terminate_connections().await,
             Self::Freeze { past_lease } => {
                 if *past_lease {
                     within("the end of the lease", async {

@@ -207,7 +207,7 @@ fn list_item(object: &Object) -> ListedObject {
 }
 
 async fn search(cache: &GlobalCache, query: &str) -> Result<SearchResult, String> {
-    let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
+    let request = SearchRequest::new(query, UserInfo::system()).with_limit(1000);
     let response = cache.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {
         let key = &hit.object.record.key;

@@ -167,9 +167,9 @@ impl TestMember {
                 }
             }
             Write::Clear(namespace) => {
-                let some = Target { kind: "ConfigMap", namespace, name: String::new() };
+                let target = Target { kind: "ConfigMap", namespace, name: String::new() };
                 let bulk = ListParams::default().labels("bulk=yes");
-                api_of(client(), &skeleton(&some)).delete_collection(&DeleteParams::default(), &bulk).await.unwrap();
+                api_of(client(), &skeleton(&target)).delete_collection(&DeleteParams::default(), &bulk).await.unwrap();
             }
         }
     }
@@ -245,7 +245,7 @@ fn plan_write(model: &mut Model, words: &mut Words, rng: &mut StdRng) -> Write {
             2 | 3 if !has_finalizer => Write::Recreate(target.clone(), object(&target, &words.next(), false, size)),
             _ => {
                 let word = words.next();
-                let mut patch = json!({"metadata": {"annotations": {WORD: word}, "labels": {"turn": word}}});
+                let mut patch = json!({"metadata": {"annotations": {WORD: word}, "labels": {"word": word}}});
                 if kind == "ConfigMap" {
                     patch["data"] = json!({"text": text(&word, size)});
                 }
@@ -282,7 +282,7 @@ fn object(target: &Target, word: &str, has_finalizer: bool, size: usize) -> Valu
         _ => skeleton(target),
     };
     object["metadata"]["annotations"] = json!({WORD: word});
-    object["metadata"]["labels"]["turn"] = json!(word);
+    object["metadata"]["labels"]["word"] = json!(word);
     if has_finalizer {
         object["metadata"]["finalizers"] = json!([FINALIZER]);
     }

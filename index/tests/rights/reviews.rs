@@ -37,7 +37,7 @@ fn role(name: &str, rule: Value) -> Value {
 
 async fn member(cluster: &str, extra_routes: fn(&ApiServer) -> Router) -> Member {
     let mut config = Config::new(cluster, Data::Memory);
-    config.tokens.insert(COLLECTOR.to_owned(), UserInfo { name: "collector".to_owned(), ..UserInfo::default() });
+    config.accept_token(COLLECTOR, UserInfo { name: "collector".to_owned(), ..UserInfo::default() });
     let member = start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config, extra_routes).await;
     let objects = objects();
     let (namespaces, others) = objects.split_at(NAMESPACES.len());

@@ -32,7 +32,7 @@ pub async fn start(name: &str) -> Member {
 /// precedence.
 pub async fn start_on(listener: TcpListener, mut config: Config, extra_routes: fn(&ApiServer) -> Router) -> Member {
     let groups = vec!["system:masters".to_owned()];
-    config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
+    config.accept_token(TOKEN, UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
     let server = ApiServer::start(config).await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
@@ -137,9 +137,10 @@ pub async fn register(control_plane: &Client, cluster: &str, member: &Member) {
     .await;
 }
 
-pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+/// Awaits `work`; panics with its description after a minute.
+pub async fn within<T>(description: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(60), work).await {
         Ok(result) => result,
-        Err(_) => panic!("{what} took more than a minute"),
+        Err(_) => panic!("{description} took more than a minute"),
     }
 }

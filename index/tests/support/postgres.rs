@@ -1,7 +1,7 @@
 //! A temporary Postgres server for tests, with a database for each test.
 //!
-//! Concurrent tests share a server; it ends with the last of them. The binaries are searched in
-//! `CROWSNEST_POSTGRES` (a folder), on the path and at Debian's location. Without them, a test reports that and is
+//! Concurrent tests share a server; it ends with the last of them. The binaries are searched for
+//! in `CROWSNEST_POSTGRES` (a folder), on the path and at Debian's location. Without them, a test reports that and is
 //! skipped; with `CI=true`, that is a failure.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -125,7 +125,7 @@ impl Drop for Server {
             eprintln!("the test's Postgres (process {}) could not be stopped", self.process.id());
         }
         if let Err(error) = self.process.wait() {
-            eprintln!("waiting for the test's Postgres: {error}");
+            eprintln!("cannot wait for the end of the test's Postgres: {error}");
         }
     }
 }

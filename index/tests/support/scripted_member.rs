@@ -225,8 +225,8 @@ pub fn status(code: u16, message: &str) -> Value {
     json!({"kind": "Status", "status": "Failure", "code": code, "message": message})
 }
 
-pub fn event(what: &str, object: &Value) -> String {
-    format!("{}\n", json!({"type": what, "object": object}))
+pub fn event(event_type: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": event_type, "object": object}))
 }
 
 pub fn bookmark(version: u64, ends_initial_events: bool) -> String {

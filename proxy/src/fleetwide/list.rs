@@ -24,7 +24,7 @@ use crate::{Body, BodySource, BoxError, Caller, Error, Proxy, admission, full};
 
 /// Number of objects read from the cache at once.
 const PAGE_OBJECTS: usize = 200;
-/// Follows the position of the last object of a cluster. Names do not contain it.
+/// Suffix of the position of a cluster's last object. Names do not contain it.
 const END: &str = "/";
 /// Number of clusters read ahead by a list that selects only some of their objects.
 const CLUSTERS_AHEAD: usize = 8;
@@ -35,11 +35,10 @@ struct CachedClusters {
     view: Arc<View>,
     shape: Shape,
     heading: Heading,
-    /// Sequence number of the snapshot that all pages show, so that a watch from this list sends no event twice.
-    /// The store may contain later changes: replicas publish changes shortly after they are stored.
+    /// Sequence number of the snapshot that all pages show, so that a watch from this list sends exactly the changes of its
+    /// objects. The store may contain later changes: they are stored while the list is read, and published shortly after
+    /// they are stored.
     seq: Seq,
-    /// True if the list shows an earlier snapshot, with objects that have been deleted since.
-    is_earlier: bool,
     /// `metadata.incompleteClusters`.
     incomplete_clusters: Vec<Value>,
     /// Current time in Unix seconds.
@@ -54,7 +53,6 @@ struct CachedClusters {
 struct ListScope {
     version: CompositeVersion,
     parts: VecDeque<Part>,
-    is_earlier: bool,
 }
 
 impl Proxy {
@@ -73,7 +71,7 @@ impl Proxy {
         let [version, matching] =
             ["resourceVersion", "resourceVersionMatch"].map(|name| query.get(name).unwrap_or_default());
         let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
-        let ListScope { version, parts, is_earlier } = ListScope::resolve(cache, &view, snapshot, list).await?;
+        let ListScope { version, parts } = ListScope::resolve(cache, &view, snapshot, list).await?;
         let now = jiff::Timestamp::now();
         let incomplete_clusters = view.incomplete_clusters(cache);
         let mut response = Response::new(());
@@ -91,7 +89,6 @@ impl Proxy {
             cache: cache.clone(),
             view: Arc::new(view),
             shape,
-            is_earlier,
             incomplete_clusters: incomplete_clusters.iter().map(IncompleteCluster::metadata_entry).collect(),
             now_seconds: now.as_second(),
             portion: None,
@@ -193,7 +190,7 @@ impl ListScope {
                 cache.wait_until_published(MAX_LAG).await?;
                 let clusters = view.clusters(cache).into_iter();
                 let parts = clusters.filter(|cluster| view.query(cluster).is_some()).map(Part::all).collect();
-                return Ok(Self { version: view.position(cache), parts, is_earlier: false });
+                return Ok(Self { version: view.position(cache), parts });
             }
             Snapshot::Exact(version) => Continue::new(&version.encode(), "", "", list),
             Snapshot::Rest(token) => token,
@@ -231,7 +228,7 @@ impl ListScope {
             false => String::new(),
         };
         let parts = clusters.into_iter().map(|cluster| Part { after: start(&cluster), cluster }).collect();
-        Ok(Self { version: first, parts, is_earlier: true })
+        Ok(Self { version: first, parts })
     }
 }
 
@@ -263,7 +260,7 @@ impl Source for CachedClusters {
     type Item = StoredObject;
 
     fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<StoredObject>, BoxError>> {
-        let (cache, view, seq, is_earlier) = (self.cache.clone(), Arc::clone(&self.view), self.seq, self.is_earlier);
+        let (cache, view, seq) = (self.cache.clone(), Arc::clone(&self.view), self.seq);
         let part = part.clone();
         Box::pin(async move {
             let Some(mut query) = view.query(&part.cluster) else {
@@ -271,10 +268,7 @@ impl Source for CachedClusters {
             };
             let after = without_end(&part.after).split_once('/');
             query.after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-            let mut page = match is_earlier {
-                true => cache.page_of_snapshot(&query, want.min(PAGE_OBJECTS), seq).await?,
-                false => cache.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?,
-            };
+            let mut page = cache.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?;
             page.objects.retain(|object| view.allows(&object.record));
             let end = page.objects.last().map(|StoredObject { record, .. }| {
                 position((record.key.namespace.to_string(), record.key.name.to_string())) + END

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_members::Member;
@@ -13,14 +14,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::Value;
 
 use crate::cluster::read_response_body;
-use crate::metrics::MemberIdentity;
 use crate::metrics::resource::{Kind, UsageListRequest, selectors};
+use crate::metrics::{MemberIdentity, collect_body, unreachable_error};
 use crate::native::{NativePath, Verb};
 use crate::table::{Content, Shape};
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
-/// Timeout of a member's discovery.
+/// Timeout of the head and of the body of a member's discovery document.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of members that are tried before the group is omitted from discovery.
 const MAX_TRIED_MEMBERS: usize = 3;
@@ -107,7 +108,7 @@ impl Proxy {
         let headers = request.headers().clone();
         if document == DiscoveryDocument::MetricsGroup {
             return match self.discover_from_members(caller, path, &headers).await {
-                Some(response) => Ok(response),
+                Some(response) => Ok(response.map(full)),
                 None => self.forward_to_control_plane(caller, path, request).await,
             };
         }
@@ -117,11 +118,9 @@ impl Proxy {
         }
         let (mut parts, body) = response.into_parts();
         let mut response_body = read_response_body(body).await?;
-        let member_document = match self.discover_from_members(caller, path, &headers).await {
-            Some(member_document) => read_response_body(member_document.into_body()).await.unwrap_or_default(),
-            None => Default::default(),
-        };
-        if let Some(merged) = add_metrics_group(&response_body, &member_document) {
+        let member_document = self.discover_from_members(caller, path, &headers).await;
+        let merged = member_document.and_then(|document| add_metrics_group(&response_body, document.body()));
+        if let Some(merged) = merged {
             response_body = merged.into();
             // The merged document differs from the one that the ETag identifies.
             parts.headers.remove(header::ETAG);
@@ -130,8 +129,8 @@ impl Proxy {
         Ok(Response::from_parts(parts, full(response_body)))
     }
 
-    /// The discovery document of the first member that returns it.
-    async fn discover_from_members(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    /// The discovery document of the first member that returns it completely. Failures of other members are logged.
+    async fn discover_from_members(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Bytes>> {
         let members = self.members_of(caller);
         let serving = members.iter().filter(|member| self.serves_metrics(member.name()));
         let mut serving: Vec<&Arc<Member>> = serving.collect();
@@ -139,7 +138,7 @@ impl Proxy {
         for member in serving.into_iter().take(MAX_TRIED_MEMBERS) {
             let mut request = Request::new(full(""));
             *request.headers_mut() = headers.clone();
-            match self.forward_to_member(member, caller, path, request, Some(RESPONSE_TIMEOUT)).await {
+            match self.read_from_member(member, caller, path, request).await {
                 Ok(response) if response.status() == StatusCode::OK => return Some(response),
                 Ok(response) => {
                     tracing::debug!(cluster = %member.name(), status = %response.status(), path, "a member did not return its discovery document");
@@ -151,6 +150,30 @@ impl Proxy {
         }
         None
     }
+
+    /// The complete response of a member.
+    async fn read_from_member(
+        &self,
+        member: &Arc<Member>,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Bytes>, Error> {
+        let response = self.forward_to_member(member, caller, path, request, Some(RESPONSE_TIMEOUT)).await?;
+        read_completely(member.name(), response, RESPONSE_TIMEOUT).await
+    }
+}
+
+/// A response of a member with its complete body, which must arrive within `timeout`.
+async fn read_completely(
+    cluster: &ClusterName,
+    response: Response<Body>,
+    timeout: Duration,
+) -> Result<Response<Bytes>, Error> {
+    let (parts, body) = response.into_parts();
+    let body = tokio::time::timeout(timeout, collect_body(cluster, body)).await;
+    let body = body.map_err(|_| unreachable_error(cluster, format!("no complete response within {timeout:?}")))??;
+    Ok(Response::from_parts(parts, body))
 }
 
 /// Restricts `Accept` to uncompressed JSON, in which documents are merged, and removes `If-None-Match`: the ETag of the control
@@ -194,7 +217,35 @@ fn add_metrics_group(document: &[u8], member_document: &[u8]) -> Option<Vec<u8>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BoxError;
+    use futures::StreamExt;
+    use futures::stream;
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
     use serde_json::json;
+
+    /// A body that sends this text, then possibly an error, and then possibly stalls.
+    fn document(text: &'static str, breaks: bool, stalls: bool) -> Response<Body> {
+        let broken: Option<Result<Frame<Bytes>, BoxError>> = breaks.then(|| Err("connection reset".into()));
+        let sent = stream::iter([Ok(Frame::data(Bytes::from_static(text.as_bytes())))].into_iter().chain(broken));
+        let rest = if stalls { stream::pending().left_stream() } else { stream::empty().right_stream() };
+        Response::new(StreamBody::new(sent.chain(rest)).boxed_unsync())
+    }
+
+    #[rstest::rstest]
+    #[case::complete(document("{}", false, false), Ok("{}"))]
+    #[case::broken(document("{", true, false), Err("connection reset"))]
+    #[case::stalled(document("{", false, true), Err("no complete response within 20ms"))]
+    #[tokio::test]
+    async fn incomplete_documents_are_errors(#[case] response: Response<Body>, #[case] expected: Result<&str, &str>) {
+        let cluster = ClusterName::parse("m1").unwrap();
+        let result = read_completely(&cluster, response, Duration::from_millis(20)).await;
+        match (result.map(Response::into_body), expected) {
+            (Ok(body), Ok(expected)) => assert_eq!(body, expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (result, expected) => panic!("{result:?} instead of {expected:?}"),
+        }
+    }
 
     #[rstest::rstest]
     #[case("/apis", Some(DiscoveryDocument::AllGroups))]

@@ -89,9 +89,9 @@ async fn wait_until_reached(cache: &GlobalCache, key: &RecordKey, written: &Writ
 
 /// True if the response body is JSON without a content encoding.
 fn is_readable(response: &Response<Body>) -> bool {
-    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let is_uncompressed = !response.headers().contains_key(header::CONTENT_ENCODING);
-    is_uncompressed && kind.is_some_and(|kind| kind.starts_with("application/json"))
+    is_uncompressed && media_type.is_some_and(|media_type| media_type.starts_with("application/json"))
 }
 
 impl WrittenState {

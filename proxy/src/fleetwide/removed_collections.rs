@@ -104,6 +104,29 @@ impl RemovedCollections {
 mod tests {
     use super::*;
     use crowsnest_apimachinery::names::{ClusterName, Gvr};
+    use crowsnest_store::fixtures::stored;
+    use serde_json::json;
+
+    #[test]
+    fn each_object_that_the_client_knows_is_deleted_once() {
+        let object = |seq: u64| {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x"}});
+            stored("m1", seq, &object).record
+        };
+        let query = ListQuery::new(ClusterName::parse("m1").unwrap(), Gvr::new("", "v1", "configmaps"));
+        let (known, added_later) = (object(3), object(5));
+        let mut removed = RemovedCollections::default();
+        assert!(!removed.take_deletion(&known).unwrap(), "nothing was removed");
+        removed.add(query.clone(), Seq(4));
+        assert!(!removed.is_deleted(&known));
+        assert!(removed.take_deletion(&known).unwrap() && removed.is_deleted(&known));
+        assert!(!removed.take_deletion(&known).unwrap(), "its deletion was sent");
+        assert!(!removed.take_deletion(&added_later).unwrap(), "the client does not know it");
+        removed.restore(&known);
+        assert!(!removed.is_deleted(&known));
+        removed.record_deletions(&query, vec![known.id], true, Duration::ZERO);
+        assert!(removed.is_deleted(&known) && !removed.take_deletion(&known).unwrap());
+    }
 
     #[test]
     fn entries_are_dropped_once_the_watch_has_passed_their_changes() {

@@ -62,8 +62,8 @@ impl Proxy {
             }
             Ok::<_, BoxError>(Frame::data(item.into()))
         });
-        let once = |text: String| futures::stream::iter([Ok::<_, BoxError>(Frame::data(text.into()))]);
-        let all = once(list_head(&head)).chain(items).chain(once("]}".to_owned()));
+        let chunk = |text: String| futures::stream::iter([Ok::<_, BoxError>(Frame::data(text.into()))]);
+        let all = chunk(list_head(&head)).chain(items).chain(chunk("]}".to_owned()));
         Ok(json_response(StreamBody::new(all).boxed_unsync()))
     }
 }
@@ -81,7 +81,7 @@ fn encode_object(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
 
 fn json_response(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    let kind = HeaderValue::from_static("application/json; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static("application/json; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }

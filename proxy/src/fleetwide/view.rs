@@ -116,7 +116,7 @@ impl View {
         Ok(self)
     }
 
-    /// Restricted to one name, for a watch on one object.
+    /// Restricts the view to one name, for a watch on one object.
     pub fn with_name(mut self, name: &str) -> Result<Self, Error> {
         if !name.is_empty() {
             let selector = FieldSelector::parse(&format!("metadata.name={name}"));
@@ -158,10 +158,10 @@ impl View {
 
     /// Registered namespaces of a cluster; None if the cluster is not registered.
     fn namespaces(&self, cluster: &ClusterName) -> Option<Namespaces> {
-        let mut requested =
+        let mut registered =
             self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
-        let first = requested.next()?;
-        Some(requested.fold(first, |all, more| all.union(&more)))
+        let first = registered.next()?;
+        Some(registered.fold(first, |all, more| all.union(&more)))
     }
 
     /// The part of a cluster's objects that the caller can see, before the filters of this request; None: all of
@@ -334,7 +334,8 @@ impl View {
         let has_other_portion = |(key, cluster): &(String, ClusterName)| {
             previous.includes(key) && previous.portion(key) != self.portion(cluster)
         };
-        if previous.is_leaving() || previous.clusters().any(has_left) || clusters.iter().any(has_other_portion) {
+        if previous.has_leaving_cluster() || previous.clusters().any(has_left) || clusters.iter().any(has_other_portion)
+        {
             return Err(Error::Expired);
         }
         let added = clusters.iter().filter(|(key, _)| !previous.includes(key));

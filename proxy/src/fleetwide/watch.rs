@@ -45,11 +45,11 @@ struct StartPosition {
     position: CompositeVersion,
     /// Changes after this sequence number are sent.
     seq: Seq,
-    /// Collections whose current objects are sent first.
+    /// Collections whose objects are sent first.
     initial: VecDeque<AddedCollection>,
 }
 
-/// A collection whose current objects are sent as ADDED, except those that were already visible in the view
+/// A collection whose objects at the follower's position are sent as ADDED, except those that were already visible in the view
 /// `before`.
 struct AddedCollection {
     query: ListQuery,
@@ -67,26 +67,26 @@ struct Watch {
     view: View,
     events: EventEncoder,
     position: CompositeVersion,
-    /// Collections whose current objects have to be sent as ADDED.
+    /// Collections whose objects have to be sent as ADDED.
     added: VecDeque<AddedCollection>,
-    /// Objects sent in a state newer than the follower's position, with the sequence number of that state. Changes
-    /// up to it are skipped, including the deletion of an earlier object of the same name.
+    /// Objects sent in a state newer than the follower's position, because their state at that position is no longer kept,
+    /// with the sequence number of the newer state. Changes up to it are skipped.
     ahead: HashMap<RecordKey, Seq>,
     /// Collections that were removed from the view and whose objects have to be read and sent as DELETED.
     removed: VecDeque<ListQuery>,
     /// All collections that were removed from the view, with the objects already sent as DELETED.
     removed_collections: RemovedCollections,
-    /// The view changed, and the portions recorded in `position` are outdated.
+    /// True if the view changed and the portions recorded in `position` are outdated.
     has_outdated_portions: bool,
-    /// The bookmark that ends the initial events has not been sent.
+    /// True if the bookmark that ends the initial events has not been sent yet.
     is_initial_bookmark_pending: bool,
     /// Completes when the clusters that are still being collected are complete, or after a timeout.
-    collecting: Option<BoxFuture<'static, ()>>,
+    collection_wait: Option<BoxFuture<'static, ()>>,
     follower: Follower,
     interests: tokio::sync::watch::Receiver<u64>,
     /// Signals that a cluster serves other resources.
     served: tokio::sync::watch::Receiver<u64>,
-    /// A cluster has served the resource since the watch began.
+    /// True if a cluster has served the resource since the watch began.
     was_served: bool,
     /// Signals that permissions changed.
     rules: tokio::sync::watch::Receiver<u64>,
@@ -128,7 +128,7 @@ impl Proxy {
             removed: VecDeque::new(),
             removed_collections: RemovedCollections::default(),
             has_outdated_portions: false,
-            collecting: if is_initial_bookmark_pending { wait_until_collected(cache, &view) } else { None },
+            collection_wait: if is_initial_bookmark_pending { wait_until_collected(cache, &view) } else { None },
             is_initial_bookmark_pending,
             view,
             interests,
@@ -172,7 +172,7 @@ impl StartPosition {
 }
 
 impl BodySource for Watch {
-    /// The next events; `None` when the watch is over.
+    /// The next events; `None` when the watch has ended.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
         while out.is_empty() && !self.has_ended {
@@ -192,7 +192,7 @@ impl BodySource for Watch {
                     self.position.set_portion(&key, self.view.portion(&cluster));
                 }
             }
-            if self.is_initial_bookmark_pending && self.collecting.is_none() {
+            if self.is_initial_bookmark_pending && self.collection_wait.is_none() {
                 self.is_initial_bookmark_pending = false;
                 self.send_bookmark(true, &mut out)?;
                 continue;
@@ -203,10 +203,17 @@ impl BodySource for Watch {
                     None => self.has_ended = true,
                 },
                 Ok(()) = self.rules.changed() => self.send_changes(Ok(Vec::new()), &mut out).await?,
-                Ok(()) = self.interests.changed() => self.refresh_view(),
+                Ok(()) = self.interests.changed() => {
+                    // Earlier changes are sent under the earlier view, so that the view changes at the current position.
+                    let changes = self.follower.ready_now();
+                    self.send_changes(changes, &mut out).await?;
+                    if !self.has_ended {
+                        self.refresh_view();
+                    }
+                }
                 Ok(()) = self.served.changed() => self.end_if_unserved(),
-                () = wait_for(&mut self.collecting) => {
-                    self.collecting = None;
+                () = wait_for(&mut self.collection_wait) => {
+                    self.collection_wait = None;
                     let changes = self.follower.ready_now();
                     self.send_changes(changes, &mut out).await?;
                 }
@@ -245,7 +252,7 @@ impl Watch {
         let since = self.follower.since();
         self.removed_collections.drop_finished(MAX_LAG, self.cache.seq(), since);
         if let Some(reached) = self.cache_position(since) {
-            self.position.remove_left(|cluster| !self.removed_collections.has_cluster(cluster), &reached);
+            self.position.remove_left_clusters(|cluster| !self.removed_collections.has_cluster(cluster), &reached);
         }
         self.ahead.retain(|_, seq| *seq > since);
         Ok(())
@@ -289,11 +296,13 @@ impl Watch {
         }
     }
 
-    /// Sends a page of current objects as ADDED, and queues the rest of the collection.
+    /// Sends a page of the objects at the follower's position as ADDED, and queues the rest of the collection. The changes that
+    /// follow are those of exactly these objects: an object that has been deleted since must be sent before its deletion.
     async fn send_added(&mut self, collection: AddedCollection, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let AddedCollection { mut query, before } = collection;
-        let page = self.cache.page(&query, PAGE_OBJECTS).await?;
-        for object in &page.objects {
+        let page = self.cache.page_as_of(&query, PAGE_OBJECTS, self.follower.since()).await?;
+        let objects = self.cache.unpack(page.objects).await?;
+        for object in &objects {
             let record = &object.record;
             let was_shown = before.as_ref().map(|before| before.shows(record)).transpose()?.unwrap_or_default();
             if was_shown || !self.view.allows(record) {

@@ -165,12 +165,12 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
     let env = test_env().await;
     let start = version(&list(&env, LABELLED).await);
     let of_m2 = config_maps(&env, "m2");
-    let mut left = String::new();
+    let mut left_at = String::new();
     for (label, value) in [("y", "2"), ("y", "3"), ("x", "4")] {
         let change = json!({"metadata": {"labels": {"app": label}}, "data": {"v": value}});
         let changed = of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         if value == "2" {
-            left = changed.metadata.resource_version.unwrap();
+            left_at = changed.metadata.resource_version.unwrap();
         }
     }
     let from = |version: &str| format!("{LABELLED}&resourceVersion={version}");
@@ -178,7 +178,7 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
     let events = next(&mut body, 2).await;
     assert_eq!(summaries(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
     let versions = own_versions(&version(&events[0]["object"]));
-    assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left), &own_versions(&start)["m1"]));
+    assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left_at), &own_versions(&start)["m1"]));
     let resumed = from(&version(&events[0]["object"]));
     let mut resumed = env.watch_everywhere(&admin(), CONFIG_MAPS, &resumed).await.into_body();
     assert_eq!(summaries(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
@@ -211,7 +211,7 @@ async fn a_watch_begins_with_the_objects_and_includes_members_that_join() {
 
 /// Members that refuse the caller are named, and requests that all of them refuse are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_member_applies_its_own_rights() {
+async fn each_member_applies_its_own_permissions() {
     let env = test_env().await;
     let alice = user("alice");
     for query in [LABELLED.to_owned(), format!("{LABELLED}&watch=true")] {

@@ -81,14 +81,14 @@ async fn request_logs(env: &TestEnv, caller: &Caller, query: &str) -> Result<Box
 
 /// An event as one line.
 fn format_event(event: &LogEvent) -> String {
-    let LogEvent::Source(of, event) = event else { return format!("{event:?}") };
+    let LogEvent::Source(source, event) = event else { return format!("{event:?}") };
     let text = match event {
         SourceEvent::Started => "joined".to_owned(),
         SourceEvent::Line(line) => line.text.clone(),
         SourceEvent::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
         SourceEvent::Ended(why) => format!("left: {why}"),
     };
-    format!("{}/{} {text}", of.cluster, of.pod)
+    format!("{}/{} {text}", source.cluster, source.pod)
 }
 
 /// All lines and refusals of a request.
@@ -141,7 +141,7 @@ async fn logs_of_several_members_are_merged() {
     let previous = read_logs(&env, &admin(), "previous=true&q=name:b").await;
     assert_eq!(previous, ["m2/b 400: previous terminated container \"web\" in pod \"b\" not found"]);
 
-    // Exceeds the limit of open logs.
+    // Requests for more logs than the limit are refused.
     let error = request_logs(&env, &admin(), "maxStreams=2").await.err().unwrap();
     assert_eq!(error.code_and_reason().0, 400);
     assert!(
@@ -181,12 +181,12 @@ async fn logs_are_followed() {
     create_pod(&env, "m1", "a", 1).await;
     wait_until_found(&env, &admin(), 1).await;
     let mut logs = request_logs(&env, &admin(), "follow=true").await.unwrap();
-    let mut one = request_logs(&env, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
+    let mut limited = request_logs(&env, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
     assert_eq!(
         read_until(&mut logs, "m1/a ready").await,
         ["m1/a joined".to_owned(), start_line("m1", "a"), "m1/a ready".into()]
     );
-    assert_eq!(read_until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
+    assert_eq!(read_until(&mut limited, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
 
     // A new pod is read from its beginning, up to the limit of open logs.
     create_pod(&env, "m2", "b", 2).await;
@@ -195,8 +195,8 @@ async fn logs_are_followed() {
         ["m2/b joined".to_owned(), start_line("m2", "b"), "m2/b ready".into()]
     );
     let full = "m2/b 429: 1 logs are already open, the limit set by maxStreams";
-    assert_eq!(read_until(&mut one, full).await, ["m2/b joined", full]);
-    drop(one);
+    assert_eq!(read_until(&mut limited, full).await, ["m2/b joined", full]);
+    drop(limited);
 
     // Lines before and after a container restart are sent once.
     let m1 = env.members["m1"].admin();
@@ -207,8 +207,8 @@ async fn logs_are_followed() {
 
     // A deleted pod is reported, and a new pod of the same name is followed separately.
     let pods: Api<Pod> = Api::namespaced(m1.clone(), "default");
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    pods.delete("a", &now).await.unwrap();
+    let immediately = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete("a", &immediately).await.unwrap();
     let deleted = "m1/a left: the pod was deleted, no longer matches, or may no longer be read";
     assert_eq!(read_until(&mut logs, deleted).await, [deleted]);
     create_pod(&env, "m1", "a", 20).await;

@@ -12,6 +12,7 @@ mod returning_clusters;
 mod rights;
 mod sessions;
 mod silent_member;
+mod snapshots;
 mod stalling_members;
 mod test_env;
 mod watches;
@@ -194,7 +195,7 @@ async fn exec_passes_through_to_the_member() {
     }]}});
     pods.patch_status("web", &Default::default(), &kube::api::Patch::Merge(&running)).await.unwrap();
 
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (client_end, server_end) = tokio::io::duplex(1 << 16);
     let proxy = env.proxy.clone();
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let proxy = proxy.clone();
@@ -206,12 +207,12 @@ async fn exec_passes_through_to_the_member() {
         }) as futures::future::BoxFuture<'static, _>
     });
     tokio::spawn(
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service).with_upgrades(),
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(server_end), service).with_upgrades(),
     );
     let path = "ws://x/api/v1/namespaces/default/pods/web/exec?command=cat&stdin=true&stdout=true";
     let mut handshake = path.into_client_request().unwrap();
     handshake.headers_mut().insert("sec-websocket-protocol", "v5.channel.k8s.io".parse().unwrap());
-    let (mut socket, response) = tokio_tungstenite::client_async(handshake, ours).await.unwrap();
+    let (mut socket, response) = tokio_tungstenite::client_async(handshake, client_end).await.unwrap();
     assert_eq!(response.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
     socket.send(Message::binary(b"\0through".to_vec())).await.unwrap();
     socket.send(Message::binary(b"\xff\0".to_vec())).await.unwrap();

@@ -17,7 +17,7 @@ fn secrets() -> Gvr {
 }
 
 /// A test environment with a cached secret in m1.
-async fn world_with_secret() -> (TestEnv, crowsnest_store::InterestGuard) {
+async fn env_with_secret() -> (TestEnv, crowsnest_store::InterestGuard) {
     let env = test_env().await;
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}});
     create(&env.members["m1"].admin(), "v1", "Secret", Some("default"), secret).await;
@@ -30,7 +30,7 @@ async fn world_with_secret() -> (TestEnv, crowsnest_store::InterestGuard) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_from_a_list_cannot_overwrite_its_values() {
-    let (env, _interest) = world_with_secret().await;
+    let (env, _interest) = env_with_secret().await;
     let query = "fieldSelector=metadata.name%3Ds";
     let response = env.proxy.fleet_wide(&admin(), SECRETS, request(Method::GET, query, "", None)).await;
     assert!(response.headers()[header::WARNING].to_str().unwrap().contains("values of secrets are withheld"));

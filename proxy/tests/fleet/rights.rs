@@ -136,7 +136,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     }
     let name = "system:serviceaccount:default:robot";
     let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
-    let everywhere = |name: &str, rule: Value, subject: &str| {
+    let cluster_role = |name: &str, rule: Value, subject: &str| {
         let named = json!({"name": name});
         let binding = json!({
             "metadata": named,
@@ -148,12 +148,12 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
         let client = env.members[member].admin();
-        // The member allows impersonating the account, so this right is not the missing one.
+        // The member allows impersonating the account, so this permission is not the missing one.
         let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
         let impersonator =
             json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"});
         grant(&client, "impersonates-robots", rules, impersonator).await;
-        let (role, binding) = everywhere("robot", everything.clone(), name);
+        let (role, binding) = cluster_role("robot", everything.clone(), name);
         create(&client, &version, "ClusterRole", None, role).await;
         create(&client, &version, "ClusterRoleBinding", None, binding).await;
     }
@@ -170,7 +170,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
     assert_eq!(get(&env, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 404);
 
-    let (role, binding) = everywhere(
+    let (role, binding) = cluster_role(
         "reaches-m1",
         json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "resourceNames": ["m1"], "verbs": ["get"]}),
         name,

@@ -24,7 +24,7 @@ enum Behavior {
     /// It sends the head and the beginning of an object, then stalls.
     StallInObject,
     /// It switches protocols on any request.
-    Switch,
+    SwitchProtocols,
 }
 
 const PART_OF_LIST: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n\
@@ -43,7 +43,7 @@ async fn serve(mut connection: TcpStream, behavior: Behavior) {
     let sent = match behavior {
         Behavior::NoResponse => Ok(()),
         Behavior::Stall | Behavior::BreakOff => connection.write_all(PART_OF_LIST.as_bytes()).await,
-        Behavior::Switch => connection.write_all(SWITCHING_PROTOCOLS.as_bytes()).await,
+        Behavior::SwitchProtocols => connection.write_all(SWITCHING_PROTOCOLS.as_bytes()).await,
         Behavior::StallInObject => connection.write_all(PART_OF_OBJECT.as_bytes()).await,
     };
     if sent.is_ok() && !matches!(behavior, Behavior::BreakOff) {
@@ -107,7 +107,7 @@ async fn lists_name_members_whose_part_is_incomplete() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_stalls_after_its_status_has_the_object() {
+async fn a_member_that_stalls_after_its_status_counts_as_owner_of_the_object() {
     let env = test_env().await;
     let _stalls = add_member(&env, "stalls", Behavior::StallInObject).await;
     let path = format!("{CONFIG_MAPS}/only-m1");
@@ -120,7 +120,7 @@ async fn a_member_that_stalls_after_its_status_has_the_object() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn switching_protocols_without_an_upgrade_request_is_refused() {
     let env = test_env().await;
-    let _switches = add_member(&env, "switches", Behavior::Switch).await;
+    let _switches = add_member(&env, "switches", Behavior::SwitchProtocols).await;
     let path = format!("{CONFIG_MAPS}/c");
     for method in [Method::GET, Method::PUT] {
         let sent = request(method, "", "", None);

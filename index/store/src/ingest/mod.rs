@@ -118,9 +118,9 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
     }
     let mut redacted = class == redact::RedactionClass::Secret || !withheld.is_empty() || !redacted_fields.is_empty();
 
-    let managed =
+    let removed_bytes =
         metadata_fields.get("managedFields").filter(|_| !options.managed_fields).map_or(0, |raw| raw.get().len());
-    let mut body = String::with_capacity(raw.get().len() - managed + 64);
+    let mut body = String::with_capacity(raw.get().len() - removed_bytes + 64);
     let mut out = split::ObjectWriter::new(&mut body);
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);

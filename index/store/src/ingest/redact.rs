@@ -231,8 +231,8 @@ fn remove_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
 
 /// True for a Secret. Also true for a reference to a Secret, in which there are no values to remove.
 fn is_secret(fields: &Fields<'_>) -> bool {
-    let is = |name: &str, expected: &str| fields.text(name).is_some_and(|text| &*text == expected);
-    is("kind", SECRET) && (fields.get("apiVersion").is_none() || is("apiVersion", "v1"))
+    let has_text = |name: &str, expected: &str| fields.text(name).is_some_and(|text| &*text == expected);
+    has_text("kind", SECRET) && (fields.get("apiVersion").is_none() || has_text("apiVersion", "v1"))
 }
 
 /// Applies `change` to one field of an object; the other fields stay unchanged.

@@ -211,7 +211,7 @@ impl PostgresStore {
 
     /// Subscribes to the notifications that each write transaction of any replica sends.
     pub async fn listen(&self) -> Result<PgListener, Error> {
-        let fail = |e| Error::store("cannot send notifications", e);
+        let fail = |e| Error::store("cannot receive notifications", e);
         // A separate pool, so that the listener does not occupy a connection of the readers.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_lazy_with(self.connect.clone());

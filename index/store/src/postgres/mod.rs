@@ -15,6 +15,7 @@
 
 mod claims;
 mod connect;
+mod fetch;
 pub(crate) mod format;
 mod interests;
 mod labels;
@@ -32,7 +33,7 @@ use super::codec::Codec;
 use super::history;
 use super::labels::IndexedLabels;
 use super::notes;
-use super::reading::{Bodies, COUNTS, ScanRange, decode_size};
+use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
     Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store, StoreSize,
@@ -46,9 +47,8 @@ use connect::{application_name, connect_options, database_name, describe_insecur
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 pub use log::LogPage;
 pub use resume::{MAX_CHANGES_PER_READ, resume_tail};
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
-use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Postgres, Row};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, Row};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -92,10 +92,10 @@ impl PostgresStore {
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
         let connect = connect_options(options, &application_name(replica))?;
         let database = database_name(&connect);
-        if let Some(why) = describe_insecurity(&connect) {
+        if let Some(reason) = describe_insecurity(&connect) {
             tracing::warn!(
                 database,
-                reason = why,
+                reason,
                 "the connection to the cache's database is not secure; set sslmode=verify-full in --db"
             );
         }
@@ -115,75 +115,12 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Executes a query and returns its rows. After a timeout, the connection is closed, because the late response
-    /// would be taken for that of the next query.
-    async fn fetch_rows(&self, problem: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
-        let fail = |e| Error::store(problem, e);
-        let mut connection = self.readers.acquire().await.map_err(fail)?;
-        match tokio::time::timeout(READ_TIMEOUT, query.fetch_all(&mut *connection)).await {
-            Ok(rows) => rows.map_err(fail),
-            Err(_) => {
-                drop(connection.detach());
-                Err(fail(timeout_error()))
-            }
-        }
-    }
-
-    /// Executes a query for rows of a collection. Also loads the collection's kind if it is unknown, because another
-    /// replica may have stored it since the collections were read.
-    async fn fetch_collection_rows(
-        &self,
-        problem: &str,
-        id: i64,
-        query: Query<'_, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, Error> {
-        let rows = self.fetch_rows(problem, query).await?;
-        if self.catalog.collection_by_id(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
-            self.read_collections().await?;
-        }
-        Ok(rows)
-    }
-
-    /// The rows of a scan with these columns, and the range that they are from; None at the end of the scan.
-    async fn fetch_scan<'s>(
-        &self,
-        scan: &'s Scan,
-        limit: usize,
-        columns: &str,
-    ) -> Result<Option<(ScanRange<'s>, Vec<PgRow>)>, Error> {
-        let Some(id) = self.id_of(&scan.collection).await? else { return Ok(None) };
-        let Some(range) = ScanRange::new(scan, id, limit) else { return Ok(None) };
-        let query = sqlx::query(AssertSqlSafe(range.sql(columns, HAS_LABELS))).bind(id);
-        let query = query.bind(&range.namespace).bind(&range.name).bind(range.rows);
-        let query = if let Some(labels) = &range.labels { query.bind(&labels.pattern) } else { query };
-        let rows = self.fetch_collection_rows("cannot list records", id, query).await?;
-        Ok(Some((range, rows)))
-    }
-
-    async fn fetch_first(
-        &self,
-        problem: &str,
-        query: Query<'_, Postgres, PgArguments>,
-    ) -> Result<Option<PgRow>, Error> {
-        Ok(self.fetch_rows(problem, query).await?.into_iter().next())
-    }
-
     /// The kept connection, or a new one.
     async fn reuse_or_connect(&self, reusable: Option<PgConnection>) -> Result<PgConnection, Error> {
         match reusable {
             Some(connection) => Ok(connection),
             None => open_connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
         }
-    }
-
-    async fn fetch_objects(
-        &self,
-        problem: &str,
-        query: Query<'_, Postgres, PgArguments>,
-    ) -> Result<Vec<Object>, Error> {
-        let rows = self.fetch_rows(problem, query).await?;
-        self.load_unknown(&rows).await?;
-        rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
 
     /// Checks that the database caches the members of this control plane, whose id it stores if it has none. Two fleets
@@ -202,12 +139,6 @@ impl PostgresStore {
             ))),
             _ => Ok(()),
         }
-    }
-
-    async fn fetch_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
-        let rows = self.fetch_rows("cannot read old versions", query).await?;
-        self.load_unknown(&rows).await?;
-        rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 
     async fn read_fact(&self, name: &str) -> Result<Option<String>, Error> {
@@ -388,8 +319,8 @@ impl Store for PostgresStore {
         Ok(())
     }
 
-    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error> {
-        self.prune_versions(history, now_ms, seen).await
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, indexed_seq: Seq) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms, indexed_seq).await
     }
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
@@ -436,12 +367,19 @@ impl Store for PostgresStore {
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
+        until: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
-        self.fetch_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
+        let sql = AssertSqlSafe(history::superseded_since(until.is_some()));
+        let query = sqlx::query(sql).bind(seq.0 as i64).bind(id).bind(namespace.to_owned()).bind(name.to_owned());
+        let query = query.bind(limit as i64);
+        self.fetch_versions(match until {
+            Some((namespace, name)) => query.bind(namespace.clone()).bind(name.clone()),
+            None => query,
+        })
+        .await
     }
 
     async fn pruned_until(&self) -> Result<Seq, Error> {

@@ -18,10 +18,10 @@ impl PostgresStore {
         &self,
         history: &HistoryRetention,
         now_ms: i64,
-        seen: Seq,
+        indexed_seq: Seq,
     ) -> Result<u64, Error> {
         let (problem, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
-        let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
+        let floor = floor.min(i64::try_from(indexed_seq.0).unwrap_or(i64::MAX));
         let query =
             sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(floor);
         let cut = self.fetch_number(problem, query).await?;

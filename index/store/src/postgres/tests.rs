@@ -405,7 +405,7 @@ async fn no_query_reads_whole_tables() {
     let [versions, without_excluded] = ["", super::NOT_EXCLUDED].map(|condition| {
         history::filtered_versions(&VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, condition)
     });
-    let as_of = history::as_of("= ANY($2)");
+    let (as_of, superseded) = (history::as_of("= ANY($2)"), history::superseded_since(true));
     let queries = [
         (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
@@ -422,6 +422,7 @@ async fn no_query_reads_whole_tables() {
             "using versions_",
         ),
         (as_of.as_str(), "(7, ARRAY[1, 2]::bigint[])", "using versions_"),
+        (superseded.as_str(), "(7, 1, 'x', 'p1', 10, 'x', 'p9')", "versions_by_key"),
         ("SELECT id FROM versions WHERE seq > $1 AND seq <= $2", "(7, 10)", "versions_by_seq"),
     ];
     // Checks whether an index can provide the order; for the few rows here, the planner would prefer sorting.

@@ -353,8 +353,8 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn prune(&self, history: &HistoryRetention, now_ms: i64, seen: Seq) -> Result<u64, Error> {
-        self.prune_versions(history, now_ms, seen).await
+    async fn prune(&self, history: &HistoryRetention, now_ms: i64, indexed_seq: Seq) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms, indexed_seq).await
     }
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
@@ -402,12 +402,19 @@ impl Store for SqliteStore {
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
+        until: Option<&(String, String)>,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let query = sqlx::query(AssertSqlSafe(history::superseded_since())).bind(seq.0 as i64).bind(id);
-        self.fetch_versions(query.bind(namespace.to_owned()).bind(name.to_owned()).bind(limit as i64)).await
+        let sql = AssertSqlSafe(history::superseded_since(until.is_some()));
+        let query = sqlx::query(sql).bind(seq.0 as i64).bind(id).bind(namespace.to_owned()).bind(name.to_owned());
+        let query = query.bind(limit as i64);
+        self.fetch_versions(match until {
+            Some((namespace, name)) => query.bind(namespace.clone()).bind(name.clone()),
+            None => query,
+        })
+        .await
     }
 
     async fn pruned_until(&self) -> Result<Seq, Error> {

@@ -14,11 +14,11 @@ impl SqliteStore {
         &self,
         history: &HistoryRetention,
         now_ms: i64,
-        seen: Seq,
+        indexed_seq: Seq,
     ) -> Result<u64, Error> {
         let fail = |e| Error::store("cannot prune old versions", e);
         let mut writer = self.writer.lock().await;
-        let latest = writer.latest.min(seen.0) as i64;
+        let latest = writer.latest.min(indexed_seq.0) as i64;
         let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
         let row = sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;

@@ -4,11 +4,12 @@ use super::SqliteStore;
 use crate::check_report::CheckReport;
 use crate::codec::Codec;
 use crate::fixtures::{cluster, draft, resource_of};
+use crate::history;
 use crate::record::{CollectionKey, Seq};
 use crate::{Batch, CacheOptions, Epoch, Progress, Step, Store};
 use rstest::rstest;
 use serde_json::json;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Row};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -41,6 +42,19 @@ async fn a_seq_that_was_not_committed_is_not_reported() {
     store.writer.lock().await.connection.lock_handle().await.unwrap().set_commit_hook(|| false);
     assert!(store.apply(&[batch(&store.catalog.codec, "b")], 1000).await.is_err());
     assert_eq!(store.latest().await.unwrap(), latest);
+}
+
+/// A page of a list must not read the history of the whole collection.
+#[rstest]
+#[case::of_a_page(true, "versions_by_key (collection=? AND (namespace,name)>(?,?) AND (namespace,name)<(?,?))")]
+#[case::of_the_rest(false, "INTEGER PRIMARY KEY (rowid>?)")]
+#[tokio::test]
+async fn superseded_versions_are_found_by_an_index(#[case] has_end: bool, #[case] expected: &str) {
+    let (_directory, store) = open_with_pod().await;
+    let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", history::superseded_since(has_end)));
+    let rows = sqlx::raw_sql(sql).fetch_all(&store.readers).await.unwrap();
+    let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+    assert!(plan[0].contains(expected), "{plan:?}");
 }
 
 /// Columns of a record except for its id and its seq.

@@ -29,21 +29,26 @@ async fn previous_states_are_found_by_seq(#[values(BackendKind::Sqlite, BackendK
         assert_eq!(described.collect::<Vec<_>>().join(", "), expected, "after {seq}");
     }
     assert!(backend.store.as_of(Seq(3), &[2]).await.unwrap().iter().all(|version| version.object.record.id == 2));
-    let after = |name: &str| Some(("x".to_owned(), name.to_owned()));
-    for (seq, after, limit, expected) in [
-        (3, None, 9, "a 1, b 1"),
-        (3, None, 1, "a 1"),
-        (3, after("a"), 9, "b 1"),
-        (5, None, 9, "a 2"),
-        (7, None, 9, ""),
+    let at = |name: &str| Some(("x".to_owned(), name.to_owned()));
+    for (seq, after, until, limit, expected) in [
+        (3, None, None, 9, "a 1, b 1"),
+        (3, None, None, 1, "a 1"),
+        (3, at("a"), None, 9, "b 1"),
+        (3, None, at("a"), 9, "a 1"),
+        (3, at("a"), at("c"), 9, "b 1"),
+        (3, at("b"), at("d"), 9, ""),
+        (5, None, None, 9, "a 2"),
+        (5, None, at("d"), 9, "a 2"),
+        (7, None, None, 9, ""),
     ] {
         let pods = key("x", "any").collection;
-        let superseded = backend.store.superseded_since(Seq(seq), &pods, after.as_ref(), limit).await.unwrap();
+        let store = &backend.store;
+        let superseded = store.superseded_since(Seq(seq), &pods, after.as_ref(), until.as_ref(), limit).await.unwrap();
         let superseded = superseded.iter().map(|version| {
             let record = &version.object.record;
             format!("{} {}", record.key.name, record.resource_version)
         });
-        assert_eq!(superseded.collect::<Vec<_>>().join(", "), expected, "after {seq}, behind {after:?}");
+        assert_eq!(superseded.collect::<Vec<_>>().join(", "), expected, "after {seq}, {after:?}..{until:?}");
     }
 }
 
