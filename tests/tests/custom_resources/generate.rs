@@ -35,7 +35,7 @@ const FORMATS: [(&str, &[&str]); 22] = [
     ("bsonobjectid", &["507f1f77bcf86cd799439011", "507f"]),
 ];
 const TEXTS: [&str; 7] = ["a", "b", "web-1", "", "ä€😀", "a\u{301}", "<b>&\"\\\u{2028}"];
-const KEYS: [&str; 6] = ["a", "b", "app.kubernetes.io/name", "x-y", "ä", "a<b"];
+const KEYS: [&str; 9] = ["a", "b", "app.kubernetes.io/name", "x-y", "ä", "a<b", "apiVersion", "kind", "metadata"];
 
 /// The object of a kind whose schema is given. `version` is `group/version`.
 pub fn object(random: &mut Random, schema: &Value, version: &str, kind: &str, name: &str) -> Value {
@@ -56,7 +56,7 @@ pub fn object(random: &mut Random, schema: &Value, version: &str, kind: &str, na
     Value::Object(object)
 }
 
-/// A value of a schema.
+/// A value of a schema, which is the whole schema of an object at depth 0.
 pub fn value(random: &mut Random, schema: &Value, depth: usize) -> Value {
     if schema["nullable"] == true && random.chance(15) {
         return Value::Null;
@@ -81,12 +81,15 @@ pub fn value(random: &mut Random, schema: &Value, depth: usize) -> Value {
 
 fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> {
     let mut map = Map::new();
+    // `object` sets type and metadata of the object itself, at depth 0; those of an embedded resource are set below. In
+    // other objects, fields with their names are ordinary ones.
+    let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
+    let is_resource = depth == 0 || is_embedded;
     let is_required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name));
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        // `object` sets these fields of the object itself; those of an embedded resource are set below.
-        let is_type = matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+        let is_set_apart = is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
         let share = if depth > 6 { 5 } else { 60 };
-        if !is_type && (is_required(name) || random.chance(share)) {
+        if !is_set_apart && (is_required(name) || random.chance(share)) {
             map.insert(name.clone(), value(random, property, depth + 1));
         }
     }
@@ -96,7 +99,7 @@ fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> 
             map.insert(random.pick(&KEYS).into(), value(random, &schema["additionalProperties"], depth + 1));
         }
     }
-    if schema["x-kubernetes-embedded-resource"] == true {
+    if is_embedded {
         map.insert("apiVersion".into(), "v1".into());
         map.insert("kind".into(), random.pick(&["ConfigMap", "Secret"]).into());
         map.insert("metadata".into(), json!({"name": "inner", "labels": {"a": "b"}}));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::generate::{anything, value};
-use super::literals::number;
+use super::literals::{number, type_name};
 use super::random::Random;
 
 const NUMBERS: [&str; 20] = [
@@ -111,11 +111,16 @@ pub fn mutate(random: &mut Random, schema: &Value, object: &mut Value) {
     }
 }
 
-fn other_type(random: &mut Random, value: &Value) -> Value {
+/// A value of another type. An integer is a number as well, but a number is not always an integer.
+pub fn other_type(random: &mut Random, value: &Value) -> Value {
     let candidates =
         [json!("text"), json!(7), json!(true), json!({"a": 1}), json!([1]), json!([{"name": "a"}]), number("1.5")];
-    let kind = std::mem::discriminant(value);
-    let others: Vec<&Value> = candidates.iter().filter(|other| std::mem::discriminant(*other) != kind).collect();
+    let own = type_name(value);
+    let is_other = |candidate: &&Value| match type_name(candidate) {
+        "integer" => !matches!(own, "integer" | "number"),
+        other => other != own,
+    };
+    let others: Vec<&Value> = candidates.iter().filter(is_other).collect();
     random.pick(&others).clone()
 }
 
@@ -193,6 +198,7 @@ fn damage_metadata(random: &mut Random, object: &mut Value) {
         ("name", json!("a/b")),
         ("name", json!(5)),
         ("generateName", json!("Gen-")),
+        ("generateName", json!(5)),
         ("namespace", json!("other")),
         ("namespace", json!("")),
         ("uid", json!("not-its-own")),

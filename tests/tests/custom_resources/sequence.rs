@@ -1,4 +1,5 @@
-//! The requests of a seed: an object is created, changed in several ways and deleted.
+//! The requests of a seed: an object is created, changed in several ways and deleted. A request depends on the seed and
+//! on the object that is stored, of which [`Sequence::learn`] learns from responses.
 
 use serde_json::{Value, json};
 
@@ -7,16 +8,19 @@ use super::generate;
 use super::literals::to_text;
 use super::mutate::{Path, mutate, paths, pointer, remove};
 use super::random::Random;
+use super::server::Response;
 
 /// In a body, the object's resource version as the server returned it last.
 pub const RESOURCE_VERSION: &str = "@resourceVersion";
 /// In a body, the object's UID.
 pub const UID: &str = "@uid";
-/// Number of requests at the end of a sequence that remove the object.
-pub const CLEANUP: usize = 2;
-const JSON: &str = "application/json";
+/// Requests that try to create the object.
+const CREATIONS: usize = 3;
+/// Requests that change or read the object between its creation and its deletion.
+const CHANGES: usize = 9;
+pub const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub const APPLY: &str = "application/apply-patch+yaml";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const VALIDATIONS: [&str; 5] = ["", "", "Strict", "Warn", "Ignore"];
@@ -31,29 +35,73 @@ pub struct Request {
 }
 
 /// Generates the requests of one seed.
-struct Sequence<'a> {
+pub struct Sequence<'a> {
     random: Random,
     definition: &'a Definition,
     name: String,
-    /// The object without faults from which others are derived.
+    /// Number of requests so far.
+    count: usize,
+    /// Version of the requests that create the object.
+    first_version: usize,
+    /// Version of the requests that delete the object.
+    last_version: usize,
+    /// The object as it was last stored, see [`stored`]; null before.
     base: Value,
-    requests: Vec<Request>,
 }
 
-/// The requests of a seed.
-pub fn requests(seed: u64, definition: &Definition) -> Vec<Request> {
-    let name = format!("seed-{seed}");
-    let mut sequence =
-        Sequence { random: Random::new(seed), definition, name, base: Value::Null, requests: Vec::new() };
-    sequence.create();
-    for _ in 0..9 {
-        sequence.step();
+/// Metadata of a stored object that a request may set. UIDs, times and the like are those of one server.
+const OWN_METADATA: [&str; 5] = ["name", "labels", "annotations", "finalizers", "ownerReferences"];
+
+/// The object `name` that a server has stored, according to its response; `None` if the response does not contain it.
+pub fn stored(definition: &Definition, name: &str, request: &Request, response: &Response) -> Option<Value> {
+    let body = &response.body;
+    // Responses to other kinds of requests are statuses, scales, lists and tables.
+    let is_object = body["kind"] == definition.kind.as_str() && body["metadata"]["name"] == name;
+    let is_stored = response.code < 300 && request.method != "DELETE" && !request.path.contains("dryRun");
+    if !is_object || !is_stored {
+        return None;
     }
-    sequence.delete();
-    sequence.requests
+    let mut object = body.clone();
+    object["metadata"].as_object_mut()?.retain(|field, _| OWN_METADATA.contains(&field.as_str()));
+    Some(object)
 }
 
-impl Sequence<'_> {
+impl<'a> Sequence<'a> {
+    pub fn new(seed: u64, definition: &'a Definition) -> Self {
+        let mut random = Random::new(seed);
+        let mut version = || random.below(definition.versions.len());
+        let (first_version, last_version) = (version(), version());
+        let name = format!("seed-{seed}");
+        Self { random, definition, name, count: 0, first_version, last_version, base: Value::Null }
+    }
+
+    /// The next request; `None` at the end. [`Self::learn`] must know the response to the previous one.
+    pub fn next_request(&mut self) -> Option<Request> {
+        let at = self.count;
+        self.count += 1;
+        Some(match at {
+            0..CREATIONS => self.create(at),
+            CREATIONS => self.get(),
+            _ if at <= CREATIONS + CHANGES => self.change(),
+            _ => return self.delete(at - CREATIONS - CHANGES - 1),
+        })
+    }
+
+    /// Notes what the server stored at the last request.
+    pub fn learn(&mut self, request: &Request, response: &Response) {
+        if let Some(object) = stored(self.definition, &self.name, request, response) {
+            self.base = object;
+        }
+    }
+
+    /// The requests that remove the object, whatever is stored.
+    pub fn cleanup(&self) -> [Request; 2] {
+        let path = self.path(self.last_version, "");
+        // Finalizers would keep the object for later runs.
+        let body = json!({"metadata": {"finalizers": null}}).to_string();
+        [request("PATCH", path.clone(), MERGE, body), request("DELETE", path, JSON, String::new())]
+    }
+
     fn version(&mut self) -> usize {
         self.random.below(self.definition.versions.len())
     }
@@ -74,9 +122,17 @@ impl Sequence<'_> {
         object
     }
 
+    /// The stored object; a new one if none is stored.
+    fn base(&mut self, version: usize) -> Value {
+        match self.base.is_null() {
+            true => self.object(version, 0),
+            false => self.base.clone(),
+        }
+    }
+
     /// The base object in a version, with a fault.
     fn changed(&mut self, version: usize) -> Value {
-        let mut object = self.base.clone();
+        let mut object = self.base(version);
         object["apiVersion"] = format!("{}/{}", self.definition.group, self.at(version).name).into();
         mutate(&mut self.random, &self.definition.versions[version].schema, &mut object);
         object
@@ -96,27 +152,16 @@ impl Sequence<'_> {
         query
     }
 
-    fn push(&mut self, method: &'static str, path: String, content_type: &'static str, body: String) {
-        // Tests of compression are elsewhere.
-        self.requests.push(Request { method, path, content_type, accept: JSON, body });
-    }
-
-    fn create(&mut self) {
-        let version = self.version();
+    fn create(&mut self, at: usize) -> Request {
+        let version = self.first_version;
+        let object = self.object(version, if at == 0 { 50 } else { 0 });
+        // Formats, patterns and rules refuse some of the generated objects, so the last one is sent without options.
+        let options = if at + 1 < CREATIONS { self.options() } else { String::new() };
         let path = self.definition.collection(self.at(version));
-        for faults in [50, 0] {
-            let object = self.object(version, faults);
-            let query = format!("?fieldManager=creator{}", self.options());
-            self.push("POST", format!("{path}{query}"), JSON, to_text(&object));
-            self.base = object;
-        }
-        // Formats, patterns and rules refuse some of the generated objects, so one more is sent, without options.
-        let object = self.object(version, 0);
-        self.push("POST", format!("{path}?fieldManager=creator"), JSON, to_text(&object));
-        self.get();
+        request("POST", format!("{path}?fieldManager=creator{options}"), JSON, to_text(&object))
     }
 
-    fn step(&mut self) {
+    fn change(&mut self) -> Request {
         match self.random.below(100) {
             0..10 => self.get(),
             10..25 => self.update(),
@@ -130,16 +175,13 @@ impl Sequence<'_> {
         }
     }
 
-    fn get(&mut self) {
+    fn get(&mut self) -> Request {
         let version = self.version();
-        let path = self.path(version, "");
-        self.push("GET", path, JSON, String::new());
-        if let Some(last) = self.requests.last_mut() {
-            last.accept = self.random.pick(&[JSON, JSON, TABLE, PARTIAL]);
-        }
+        let accept = self.random.pick(&[JSON, JSON, TABLE, PARTIAL]);
+        Request { accept, ..request("GET", self.path(version, ""), JSON, String::new()) }
     }
 
-    fn update(&mut self) {
+    fn update(&mut self) -> Request {
         let version = self.version();
         let mut object = if self.random.chance(60) { self.changed(version) } else { self.object(version, 30) };
         if object["metadata"].is_object() && object["metadata"]["resourceVersion"].is_null() && self.random.chance(90) {
@@ -147,10 +189,10 @@ impl Sequence<'_> {
         }
         let query = format!("?fieldManager=updater{}", self.options());
         let path = self.path(version, &query);
-        self.push("PUT", path, JSON, to_text(&object));
+        request("PUT", path, JSON, to_text(&object))
     }
 
-    fn update_status(&mut self) {
+    fn update_status(&mut self) -> Request {
         let version = self.version();
         let mut object = self.object(version, 30);
         if object["metadata"].is_object() {
@@ -159,15 +201,15 @@ impl Sequence<'_> {
         let options = self.options();
         if self.random.chance(60) {
             let path = self.path(version, &format!("/status?fieldManager=status{options}"));
-            self.push("PUT", path, JSON, to_text(&object));
+            request("PUT", path, JSON, to_text(&object))
         } else {
             let patch = json!({"status": object["status"]});
             let path = self.path(version, &format!("/status?fieldManager=status{options}"));
-            self.push("PATCH", path, MERGE, to_text(&patch));
+            request("PATCH", path, MERGE, to_text(&patch))
         }
     }
 
-    fn scale(&mut self) {
+    fn scale(&mut self) -> Request {
         let version = self.version();
         if self.at(version).replicas.is_empty() && self.random.chance(80) {
             return self.get();
@@ -175,16 +217,16 @@ impl Sequence<'_> {
         let replicas = self.random.pick(&[json!(3), json!(0), json!(-1), json!(2_147_483_648_i64), json!("x")]);
         let path = self.path(version, "/scale");
         match self.random.below(4) {
-            0 => self.push("GET", path, JSON, String::new()),
-            1 => self.push("PATCH", path, MERGE, json!({"spec": {"replicas": replicas}}).to_string()),
+            0 => request("GET", path, JSON, String::new()),
+            1 => request("PATCH", path, MERGE, json!({"spec": {"replicas": replicas}}).to_string()),
             2 => {
                 let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
-                self.push("PATCH", path, "application/json-patch+json", patch.to_string());
+                request("PATCH", path, "application/json-patch+json", patch.to_string())
             }
             _ => {
                 let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas},
                     "metadata": {"name": self.name, "namespace": "default"}});
-                self.push("PUT", path, JSON, scale.to_string());
+                request("PUT", path, JSON, scale.to_string())
             }
         }
     }
@@ -201,7 +243,7 @@ impl Sequence<'_> {
         object
     }
 
-    fn merge_patch(&mut self) {
+    fn merge_patch(&mut self) -> Request {
         let version = self.version();
         let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 50) };
         let mut patch = self.thin(object);
@@ -213,23 +255,23 @@ impl Sequence<'_> {
         }
         let query = format!("?fieldManager=patcher{}", self.options());
         let path = self.path(version, &query);
-        self.push("PATCH", path, MERGE, to_text(&patch));
+        request("PATCH", path, MERGE, to_text(&patch))
     }
 
-    fn json_patch(&mut self) {
+    fn json_patch(&mut self) -> Request {
         let version = self.version();
-        let donor = self.object(version, 0);
-        let (own, others) = (paths(&self.base), paths(&donor));
+        let (base, donor) = (self.base(version), self.object(version, 0));
+        let (own, others) = (paths(&base), paths(&donor));
         let mut operations = Vec::new();
         for _ in 0..=self.random.below(3) {
-            operations.push(self.operation(&own, &others, &donor));
+            operations.push(self.operation(&own, &others, (&base, &donor)));
         }
         let query = format!("?fieldManager=patcher{}", self.options());
         let path = self.path(version, &query);
-        self.push("PATCH", path, "application/json-patch+json", to_text(&operations.into()));
+        request("PATCH", path, "application/json-patch+json", to_text(&operations.into()))
     }
 
-    fn operation(&mut self, own: &[Path], others: &[Path], donor: &Value) -> Value {
+    fn operation(&mut self, own: &[Path], others: &[Path], (base, donor): (&Value, &Value)) -> Value {
         let bad =
             ["", "/", "/spec/none/deep", "/spec/-", "/metadata/labels/a~1b", "spec", "/spec/~2", "/metadata/name"];
         let mut place = |paths: &[Path]| {
@@ -244,7 +286,7 @@ impl Sequence<'_> {
             0 | 1 => json!({"op": "add", "path": to, "value": donated}),
             2 => json!({"op": "replace", "path": path, "value": donated}),
             3 => json!({"op": "remove", "path": path}),
-            4 => json!({"op": "test", "path": path, "value": self.base.pointer(&path)}),
+            4 => json!({"op": "test", "path": path, "value": base.pointer(&path)}),
             5 => json!({"op": "copy", "from": from, "path": path}),
             6 => json!({"op": "move", "from": from, "path": path}),
             _ => self.random.pick(&[
@@ -258,13 +300,13 @@ impl Sequence<'_> {
         }
     }
 
-    fn strategic_patch(&mut self) {
+    fn strategic_patch(&mut self) -> Request {
         let version = self.version();
         let path = self.path(version, "");
-        self.push("PATCH", path, "application/strategic-merge-patch+json", r#"{"spec": {}}"#.into());
+        request("PATCH", path, "application/strategic-merge-patch+json", r#"{"spec": {}}"#.into())
     }
 
-    fn apply(&mut self) {
+    fn apply(&mut self) -> Request {
         let version = self.version();
         let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 25) };
         let object = if self.random.chance(60) { self.thin(object) } else { object };
@@ -273,30 +315,33 @@ impl Sequence<'_> {
         let subresource = if self.at(version).has_status && self.random.chance(15) { "/status" } else { "" };
         let query = format!("{subresource}?fieldManager={manager}{force}{}", self.options());
         let path = self.path(version, &query);
-        self.push("PATCH", path, APPLY, to_text(&object));
+        request("PATCH", path, APPLY, to_text(&object))
     }
 
-    fn list(&mut self) {
+    fn list(&mut self) -> Request {
         let version = self.version();
         let name = format!("metadata.name%3D{}", self.name);
-        let mut selectors = vec![
-            format!("labelSelector=tier%3Dweb&fieldSelector={name}"),
-            format!("fieldSelector={name}"),
-            "labelSelector=a%20b%20c".to_owned(),
-            "fieldSelector=spec.none%3Da".to_owned(),
-        ];
+        let mut selectors = Vec::new();
         for field in &self.at(version).selectable {
             selectors.push(format!("fieldSelector={field}%3Da,{name}"));
             selectors.push(format!("fieldSelector={field}!%3Da,{name}"));
         }
+        if selectors.is_empty() || self.random.chance(20) {
+            selectors = vec![
+                format!("labelSelector=tier%3Dweb&fieldSelector={name}"),
+                format!("fieldSelector={name}"),
+                "labelSelector=a%20b%20c".to_owned(),
+                "fieldSelector=spec.none%3Da".to_owned(),
+            ];
+        }
         let query = self.random.pick(&selectors);
         let path = format!("{}?{query}", self.definition.collection(self.at(version)));
-        self.push("GET", path, JSON, String::new());
+        request("GET", path, JSON, String::new())
     }
 
-    fn delete(&mut self) {
-        let version = self.version();
-        let path = self.path(version, "");
+    /// The request `at` of the deletion: one with faulty options, one with preconditions, then a check and the cleanup.
+    fn delete(&mut self, at: usize) -> Option<Request> {
+        let path = self.path(self.last_version, "");
         let conditions = [
             json!({"preconditions": {"uid": "other"}}),
             json!({"preconditions": {"resourceVersion": "1"}}),
@@ -304,13 +349,19 @@ impl Sequence<'_> {
             json!({"gracePeriodSeconds": -1, "preconditions": {"uid": "other"}}),
             json!({"bogus": 1}),
         ];
-        let options = self.random.pick(&conditions).to_string();
-        self.push("DELETE", path.clone(), JSON, options);
-        let options = json!({"preconditions": {"uid": UID, "resourceVersion": RESOURCE_VERSION}});
-        self.push("DELETE", path.clone(), JSON, options.to_string());
-        self.push("GET", path.clone(), JSON, String::new());
-        // Finalizers would keep the object for later runs.
-        self.push("PATCH", path.clone(), MERGE, json!({"metadata": {"finalizers": null}}).to_string());
-        self.push("DELETE", path, JSON, String::new());
+        Some(match at {
+            0 => request("DELETE", path, JSON, self.random.pick(&conditions).to_string()),
+            1 => {
+                let options = json!({"preconditions": {"uid": UID, "resourceVersion": RESOURCE_VERSION}});
+                request("DELETE", path, JSON, options.to_string())
+            }
+            2 => request("GET", path, JSON, String::new()),
+            _ => return self.cleanup().into_iter().nth(at - 3),
+        })
     }
+}
+
+/// A request whose response is JSON. Tests of compression are elsewhere.
+fn request(method: &'static str, path: String, content_type: &'static str, body: String) -> Request {
+    Request { method, path, content_type, accept: JSON, body }
 }

@@ -8,12 +8,14 @@ use http_body_util::BodyExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use super::definition::Definition;
-use super::sequence::{RESOURCE_VERSION, Request, UID};
+use super::definition::{Definition, Version};
+use super::sequence::{APPLY, JSON, RESOURCE_VERSION, Request, UID};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Polls of a definition until its resources are served, 50 ms apart.
 const POLLS: usize = 2_400;
+/// Name of the object whose creation is tried; rules of definitions may expect names of seeds.
+const PROBE: &str = "seed-probe";
 
 #[derive(Debug)]
 pub struct Response {
@@ -76,8 +78,7 @@ impl Server {
 
     async fn call(&self, method: &'static str, path: String, body: &Value) -> Result<Response> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (content_type, accept) = ("application/json", "application/json");
-        self.send(&Request { method, path, content_type, accept, body }, &mut Identity::default()).await
+        self.send(&Request { method, path, content_type: JSON, accept: JSON, body }, &mut Identity::default()).await
     }
 
     /// Creates a definition, after removal of one with this name, and waits until its resources are served.
@@ -94,34 +95,50 @@ impl Server {
             created = self.call("POST", DEFINITIONS.to_owned(), &definition.body).await?;
         }
         ensure!(created.code == 201, "{}: {} was refused: {}", self.name, definition.name, created.body);
-        let mut status = Value::Null;
+        let mut last = String::new();
         for _ in 0..POLLS {
             let found = self.call("GET", own.clone(), &Value::Null).await?;
             let is_established =
                 |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-            if found.body["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_established))
-                && self.serves(definition).await?
-            {
-                return Ok(());
+            let conditions = found.body["status"]["conditions"].as_array();
+            if conditions.is_some_and(|all| all.iter().any(is_established)) {
+                let Some(refusal) = self.refusal(definition).await? else { return Ok(()) };
+                last = format!("{} {}", refusal.code, refusal.body);
+            } else {
+                last = found.body["status"].to_string();
             }
-            status = found.body["status"].clone();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("{}: {} is not served: {status}", self.name, definition.name)
+        bail!("{}: {} is not served: {last}", self.name, definition.name)
     }
 
-    async fn serves(&self, definition: &Definition) -> Result<bool> {
+    /// The first response which shows that a version cannot be listed or written yet; `None` if all can.
+    async fn refusal(&self, definition: &Definition) -> Result<Option<Response>> {
         for version in &definition.versions {
-            if self.call("GET", definition.collection(version), &Value::Null).await?.code != 200 {
-                return Ok(false);
+            let listed = self.call("GET", definition.collection(version), &Value::Null).await?;
+            if listed.code != 200 {
+                return Ok(Some(listed));
             }
-            // Server-side apply of a resource that is about to be replaced may fail.
-            let path = format!("{}/missing", definition.collection(version));
-            let patched = self.call("PATCH", format!("{path}?dryRun=All"), &json!({})).await?;
-            if patched.code == 503 {
-                return Ok(false);
+            let applied = self.send(&probe(definition, version), &mut Identity::default()).await?;
+            // A server that validates the object serves its version, also if the schema requires fields.
+            if !matches!(applied.code, 201 | 422) {
+                return Ok(Some(applied));
             }
         }
-        Ok(true)
+        Ok(None)
+    }
+}
+
+/// A server-side apply that creates an object without storing it: it needs the schema, the storage and the managed
+/// fields of the version.
+fn probe(definition: &Definition, version: &Version) -> Request {
+    let group_version = format!("{}/{}", definition.group, version.name);
+    let object = json!({"apiVersion": group_version, "kind": definition.kind, "metadata": {"name": PROBE}});
+    Request {
+        method: "PATCH",
+        path: format!("{}/{PROBE}?fieldManager=probe&dryRun=All", definition.collection(version)),
+        content_type: APPLY,
+        accept: JSON,
+        body: object.to_string(),
     }
 }
