@@ -104,7 +104,7 @@ mod tests {
     use crowsnest_apimachinery::field::FieldError;
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_registry::admission::Operation;
-    use crowsnest_registry::resource::{ResourceInfo, ResourceRef};
+    use crowsnest_registry::resource::{ResourceInfo, ResourceRef, StorageVersion};
     use crowsnest_registry::strategy::{RequestContext, Strategy};
     use crowsnest_schema::apply::VersionSchemas;
     use crowsnest_schema::table::Printer;
@@ -204,8 +204,7 @@ mod tests {
             verbs: vec!["create"],
             subresources: Vec::new(),
             scale: None,
-            storage_version: "v2".to_owned(),
-            storage_group: "example.com".to_owned(),
+            storage: StorageVersion { group: "example.com".to_owned(), version: "v2".to_owned() },
             printer: Printer::Generic,
             strategy: Arc::new(CopyingStrategy(converted_count)),
         })

@@ -11,42 +11,43 @@ thread_local! {
     static SPARE_BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes between their writer and their reader.
+/// A buffer whose bytes are appended at the end and consumed from the start.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    from: usize,
-    to: usize,
+    /// Range of the filled bytes.
+    start: usize,
+    end: usize,
 }
 
 impl Buffer {
     /// An empty buffer, with spare memory of the thread if there is any.
     pub(crate) fn new() -> Self {
         let spare = SPARE_BUFFERS.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-        Self { bytes: spare.unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice()), from: 0, to: 0 }
+        Self { bytes: spare.unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice()), start: 0, end: 0 }
     }
 
     /// The bytes that were added and not consumed.
     pub(crate) fn filled(&self) -> &[u8] {
-        &self.bytes[self.from..self.to]
+        &self.bytes[self.start..self.end]
     }
 
     /// The space after these bytes.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.to..]
+        &mut self.bytes[self.end..]
     }
 
     /// Size of the space in bytes.
     pub(crate) fn space_bytes(&self) -> usize {
-        self.bytes.len() - self.to
+        self.bytes.len() - self.end
     }
 
-    /// Adds bytes that were written to the start of the space.
+    /// Adds `count` bytes that the caller has written to the start of the space.
     pub(crate) fn fill(&mut self, count: usize) {
-        self.to += count;
+        self.end += count;
     }
 
-    /// Appends bytes for which there is space.
+    /// Appends bytes. Panics if they are more than the space.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.space()[..bytes.len()].copy_from_slice(bytes);
         self.fill(bytes.len());
@@ -54,7 +55,7 @@ impl Buffer {
 
     /// Removes bytes from the start.
     pub(crate) fn consume(&mut self, count: usize) {
-        self.from += count;
+        self.start += count;
     }
 }
 

@@ -23,7 +23,8 @@ pub struct CoalescedWrites<S> {
     stream: S,
     /// Bytes that were not passed to the stream.
     pending: Option<Buffer>,
-    /// True if the last call was a write of a frame in several parts, after whose flush `h2` flushes again.
+    /// True if the last call wrote a frame in several parts. `h2` flushes twice after such a frame if it is the last
+    /// one, so the first flush can be deferred.
     has_written_frame: bool,
 }
 
@@ -115,12 +116,12 @@ mod tests {
     use super::*;
 
     /// A stream that counts its writes.
-    struct Counted {
+    struct CountingStream {
         stream: DuplexStream,
         writes: Arc<AtomicUsize>,
     }
 
-    impl AsyncWrite for Counted {
+    impl AsyncWrite for CountingStream {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             self.writes.fetch_add(1, Ordering::Relaxed);
             Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -135,21 +136,21 @@ mod tests {
         }
     }
 
-    impl AsyncRead for Counted {
+    impl AsyncRead for CountingStream {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
             Pin::new(&mut self.stream).poll_read(cx, out)
         }
     }
 
     /// A wrapped stream, its other end, and the number of writes to it.
-    fn connect(capacity: usize) -> (CoalescedWrites<Counted>, DuplexStream, Arc<AtomicUsize>) {
+    fn connect(capacity: usize) -> (CoalescedWrites<CountingStream>, DuplexStream, Arc<AtomicUsize>) {
         let (ours, theirs) = tokio::io::duplex(capacity);
         let writes = Arc::new(AtomicUsize::new(0));
-        (coalesce_writes(Counted { stream: ours, writes: writes.clone() }), theirs, writes)
+        (coalesce_writes(CountingStream { stream: ours, writes: writes.clone() }), theirs, writes)
     }
 
     /// Writes a frame as `h2` does: in two parts, followed by a flush.
-    async fn write_frame(stream: &mut CoalescedWrites<Counted>, payload: &[u8]) {
+    async fn write_frame(stream: &mut CoalescedWrites<CountingStream>, payload: &[u8]) {
         let parts = [IoSlice::new(b"head"), IoSlice::new(payload)];
         let count = poll_fn(|cx| Pin::new(&mut *stream).poll_write_vectored(cx, &parts)).await.unwrap();
         assert_eq!(count, 4 + payload.len());
@@ -252,10 +253,10 @@ mod tests {
             Ok::<_, Infallible>(http::Response::new(Body::from(body)))
         });
         let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        let serving = tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+        let server_task = tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
         let (client, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(other)).await.unwrap();
-        let connected = tokio::spawn(connection);
+        let client_task = tokio::spawn(connection);
         let requests = (0..REQUESTS).map(|nth| {
             let mut client = client.clone();
             async move {
@@ -268,7 +269,7 @@ mod tests {
         });
         join_all(requests).await;
         assert!(writes.load(Ordering::Relaxed) < REQUESTS, "{writes:?} writes");
-        connected.abort();
-        serving.abort();
+        client_task.abort();
+        server_task.abort();
     }
 }

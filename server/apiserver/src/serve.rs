@@ -249,9 +249,9 @@ mod tests {
     #[case::one_request_long_ago(Some(5), 95, true)]
     #[case::request_is_running(Some(500), 300, false)]
     fn idle_connections_are_closed(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
-        let (began, activity) = (Instant::now(), Activity::new());
-        let at = |seconds: u64| began + Duration::from_secs(seconds);
-        *activity.idle_since.lock() = began;
+        let (started_at, activity) = (Instant::now(), Activity::new());
+        let at = |seconds: u64| started_at + Duration::from_secs(seconds);
+        *activity.idle_since.lock() = started_at;
         if let Some(ends) = request {
             std::mem::forget(activity.begin());
             if ends <= seconds {

@@ -14,16 +14,15 @@ use super::value;
 /// Charges steps to the budget.
 pub(super) const CHARGE: &str = "@charge";
 /// Returns its argument and charges steps in proportion to its size.
-pub(super) const CHARGE_SIZE: &str = "@sized";
+pub(super) const CHARGE_SIZE: &str = "@charge_size";
 /// Returns pairs of index and element, or of key and value.
 pub(super) const PAIRS: &str = "@pairs";
 /// Converts pairs to a map.
-pub(super) const PAIRS_TO_MAP: &str = "@map_of";
-
+pub(super) const PAIRS_TO_MAP: &str = "@pairs_to_map";
 /// Adds the entries of one map to another.
-pub(super) const INSERT: &str = "@inserted";
+pub(super) const INSERT: &str = "@insert";
 /// Sorts a list by a list of keys.
-pub(super) const SORT_BY: &str = "@sorted";
+pub(super) const SORT_BY: &str = "@sort_by";
 
 type Outcome = Result<Cel, ExecutionError>;
 
@@ -124,13 +123,20 @@ fn to_bool(value: Cel) -> Outcome {
     }
 }
 
+fn int_overflow() -> ExecutionError {
+    ExecutionError::function_error("int", "integer overflow")
+}
+
+fn uint_overflow() -> ExecutionError {
+    ExecutionError::function_error("uint", "unsigned integer overflow")
+}
+
 fn to_int(value: Cel) -> Outcome {
-    let overflow = || ExecutionError::function_error("int", "integer overflow");
     match &value {
         Cel::Int(_) => Ok(value),
-        Cel::UInt(number) => i64::try_from(*number).map(Cel::Int).map_err(|_| overflow()),
+        Cel::UInt(number) => i64::try_from(*number).map(Cel::Int).map_err(|_| int_overflow()),
         Cel::Float(number) if number.abs() < 9.223_372_036_854_775e18 => Ok(Cel::Int(*number as i64)),
-        Cel::Float(_) => Err(overflow()),
+        Cel::Float(_) => Err(int_overflow()),
         Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| conversion_error("string", "int")),
         Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
         _ => Err(ExecutionError::NoSuchOverload),
@@ -138,12 +144,11 @@ fn to_int(value: Cel) -> Outcome {
 }
 
 fn to_uint(value: Cel) -> Outcome {
-    let overflow = || ExecutionError::function_error("uint", "unsigned integer overflow");
     match &value {
         Cel::UInt(_) => Ok(value),
-        Cel::Int(number) => u64::try_from(*number).map(Cel::UInt).map_err(|_| overflow()),
+        Cel::Int(number) => u64::try_from(*number).map(Cel::UInt).map_err(|_| uint_overflow()),
         Cel::Float(number) if (0.0..1.844_674_407_370_955_2e19).contains(number) => Ok(Cel::UInt(*number as u64)),
-        Cel::Float(_) => Err(overflow()),
+        Cel::Float(_) => Err(uint_overflow()),
         Cel::String(text) => text.parse().map(Cel::UInt).map_err(|_| conversion_error("string", "uint")),
         _ => Err(ExecutionError::NoSuchOverload),
     }

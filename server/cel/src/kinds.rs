@@ -14,10 +14,10 @@ use crate::json::escape;
 /// Compares two values by the kind of the first.
 pub(super) const EQUAL: &str = "@equal";
 /// Concatenates lists.
-pub(super) const CONCATENATE: &str = "@added";
+pub(super) const CONCATENATE: &str = "@concatenate";
 /// Tests membership in a list. Elements are compared by the kind of the list's elements; in a computed list, by the
 /// kind of the value sought.
-pub(super) const CONTAINS: &str = "@contained";
+pub(super) const CONTAINS: &str = "@contains";
 
 /// Kind of a value, derived from its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl ValueKind {
 
     pub(super) fn item(&self) -> ValueKind {
         match self {
-            ValueKind::Keyed(_, of) | ValueKind::List(of) | ValueKind::Computed(of) => (**of).clone(),
+            ValueKind::Keyed(_, inner) | ValueKind::List(inner) | ValueKind::Computed(inner) => (**inner).clone(),
             _ => ValueKind::Plain,
         }
     }
@@ -121,15 +121,15 @@ impl ValueKind {
     pub(super) fn member(&self, name: &str) -> ValueKind {
         match self {
             ValueKind::Fields(fields) => fields.get(name).cloned().unwrap_or(ValueKind::Plain),
-            ValueKind::Values(of) => (**of).clone(),
-            ValueKind::Optional(of) => of.member(name).optional(),
+            ValueKind::Values(inner) => (**inner).clone(),
+            ValueKind::Optional(inner) => inner.member(name).optional(),
             _ => ValueKind::Plain,
         }
     }
 
     fn in_optional(&self) -> &ValueKind {
         match self {
-            ValueKind::Optional(of) => of,
+            ValueKind::Optional(inner) => inner,
             other => other,
         }
     }
@@ -203,11 +203,11 @@ fn are_equal(kind: &ValueKind, one: &Cel, other: &Cel) -> Result<bool, Execution
         (ValueKind::Values(_) | ValueKind::Fields(_), Cel::Map(these), Cel::Map(those)) => {
             are_maps_equal(kind, these, those)
         }
-        (ValueKind::Optional(of), Cel::Opaque(one), Cel::Opaque(other)) => {
+        (ValueKind::Optional(inner), Cel::Opaque(one), Cel::Opaque(other)) => {
             let value =
                 |optional: &Arc<dyn Opaque>| optional.downcast_ref::<OptionalValue>().and_then(|o| o.value().cloned());
             match (value(one), value(other)) {
-                (Some(one), Some(other)) => are_equal(of, &one, &other),
+                (Some(one), Some(other)) => are_equal(inner, &one, &other),
                 (one, other) => Ok(one.is_none() && other.is_none()),
             }
         }

@@ -92,11 +92,13 @@ pub(super) fn expand(expr: IdedExpr) -> Result<IdedExpr, String> {
             }
             Expr::Struct(object)
         }
-        Expr::Comprehension(mut of) => {
-            for part in [&mut of.iter_range, &mut of.accu_init, &mut of.loop_cond, &mut of.loop_step, &mut of.result] {
+        Expr::Comprehension(mut fold) => {
+            for part in
+                [&mut fold.iter_range, &mut fold.accu_init, &mut fold.loop_cond, &mut fold.loop_step, &mut fold.result]
+            {
                 *part = expand(take(part))?;
             }
-            Expr::Comprehension(of)
+            Expr::Comprehension(fold)
         }
         other => other,
     };

@@ -12,11 +12,11 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use super::functions::charge_or_fail;
 
 /// Wraps an optional as a list element.
-pub(super) const WRAP_OPTIONAL: &str = "@held";
+pub(super) const WRAP_OPTIONAL: &str = "@wrap_optional";
 /// Unwraps a list element to an optional.
-pub(super) const UNWRAP_OPTIONAL: &str = "@freed";
+pub(super) const UNWRAP_OPTIONAL: &str = "@unwrap_optional";
 /// Creates an optional of a stored value, which has a value even for empty lists and maps.
-pub(super) const OPTIONAL_OF_STORED: &str = "@of_stored";
+pub(super) const OPTIONAL_OF_STORED: &str = "@optional_of_stored";
 
 type Outcome = Result<Cel, ExecutionError>;
 

@@ -60,11 +60,11 @@ impl Rewriter {
                 kind
             }
             Expr::Select(select) => {
-                let of = self.rewrite(&mut select.operand);
+                let operand = self.rewrite(&mut select.operand);
                 if !select.test {
-                    return of.member(&select.field);
+                    return operand.member(&select.field);
                 }
-                if of.is_optional() {
+                if operand.is_optional() {
                     let field = node(Expr::Literal(LiteralValue::String(select.field.as_str().into())));
                     let member = call(operators::OPT_SELECT, vec![take(&mut select.operand), field]);
                     *expr = method(member, "hasValue");
@@ -87,15 +87,15 @@ impl Rewriter {
                 item.wrap_in(ValueKind::Computed)
             }
             Expr::Map(map) => {
-                let mut of = ValueKind::Plain;
+                let mut values = ValueKind::Plain;
                 for entry in &mut map.entries {
                     if let EntryExpr::MapEntry(entry) = &mut entry.expr {
                         self.rewrite(&mut entry.key);
                         let value = self.rewrite(&mut entry.value);
-                        of = of.or(if entry.optional { value.unwrap_optional() } else { value });
+                        values = values.or(if entry.optional { value.unwrap_optional() } else { value });
                     }
                 }
-                of.wrap_in(ValueKind::Values)
+                values.wrap_in(ValueKind::Values)
             }
             Expr::Struct(object) => {
                 for entry in &mut object.entries {
@@ -139,7 +139,7 @@ impl Rewriter {
         let is_first_empty =
             matches!(called.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
         let target = called.target.as_mut().map(|target| self.rewrite(target));
-        let of: Vec<ValueKind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
+        let args: Vec<ValueKind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
         let name = called.func_name.as_str();
         if let Some(target) = target {
             let is_namespaced = matches!(called.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");
@@ -149,11 +149,11 @@ impl Rewriter {
                 && called.args.iter().all(is_read_from_variable))
             .then(|| call(OPTIONAL_OF_STORED, take(&mut called.args)));
             return (
-                if is_namespaced { optional_function_kind(name, &of) } else { method_kind(name, target, of) },
+                if is_namespaced { optional_function_kind(name, &args) } else { method_kind(name, target, args) },
                 replacement,
             );
         }
-        match (name, of.as_slice()) {
+        match (name, args.as_slice()) {
             (operators::EQUALS, [left, _]) if !left.is_plain() => {
                 (ValueKind::Plain, Some(self.call_with_kind(EQUAL, left.clone(), &mut called.args)))
             }
@@ -176,22 +176,22 @@ impl Rewriter {
             (operators::ADD, [_, right]) if is_first_empty => (right.clone(), None),
             (operators::ADD, [left, right]) => (left.clone().or(right.item().wrap_in(ValueKind::Computed)), None),
             (operators::CONDITIONAL, [_, yes, no]) => (yes.clone().or(no.clone()), None),
-            (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, [of, _]) => {
-                let kind = index_kind(of, &called.args[1]);
-                if name != operators::INDEX && !of.is_optional() {
+            (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, [container, _]) => {
+                let kind = index_kind(container, &called.args[1]);
+                if name != operators::INDEX && !container.is_optional() {
                     return (kind.optional(), None);
                 }
-                let is_wrapped = kind.is_optional() && matches!(of, ValueKind::Computed(_));
+                let is_wrapped = kind.is_optional() && matches!(container, ValueKind::Computed(_));
                 (kind, is_wrapped.then(|| call(UNWRAP_OPTIONAL, vec![node(Expr::Call(take_call(called)))])))
             }
-            ("dyn", [of]) => (of.clone(), None),
-            (PAIRS, [ValueKind::Values(of)]) => {
-                ((**of).clone().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None)
+            ("dyn", [arg]) => (arg.clone(), None),
+            (PAIRS, [ValueKind::Values(value)]) => {
+                ((**value).clone().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None)
             }
-            (PAIRS, [of]) => (of.item().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None),
-            (PAIRS_TO_MAP, [of]) => (of.item().item().wrap_in(ValueKind::Values), None),
+            (PAIRS, [list]) => (list.item().wrap_in(ValueKind::Pair).wrap_in(ValueKind::Computed), None),
+            (PAIRS_TO_MAP, [pairs]) => (pairs.item().item().wrap_in(ValueKind::Values), None),
             (INSERT, [into, more]) => (into.clone().or(more.clone()), None),
-            (SORT_BY, [of, _]) => (of.item().wrap_in(ValueKind::Computed), None),
+            (SORT_BY, [list, _]) => (list.item().wrap_in(ValueKind::Computed), None),
             _ => (ValueKind::Plain, None),
         }
     }
@@ -229,21 +229,23 @@ fn is_read_from_variable(expr: &IdedExpr) -> bool {
 }
 
 /// The kind of an element or entry; for an optional, an optional.
-fn index_kind(of: &ValueKind, index: &IdedExpr) -> ValueKind {
-    match (of, &index.expr) {
-        (ValueKind::Optional(of), _) => index_kind(of, index).optional(),
-        (ValueKind::Values(of), _) => (**of).clone(),
-        (ValueKind::Pair(of), Expr::Literal(LiteralValue::Int(position))) if *position.inner() == 1 => (**of).clone(),
-        (of, Expr::Literal(LiteralValue::String(name))) => of.member(name.inner()),
-        (of, _) => of.item(),
+fn index_kind(container: &ValueKind, index: &IdedExpr) -> ValueKind {
+    match (container, &index.expr) {
+        (ValueKind::Optional(inner), _) => index_kind(inner, index).optional(),
+        (ValueKind::Values(value), _) => (**value).clone(),
+        (ValueKind::Pair(value), Expr::Literal(LiteralValue::Int(position))) if *position.inner() == 1 => {
+            (**value).clone()
+        }
+        (container, Expr::Literal(LiteralValue::String(name))) => container.member(name.inner()),
+        (container, _) => container.item(),
     }
 }
 
 fn optional_function_kind(name: &str, args: &[ValueKind]) -> ValueKind {
     match (name, args) {
-        ("of" | "ofNonZeroValue", [of]) => of.clone().optional(),
+        ("of" | "ofNonZeroValue", [value]) => value.clone().optional(),
         ("none", []) => ValueKind::Plain.optional(),
-        ("unwrap", [of]) => of.item().unwrap_optional().wrap_in(ValueKind::Computed),
+        ("unwrap", [list]) => list.item().unwrap_optional().wrap_in(ValueKind::Computed),
         _ => ValueKind::Plain,
     }
 }

@@ -17,4 +17,4 @@ pub mod openapi;
 pub mod server;
 pub mod services;
 
-pub use server::{ApiServer, Config, Data};
+pub use server::{ApiServer, Config, Data, RequestOptions};

@@ -1,6 +1,5 @@
 //! API of the crate: configure, start, serve, create clients, stop.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -10,7 +9,7 @@ use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::{
-    Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, ServingCertificates, Tls, TokenSigner, renew,
+    Algorithm, Authority, ClientAuthorities, FRONT_PROXY, ServingCertificates, Tls, TokenSigner, renew,
 };
 use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_apiserver::serve;
@@ -19,7 +18,7 @@ use crowsnest_component_base::tasks::Tasks;
 use crowsnest_component_base::tls::Identity;
 use crowsnest_registry::Registry;
 use crowsnest_registry::admission::Admission;
-use crowsnest_registry::authentication::Authenticator;
+use crowsnest_registry::authentication::{AuthenticationConfig, Authenticator};
 use crowsnest_registry::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crowsnest_registry::catalog::Catalog;
 use crowsnest_registry::error::{Error, Result};
@@ -57,22 +56,23 @@ pub struct Config {
     /// The served resources; see `builtin::resources`.
     pub resources: Vec<ResourceInfo>,
     pub history: HistoryLimits,
-    /// Static bearer tokens, with their users.
-    pub tokens: HashMap<String, UserInfo>,
-    /// Issuer of accepted ID tokens.
-    pub oidc: Option<Arc<Oidc>>,
+    pub authentication: AuthenticationConfig,
     /// Signature algorithm of service account tokens; used when the key is generated.
     pub token_signing_algorithm: Algorithm,
-    /// True if requests without credentials are accepted as `system:anonymous`.
-    pub allows_anonymous: bool,
     /// DNS names and IP addresses in the serving certificate.
     pub certificate_names: Vec<String>,
+    pub requests: RequestOptions,
+    /// Kubernetes version reported to clients, such as `v1.36.2`; API and documents are those of `GIT_VERSION`.
+    pub version: String,
+}
+
+/// Audit, admission and limits of requests.
+#[derive(Default)]
+pub struct RequestOptions {
     /// Audit log of requests from outside of this process.
     pub auditor: Auditor,
     pub disabled_admission_plugins: Vec<Plugin>,
     pub in_flight: InFlightLimits,
-    /// Kubernetes version reported to clients, such as `v1.36.2`; API and documents are those of `GIT_VERSION`.
-    pub version: String,
 }
 
 impl Config {
@@ -83,10 +83,8 @@ impl Config {
             data,
             resources: crowsnest_builtin::resources(),
             history: HistoryLimits::default(),
-            tokens: HashMap::new(),
-            oidc: None,
+            authentication: AuthenticationConfig::default(),
             token_signing_algorithm: Algorithm::default(),
-            allows_anonymous: true,
             certificate_names: [
                 "localhost",
                 "127.0.0.1",
@@ -97,11 +95,14 @@ impl Config {
             ]
             .map(String::from)
             .to_vec(),
-            auditor: Auditor::default(),
-            disabled_admission_plugins: Vec::new(),
-            in_flight: InFlightLimits::default(),
+            requests: RequestOptions::default(),
             version: GIT_VERSION.to_owned(),
         }
+    }
+
+    /// Accepts a static bearer token.
+    pub fn accept_token(&mut self, token: impl Into<String>, user: UserInfo) {
+        self.authentication.tokens.insert(token.into(), user);
     }
 }
 
@@ -211,15 +212,13 @@ impl ApiServer {
         let (authentication_info, client_authorities) = (keys.authentication_info(), keys.client_authorities()?);
         let Keys { authority, front_proxy_authority, signer } = keys;
         let signer = Arc::new(signer);
-        let authenticator =
-            Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.allows_anonymous);
-        let authenticator = Arc::new(authenticator);
+        let authenticator = Arc::new(Authenticator::new(registry.clone(), signer, config.authentication));
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
         let create_authorizer: Weak<Authorizer> = Arc::downgrade(&authorizer);
         registry.set_create_authorizer(create_authorizer);
         let discovery = Discovery::new(registry.clone(), config.version);
-        let api =
-            ApiState::new(discovery, authenticator, authorizer, config.auditor, config.in_flight, stop_token.clone());
+        let RequestOptions { auditor, disabled_admission_plugins, in_flight } = config.requests;
+        let api = ApiState::new(discovery, authenticator, authorizer, auditor, in_flight, stop_token.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
         let serving = ServingCertificates::new(&authority.issue_serving_certificate(&config.certificate_names)?)?;
@@ -238,7 +237,7 @@ impl ApiServer {
                 tasks: tasks.clone(),
                 services,
                 outbound: outbound.clone(),
-                disabled_admission_plugins: config.disabled_admission_plugins,
+                disabled_admission_plugins,
             }),
         };
         server.set_admission(Vec::new());
@@ -290,8 +289,8 @@ impl ApiServer {
     }
 
     /// Issues a client certificate for calls to webhooks at an address (`host:port`) and renews it until the server
-    /// stops. Other servers do not see it. Returns the certificate of its authority in PEM; the authority signs nothing
-    /// else and is not stored.
+    /// stops. It is not presented to other servers. Returns the certificate of its authority in PEM; the authority
+    /// signs nothing else and is not stored.
     pub fn identify_to_webhooks(&self, address: &str) -> Result<String> {
         let authority = Authority::generate("webhook-clients")?;
         let certificate = authority.certificate().to_owned();

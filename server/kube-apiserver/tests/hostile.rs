@@ -14,7 +14,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::serve::serve;
 use crowsnest_kube_apiserver::http::InFlightLimits;
-use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data, RequestOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use rustls::{ClientConfig, RootCertStore};
@@ -48,13 +48,14 @@ async fn start() -> TestServer {
 }
 
 async fn start_with(in_flight: InFlightLimits) -> TestServer {
-    let mut config = Config { in_flight, ..Config::new("hostile", Data::Memory) };
+    let requests = RequestOptions { in_flight, ..RequestOptions::default() };
+    let mut config = Config { requests, ..Config::new("hostile", Data::Memory) };
     for token in [USER_TOKEN, OTHER_USER_TOKEN] {
         let groups = vec!["system:authenticated".to_owned()];
-        config.tokens.insert(token.to_owned(), UserInfo { name: token.into(), groups, ..UserInfo::default() });
+        config.accept_token(token, UserInfo { name: token.into(), groups, ..UserInfo::default() });
     }
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
-    config.tokens.insert(ADMIN_TOKEN.to_owned(), admin);
+    config.accept_token(ADMIN_TOKEN, admin);
     let server = ApiServer::start(config).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -132,7 +133,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn oversized_bodies_are_rejected() {
+async fn oversized_and_deeply_nested_bodies_are_rejected() {
     let running = start().await;
     let map = json!({"metadata": {"name": "c"}, "data": {"x": "1"}}).to_string();
     assert_eq!(running.request(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 
 use flate2::read::{DeflateDecoder, GzDecoder};
 use flate2::write::GzEncoder;
 use flate2::{Compress, Compression, Crc, FlushCompress};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -24,7 +26,7 @@ const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 const LAST_BLOCK: &[u8] = &[0x03, 0x00];
 
 /// Hash of a document's text.
-pub fn content_hash(text: &str) -> ContentHash {
+fn content_hash(text: impl AsRef<[u8]>) -> ContentHash {
     Sha256::digest(text).into()
 }
 
@@ -136,6 +138,82 @@ impl Write for GzipWriter {
     }
 }
 
+/// The text of a schema, and where it contains the members of `properties`.
+pub struct SchemaText<'s> {
+    text: Vec<u8>,
+    members: Vec<Member<'s>>,
+}
+
+/// A member of `properties` in the text of a schema.
+struct Member<'s> {
+    name: &'s str,
+    property: &'s Value,
+    /// Name and property, without the comma between members.
+    range: Range<usize>,
+    /// The property alone.
+    property_range: Range<usize>,
+}
+
+impl<'s> SchemaText<'s> {
+    /// Serializes a schema.
+    pub fn new(schema: &'s Value) -> Self {
+        let (mut text, mut members) = (Vec::new(), Vec::new());
+        let Value::Object(fields) = schema else {
+            write_json(&mut text, schema);
+            return Self { text, members };
+        };
+        write_object(&mut text, fields, |text, key, value, _| match value {
+            Value::Object(properties) if key == "properties" => {
+                write_object(text, properties, |text, name, property, start| {
+                    let property_start = text.len();
+                    write_json(text, property);
+                    let (range, property_range) = (start..text.len(), property_start..text.len());
+                    members.push(Member { name, property, range, property_range });
+                });
+            }
+            value => write_json(text, value),
+        });
+        Self { text, members }
+    }
+
+    /// Hash of the text.
+    pub fn hash(&self) -> ContentHash {
+        content_hash(&self.text)
+    }
+
+    /// The text without the members for which `is_removed` is true.
+    fn without(&self, is_removed: impl Fn(&Member<'s>) -> bool) -> Vec<u8> {
+        let (Some(first), Some(last)) = (self.members.first(), self.members.last()) else { return self.text.clone() };
+        let kept = self.members.iter().filter(|member| !is_removed(member));
+        let kept: Vec<&[u8]> = kept.map(|member| &self.text[member.range.clone()]).collect();
+        let kept = kept.join(&b',');
+        [&self.text[..first.range.start], kept.as_slice(), &self.text[last.range.end..]].concat()
+    }
+}
+
+/// Writes an object. `write_value` writes the value of a key; its last argument is the start of the key in the text.
+fn write_object<'v>(
+    text: &mut Vec<u8>,
+    fields: &'v Map<String, Value>,
+    mut write_value: impl FnMut(&mut Vec<u8>, &'v str, &'v Value, usize),
+) {
+    text.push(b'{');
+    for (nth, (key, value)) in fields.iter().enumerate() {
+        if nth > 0 {
+            text.push(b',');
+        }
+        let start = text.len();
+        write_json(text, key);
+        text.push(b':');
+        write_value(text, key, value, start);
+    }
+    text.push(b'}');
+}
+
+fn write_json(text: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(text, value).expect("a vector accepts every write");
+}
+
 /// A compressed schema with the hash of its text. Large properties that documents contain unchanged are compressed
 /// separately.
 pub struct CompressedSchema {
@@ -147,26 +225,19 @@ pub struct CompressedSchema {
 }
 
 impl CompressedSchema {
-    /// Compresses the schema whose text has this hash. `is_copied` is true for properties, by name and schema, that
-    /// documents contain unchanged.
-    pub fn new(schema: &Value, hash: ContentHash, is_copied: impl Fn(&str, &Value) -> bool) -> Self {
-        let mut parts = BTreeMap::new();
-        let mut is_part = |name: &str, property: &Value| {
-            if !is_copied(name, property) {
-                return false;
-            }
-            let text = property.to_string();
-            let is_large = text.len() >= MIN_PART_BYTES;
-            if is_large {
-                parts.insert(name.to_owned(), DeflatedText::new(text.as_bytes()));
-            }
-            is_large
-        };
-        let rest = match schema {
-            Value::Object(fields) => Value::Object(without_properties(fields, &mut is_part)),
-            other => other.clone(),
-        };
-        Self { hash, rest: compress(rest.to_string().as_bytes()).into(), parts }
+    /// Compresses the text of the schema, which has this hash. `is_copied` is true for properties, by name and schema,
+    /// that documents contain unchanged.
+    pub fn new(text: &SchemaText<'_>, hash: ContentHash, is_copied: impl Fn(&str, &Value) -> bool) -> Self {
+        let is_large = |member: &Member<'_>| member.property_range.len() >= MIN_PART_BYTES;
+        let is_part = |member: &Member<'_>| is_large(member) && is_copied(member.name, member.property);
+        let parts = text
+            .members
+            .iter()
+            .filter(|member| is_part(member))
+            .map(|member| (member.name.to_owned(), DeflatedText::new(&text.text[member.property_range.clone()])));
+        let parts: BTreeMap<String, DeflatedText> = parts.collect();
+        let rest = text.without(|member| parts.contains_key(member.name));
+        Self { hash, rest: compress(&rest).into(), parts }
     }
 
     /// Hash of the text.
@@ -205,25 +276,6 @@ impl fmt::Debug for CompressedSchema {
     }
 }
 
-/// A copy of a schema without the properties for which `is_removed` is true.
-fn without_properties(
-    schema: &Map<String, Value>,
-    is_removed: &mut impl FnMut(&str, &Value) -> bool,
-) -> Map<String, Value> {
-    let mut out = Map::new();
-    for (key, value) in schema {
-        let value = match value {
-            Value::Object(properties) if key == "properties" => {
-                let kept = properties.iter().filter(|(name, property)| !is_removed(name, property));
-                Value::Object(kept.map(|(name, property)| (name.clone(), property.clone())).collect())
-            }
-            value => value.clone(),
-        };
-        out.insert(key.clone(), value);
-    }
-    out
-}
-
 fn parse(text: &[u8]) -> Value {
     serde_json::from_slice(text).expect("the text is that of a JSON value")
 }
@@ -244,20 +296,23 @@ mod tests {
 
     fn compressed(schema: &Value) -> CompressedSchema {
         let is_copied = |name: &str, _: &Value| name != "metadata";
-        CompressedSchema::new(schema, content_hash(&schema.to_string()), is_copied)
+        let text = SchemaText::new(schema);
+        CompressedSchema::new(&text, text.hash(), is_copied)
     }
 
     #[rstest]
     #[case::large_properties(json!({"type": "object", "properties": {
         "metadata": property(50), "spec": property(50), "status": property(100), "small": {"type": "string"}}}), &["spec", "status"])]
     #[case::small_properties(json!({"properties": {"spec": property(2)}, "required": ["spec"]}), &[])]
+    #[case::mixed_sizes(json!({"properties": {"a": property(1), "b": property(50), "c \"d\"": property(50), "e": {}}}), &["b", "c \"d\""])]
+    #[case::empty_properties(json!({"properties": {}, "type": "object"}), &[])]
     #[case::no_properties(json!({"type": "object", "additionalProperties": property(50)}), &[])]
     #[case::wrong_properties(json!({"properties": [property(50)]}), &[])]
     #[case::no_object(json!(true), &[])]
     fn schemas_are_restored(#[case] schema: Value, #[case] parts: &[&str]) {
         let compressed = compressed(&schema);
         assert_eq!(compressed.decode(), schema);
-        assert_eq!(compressed.hash(), &content_hash(&schema.to_string()));
+        assert_eq!(compressed.hash(), &content_hash(schema.to_string()));
         assert_eq!(compressed.parts().keys().collect::<Vec<_>>(), parts);
         let mut rest = schema.clone();
         for (name, part) in compressed.parts() {

@@ -247,32 +247,10 @@ pub fn kind_mismatch(api_version: &str, kind: &str, expected: &ExpectedKind<'_>)
 const BUILTIN_SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
 
 fn check_kind(api_version: &str, kind: &str, expected: &ExpectedKind<'_>) -> ApiResult<()> {
-    let (group, version) = match api_version.split_once('/') {
-        Some((group, version)) => (group, version),
-        None if api_version.is_empty() => (expected.group, expected.version),
-        None => ("", api_version),
-    };
-    let effective_kind = if kind.is_empty() { expected.kind } else { kind };
-    if (group, version, effective_kind) == (expected.group, expected.version, expected.kind) {
-        return Ok(());
+    match kind_mismatch(api_version, kind, expected) {
+        None => Ok(()),
+        Some(why) => Err(cannot_be_handled_error(kind, api_version, expected, &why)),
     }
-    if expected.schema.is_some_and(|schema| schema.name.is_none()) {
-        // Custom resources are decoded without a scheme and rejected for their API version or kind.
-        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        return Err(ApiError::bad_request(if (group, version) == (expected.group, expected.version) {
-            format!(
-                "{effective_kind} in version {version:?} cannot be handled as a {}: no kind {effective_kind:?} is registered for version {api_version:?} in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:52\"",
-                expected.kind
-            )
-        } else {
-            format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({}/{})",
-                expected.group, expected.version
-            )
-        }));
-    }
-    let why = kind_mismatch(api_version, kind, expected).unwrap_or_default();
-    Err(cannot_be_handled_error(effective_kind, api_version, expected, &why))
 }
 
 /// Excerpt of a malformed body for error messages.

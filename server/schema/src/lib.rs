@@ -37,7 +37,7 @@ mod tests;
 mod time;
 
 pub use decode::{DecodingErrors, find_decoding_errors};
-pub use normalize::normalize;
+pub use normalize::{is_zero_value, normalize};
 pub use prune::{prune, unknown_fields};
 pub use time::{canonical_micro_time, canonical_time};
 

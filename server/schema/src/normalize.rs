@@ -119,7 +119,8 @@ fn zero_value(node: &Schema) -> Option<Value> {
     })
 }
 
-fn is_zero_value(value: &Value) -> bool {
+/// True for the encoding of a zero value in Go; of objects, only for an empty one.
+pub fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(flag) => !flag,

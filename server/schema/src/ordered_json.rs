@@ -246,6 +246,10 @@ impl Parser<'_> {
             self.digits();
         }
         let text = String::from_utf8_lossy(&self.text[start..self.at]);
+        if text == "-0" {
+            // An integer in Go, and a float for serde_json.
+            return Ok(Json::Number(0.into()));
+        }
         serde_json::from_str(&text)
             .map(Json::Number)
             .map_err(|_| format!("json: cannot unmarshal number {text} into Go value of type float64"))

@@ -1,6 +1,8 @@
+//! Decoding and normalization of objects, unknown fields, and merge patches.
+
 use serde_json::{Value, json};
 
-use super::decode::{ExpectedKind, decode_body, decode_value, has_valid_types};
+use super::decode::{ExpectedKind, decode_body, decode_value, has_valid_types, parse_json};
 use super::schema_set::SchemaSet;
 use super::{Schema, canonical_micro_time, canonical_time, find_decoding_errors, normalize};
 
@@ -29,6 +31,23 @@ fn decode_errors_match_go() {
     ] {
         assert_eq!(decode(group, kind, body), Err(message), "{body}");
     }
+}
+
+/// Go reads a number without fraction and exponent as an integer, also `-0`.
+#[test]
+fn numbers_are_read_as_in_go() {
+    for (body, is_integer, printed) in [
+        ("-0", true, "0"),
+        ("0", true, "0"),
+        ("-1", true, "-1"),
+        ("-0.0", false, "-0.0"),
+        ("-0e1", false, "-0.0"),
+        ("1.0", false, "1.0"),
+    ] {
+        let number = parse_json(body.as_bytes()).unwrap();
+        assert_eq!((number.is_i64(), number.to_string().as_str()), (is_integer, printed), "{body}");
+    }
+    assert_eq!(parse_json(br#"{"a":[-0,{"b":-0}]}"#), Ok(json!({"a": [0, {"b": 0}]})));
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Invocation<'_> {
     }
 }
 
-/// Type of a webhook.
+/// Phase of admission in which a webhook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Mutating,
@@ -111,7 +111,7 @@ impl Phase {
     }
 }
 
-/// The configured webhooks of a phase, and what all of them are matched with.
+/// The configured webhooks of a phase, and the data that the match of each of them needs.
 struct Candidates<'c> {
     configured: Arc<ParsedConfigurations>,
     /// The Namespace of the write.
@@ -174,7 +174,7 @@ impl Webhooks {
         })
     }
 
-    /// Loads the webhooks and what they are matched with; `None` if there are no webhooks.
+    /// Loads the webhooks and the data that their match needs; `None` if there are no webhooks.
     async fn load_candidates<'a>(
         &self,
         cache: &ConfigurationCache,

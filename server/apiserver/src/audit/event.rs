@@ -28,7 +28,7 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const MAX_USER_AGENT_BYTES: usize = 1024;
 /// Maximum number of source addresses taken from one request's headers.
 const MAX_SOURCE_IPS: usize = 16;
-/// Maximum length of the logged request URI in bytes; the longest command of an exec fits.
+/// Maximum length of the logged request URI in bytes, enough for the command of an exec.
 const MAX_REQUEST_URI_BYTES: usize = 32 * 1024;
 /// Query parameters that carry credentials; their values are redacted.
 const SECRET_PARAMETERS: [&str; 10] = [
@@ -240,8 +240,8 @@ impl Event {
         }
     }
 
-    /// Completes the object reference from a request or response object. `with_resource_version` also takes its
-    /// `resourceVersion`, which is that of the object sent.
+    /// Completes the object reference from a request or response object. `with_resource_version` also copies its
+    /// `resourceVersion`; events have the one of the request object.
     pub(super) fn complete_reference(&mut self, object: &Value, with_resource_version: bool) {
         if let Some(reference) = &mut self.object_ref {
             reference.complete(object, with_resource_version);

@@ -84,7 +84,7 @@ impl AuditLog {
     pub fn start(destination: Destination) -> io::Result<(Self, Writer)> {
         let sink = match destination {
             Destination::StandardOutput => Sink::StandardOutput,
-            Destination::File(files) => Sink::File(RotatedFile::open(files)?),
+            Destination::File(log_file) => Sink::File(RotatedFile::open(log_file)?),
         };
         let (queue, events) = mpsc::channel(QUEUE_CAPACITY);
         let counters = Arc::new(EventCounters::default());
@@ -214,21 +214,21 @@ fn encode_line(event: &Event) -> io::Result<Vec<u8>> {
 
 /// A file that is rotated when it reaches its size limit.
 struct RotatedFile {
-    files: LogFile,
+    log_file: LogFile,
     out: BufWriter<File>,
     bytes: u64,
 }
 
 impl RotatedFile {
-    fn open(files: LogFile) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&files.path)?;
+    fn open(log_file: LogFile) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_file.path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { files, out: BufWriter::new(file), bytes })
+        Ok(Self { log_file, out: BufWriter::new(file), bytes })
     }
 
     fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
         let line_bytes = line.len() as u64;
-        if self.files.max_bytes > 0 && self.bytes > 0 && self.bytes + line_bytes > self.files.max_bytes {
+        if self.log_file.max_bytes > 0 && self.bytes > 0 && self.bytes + line_bytes > self.log_file.max_bytes {
             self.rotate(now)?;
         }
         self.out.write_all(line)?;
@@ -239,15 +239,15 @@ impl RotatedFile {
     fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
         self.out.flush()?;
         let mut at = now;
-        let mut backup = backup_path(&self.files.path, at);
+        let mut backup = backup_path(&self.log_file.path, at);
         while backup.exists() {
             at += SignedDuration::from_millis(1);
-            backup = backup_path(&self.files.path, at);
+            backup = backup_path(&self.log_file.path, at);
         }
-        fs::rename(&self.files.path, backup)?;
-        *self = Self::open(self.files.clone())?;
-        let backups = list_backups(&self.files.path)?;
-        for path in select_surplus(backups, self.files.max_backups, self.files.max_age_days, now) {
+        fs::rename(&self.log_file.path, backup)?;
+        *self = Self::open(self.log_file.clone())?;
+        let backups = list_backups(&self.log_file.path)?;
+        for path in select_surplus(backups, self.log_file.max_backups, self.log_file.max_age_days, now) {
             fs::remove_file(path)?;
         }
         Ok(())
@@ -256,25 +256,25 @@ impl RotatedFile {
 
 /// Path of a rotated file: `audit.log` becomes `audit-2026-01-02T03-04-05.678.log`.
 fn backup_path(path: &Path, at: Timestamp) -> PathBuf {
-    let (stem, end) = split_file_name(path);
-    path.with_file_name(format!("{stem}-{}{end}", at.to_zoned(TimeZone::UTC).strftime(TIMESTAMP_FORMAT)))
+    let (stem, extension) = split_file_name(path);
+    path.with_file_name(format!("{stem}-{}{extension}", at.to_zoned(TimeZone::UTC).strftime(TIMESTAMP_FORMAT)))
 }
 
 fn split_file_name(path: &Path) -> (String, String) {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
-    (stem, end)
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    (stem, extension)
 }
 
 /// Rotated files with their timestamps.
 fn list_backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
-    let (stem, end) = split_file_name(path);
+    let (stem, extension) = split_file_name(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let stamp = name.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&end));
+        let stamp = name.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&extension));
         let Some(Ok(at)) = stamp.map(|stamp| civil::DateTime::strptime(TIMESTAMP_FORMAT, stamp)) else { continue };
         if let Ok(at) = at.to_zoned(TimeZone::UTC) {
             found.push((entry.path(), at.timestamp()));
@@ -325,8 +325,8 @@ mod tests {
     fn full_files_are_rotated_without_losing_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let files = LogFile { path: path.clone(), max_bytes: 1000, max_backups: 3, max_age_days: 0 };
-        let mut sink = Sink::File(RotatedFile::open(files).unwrap());
+        let log_file = LogFile { path: path.clone(), max_bytes: 1000, max_backups: 3, max_age_days: 0 };
+        let mut sink = Sink::File(RotatedFile::open(log_file).unwrap());
         let now = at("2026-01-02T03:04:05.678Z");
         let line_bytes = encode_line(&event("0")).unwrap().len() as u64;
         let lines_per_file = 1000 / line_bytes;
@@ -349,8 +349,8 @@ mod tests {
     async fn stopping_drains_the_queue() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let files = LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
-        let (log, writer) = AuditLog::start(Destination::File(files)).unwrap();
+        let log_file = LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
+        let (log, writer) = AuditLog::start(Destination::File(log_file)).unwrap();
         for nth in 0..1000 {
             let permit = log.reserve().await;
             assert!(permit.is_some());

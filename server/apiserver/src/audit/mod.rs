@@ -181,8 +181,8 @@ mod tests {
     async fn log_events(policy: &str, action: impl AsyncFnOnce(Auditor)) -> Vec<Value> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let files = log::LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
-        let (log, writer) = AuditLog::start(log::Destination::File(files)).unwrap();
+        let log_file = log::LogFile { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
+        let (log, writer) = AuditLog::start(log::Destination::File(log_file)).unwrap();
         action(Auditor::new(Policy::parse(policy).unwrap(), log, ())).await;
         writer.stop().await;
         let text = std::fs::read_to_string(&path).unwrap();

@@ -62,7 +62,7 @@ struct Rule {
     #[serde(default)]
     verbs: Vec<String>,
     #[serde(default)]
-    resources: Vec<Resources>,
+    resources: Vec<GroupResources>,
     #[serde(default)]
     namespaces: Vec<String>,
     #[serde(default, rename = "nonResourceURLs")]
@@ -76,7 +76,7 @@ struct Rule {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Resources {
+struct GroupResources {
     group: String,
     resources: Vec<String>,
     resource_names: Vec<String>,
@@ -228,7 +228,7 @@ impl Rule {
     }
 }
 
-impl Resources {
+impl GroupResources {
     fn matches(&self, request: &Attributes) -> bool {
         if self.group != request.group {
             return false;
@@ -237,7 +237,7 @@ impl Resources {
             return true;
         }
         let matches_name = self.resource_names.is_empty() || self.resource_names.contains(&request.name);
-        matches_name && self.resources.iter().any(|spec| resource_matches(spec, request))
+        matches_name && self.resources.iter().any(|pattern| resource_matches(pattern, request))
     }
 }
 

@@ -178,8 +178,8 @@ impl Record {
         self.reserve_body(raw.get().len()).then(|| RawBody::from(raw))
     }
 
-    /// Records the start of the response. When several servers forward a response, the status of the first one is
-    /// kept.
+    /// Records the start of the response. Each server that forwards the response records it again; a recorded status is
+    /// replaced only by one with another code.
     pub async fn record_response_start(&self, code: StatusCode, status: Option<&Value>) {
         let is_first = {
             let mut state = self.state.lock();

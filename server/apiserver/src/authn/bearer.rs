@@ -119,9 +119,9 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn headers(headers_in: &[(&'static str, &[u8])]) -> HeaderMap {
+    fn headers(fields: &[(&'static str, &[u8])]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in headers_in {
+        for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
         headers
@@ -170,27 +170,27 @@ mod tests {
         #[case] protocols: &[&str],
         #[case] expected: Result<Option<&str>, BearerError>,
     ) {
-        let mut headers_in = headers(&[("connection", b"keep-alive, Upgrade"), ("upgrade", b"WebSocket")]);
+        let mut fields = headers(&[("connection", b"keep-alive, Upgrade"), ("upgrade", b"WebSocket")]);
         for protocol in protocols {
-            headers_in.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
+            fields.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(protocol).unwrap());
         }
-        assert_eq!(bearer_token(&headers_in), expected.map(|token| token.map(str::to_owned)));
-        headers_in.remove(UPGRADE);
-        assert_eq!(bearer_token(&headers_in), Ok(None), "it is no WebSocket");
+        assert_eq!(bearer_token(&fields), expected.map(|token| token.map(str::to_owned)));
+        fields.remove(UPGRADE);
+        assert_eq!(bearer_token(&fields), Ok(None), "it is no WebSocket");
     }
 
     #[test]
     fn bearer_tokens_are_stripped() {
         let both = format!("a.k8s.io, {TOKEN}");
-        let mut headers_in = headers(&[
+        let mut fields = headers(&[
             ("authorization", b"Bearer t"),
             ("sec-websocket-protocol", both.as_bytes()),
             ("sec-websocket-protocol", TOKEN.as_bytes()),
             ("sec-websocket-protocol", b"b.k8s.io"),
         ]);
-        strip_bearer(&mut headers_in);
-        assert!(!headers_in.contains_key(AUTHORIZATION));
-        let remaining: Vec<&HeaderValue> = headers_in.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
+        strip_bearer(&mut fields);
+        assert!(!fields.contains_key(AUTHORIZATION));
+        let remaining: Vec<&HeaderValue> = fields.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
         assert_eq!(remaining, ["a.k8s.io", "b.k8s.io"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Authentication: client certificates and their authorities, ID tokens, signed tokens, front-proxy headers,
 //! impersonation, TLS serving.
 //!
-//! The request, its connection and configuration decide; no stored object is read.
+//! Decisions depend on the request, its connection and the configuration only; no stored object is read.
 
 pub mod authority;
 pub mod bearer;

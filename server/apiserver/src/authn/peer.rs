@@ -87,13 +87,15 @@ impl ClientAuthorities {
 
     /// Verifies the certificate chain that a client has presented.
     pub fn verify_chain(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
-        let Some((end, rest)) = chain.split_first() else { return Peer::default() };
+        let Some((end_entity, intermediates)) = chain.split_first() else { return Peer::default() };
         let verify = |verifier: &Option<Arc<dyn ClientCertVerifier>>| match verifier {
-            Some(verifier) => verifier.verify_client_cert(end, rest, now).map(drop).map_err(|e| e.to_string()),
+            Some(verifier) => {
+                verifier.verify_client_cert(end_entity, intermediates, now).map(drop).map_err(|e| e.to_string())
+            }
             None => Err("certificates of users are not accepted".to_owned()),
         };
-        let is_front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end);
-        let certificate = match verify(&self.users).map(|()| read_user(end)) {
+        let is_front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end_entity);
+        let certificate = match verify(&self.users).map(|()| read_user(end_entity)) {
             Ok(Ok(Some(user))) => PeerCertificate::User(user),
             Ok(Ok(None)) => PeerCertificate::Anonymous,
             Ok(Err(error)) => PeerCertificate::Rejected(error.to_string()),
@@ -140,8 +142,8 @@ impl ClientCertVerifier for AnyCertificate {
 
     fn verify_client_cert(
         &self,
-        _end: &CertificateDer<'_>,
-        _rest: &[CertificateDer<'_>],
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         Ok(ClientCertVerified::assertion())

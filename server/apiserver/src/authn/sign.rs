@@ -36,7 +36,7 @@ impl Authority {
             )));
         }
         let request = SigningRequest::parse(request.as_bytes()).map_err(|error| Error::Key(error.to_string()))?;
-        // The requester must prove possession of the key, whatever the algorithm.
+        // The requester must prove possession of the key, so a signature that cannot be verified is refused.
         if request.signature != RequestSignature::Verified {
             return Err(Error::Key("signature unsupported algorithm".to_owned()));
         }
@@ -65,8 +65,8 @@ impl Authority {
     ) -> Result<String> {
         let certificate = params.signed_by(public_key, &self.issuer)?;
         let certificate = replace_subject(certificate.der(), subject, self.issuer.key())?;
-        let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
-        Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
+        let encoding = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), encoding))
     }
 
     /// End of the authority's own validity in seconds.
@@ -96,13 +96,13 @@ fn alternative_names(alternative_names: &[AlternativeName]) -> Result<Vec<SanTyp
 fn replace_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
     let parse_error = || Error::Key("cannot parse the certificate just issued".to_owned());
     let parts = split_sequence(certificate).ok_or_else(parse_error)?;
-    let [signed, algorithm, _] = parts.try_into().map_err(|_| parse_error())?;
-    let mut fields = split_sequence(&signed).ok_or_else(parse_error)?;
+    let [tbs_certificate, algorithm, _] = parts.try_into().map_err(|_| parse_error())?;
+    let mut fields = split_sequence(&tbs_certificate).ok_or_else(parse_error)?;
     *fields.get_mut(SUBJECT_INDEX).ok_or_else(parse_error)? = subject.to_der();
-    let signed = encode_sequence(fields.concat())?;
-    let signature = key.sign(&signed)?;
+    let tbs_certificate = encode_sequence(fields.concat())?;
+    let signature = key.sign(&tbs_certificate)?;
     let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding_error)?;
-    encode_sequence([signed, algorithm, signature].concat())
+    encode_sequence([tbs_certificate, algorithm, signature].concat())
 }
 
 /// Splits a DER sequence into its elements, each with its tag and length.
@@ -151,36 +151,36 @@ fn parse_usages(usages: &[&str]) -> Result<Purposes> {
             found.0.push(key);
         }
     }
-    for (name, purpose) in extended_purposes() {
-        if extended.contains(&name) && !found.1.contains(&purpose) {
+    for (names, purpose) in extended_purposes() {
+        if names.iter().any(|name| extended.contains(name)) {
             found.1.push(purpose);
         }
     }
-    let unknown: Vec<&&str> =
-        extended.iter().filter(|usage| !extended_purposes().iter().any(|(name, _)| name == *usage)).collect();
+    let is_known = |usage: &str| extended_purposes().iter().any(|(names, _)| names.contains(&usage));
+    let unknown: Vec<&str> = extended.into_iter().filter(|usage| !is_known(usage)).collect();
     if !unknown.is_empty() {
         return Err(Error::Key(format!("unrecognized usage values: {unknown:?}")));
     }
     Ok(found)
 }
 
-fn extended_purposes() -> [(&'static str, ExtendedKeyUsagePurpose); 13] {
+/// Extended key usages with their names, in Go's order.
+fn extended_purposes() -> [(&'static [&'static str], ExtendedKeyUsagePurpose); 12] {
     use ExtendedKeyUsagePurpose as Purpose;
-    let ipsec = |last: u64| Purpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, last]);
+    let ipsec = |suffix: u64| Purpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, suffix]);
     [
-        ("any", Purpose::Any),
-        ("server auth", Purpose::ServerAuth),
-        ("client auth", Purpose::ClientAuth),
-        ("code signing", Purpose::CodeSigning),
-        ("email protection", Purpose::EmailProtection),
-        ("s/mime", Purpose::EmailProtection),
-        ("ipsec end system", ipsec(5)),
-        ("ipsec tunnel", ipsec(6)),
-        ("ipsec user", ipsec(7)),
-        ("timestamping", Purpose::TimeStamping),
-        ("ocsp signing", Purpose::OcspSigning),
-        ("microsoft sgc", Purpose::Other(vec![1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
-        ("netscape sgc", Purpose::Other(vec![2, 16, 840, 1, 113_730, 4, 1])),
+        (&["any"], Purpose::Any),
+        (&["server auth"], Purpose::ServerAuth),
+        (&["client auth"], Purpose::ClientAuth),
+        (&["code signing"], Purpose::CodeSigning),
+        (&["email protection", "s/mime"], Purpose::EmailProtection),
+        (&["ipsec end system"], ipsec(5)),
+        (&["ipsec tunnel"], ipsec(6)),
+        (&["ipsec user"], ipsec(7)),
+        (&["timestamping"], Purpose::TimeStamping),
+        (&["ocsp signing"], Purpose::OcspSigning),
+        (&["microsoft sgc"], Purpose::Other(vec![1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
+        (&["netscape sgc"], Purpose::Other(vec![2, 16, 840, 1, 113_730, 4, 1])),
     ]
 }
 
@@ -220,7 +220,7 @@ mod tests {
             assert!(allowed.digital_signature() && allowed.key_encipherment() && !allowed.key_cert_sign());
             let extended = certificate.extended_key_usage().unwrap().unwrap().value;
             assert!(extended.client_auth && !extended.server_auth && !extended.any);
-            assert!(!certificate.is_ca(), "the request asks for a CA certificate");
+            assert!(!certificate.is_ca(), "the CA extension of the request is ignored");
             let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), 4, "{names:?}");

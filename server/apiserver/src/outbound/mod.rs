@@ -1,7 +1,8 @@
 //! Calls to other servers: webhooks and extension API servers, by URL or by Service.
 //!
-//! [`OutboundClients`] keeps pooled HTTPS clients, one per (trust, server name, identity). Services are found through a
-//! [`ServiceResolver`]: endpoints in the cluster, external names, or a service inside this process.
+//! [`OutboundClients`] keeps pooled HTTPS clients, one per combination of TLS settings, server name and client
+//! certificate. A [`ServiceResolver`] finds the endpoint of a Service: in the cluster, by its external name, or inside
+//! this process.
 
 mod resolver;
 #[cfg(test)]

@@ -166,15 +166,15 @@ fn comparison_cost(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> SizeRa
 
 /// Type and size of a list's elements.
 fn element_of(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> Option<(Type, SizeRange)> {
-    let of = match &list.cel_type {
+    let ty = match &list.cel_type {
         Type::List(item) => (**item).clone(),
         Type::Map(pair) => pair.0.clone(),
         Type::Opaque(_, params) => params.first()?.clone(),
-        Type::Kind(Some(of)) => (**of).clone(),
+        Type::Kind(Some(ty)) => (**ty).clone(),
         _ => return None,
     };
     let path = if list.path.is_empty() { Path::default() } else { list.path.detach().join("@items") };
-    Some((of, estimator.declared_size(&path).unwrap_or(SizeRange::UNKNOWN)))
+    Some((ty, estimator.declared_size(&path).unwrap_or(SizeRange::UNKNOWN)))
 }
 
 /// Size of a text after replacements.

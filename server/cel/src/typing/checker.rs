@@ -58,8 +58,8 @@ pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> R
     if !checker.issues.is_empty() {
         return Err(checker.issues);
     }
-    for of in &mut checker.facts.types {
-        *of = checker.substitution.substitute(of, true);
+    for ty in &mut checker.facts.types {
+        *ty = checker.substitution.substitute(ty, true);
     }
     Ok(checker.facts)
 }
@@ -73,8 +73,8 @@ impl Checker<'_> {
         self.report(at, format!("undeclared reference to '{name}' (in container '')"));
     }
 
-    fn set_type(&mut self, node: &Node, of: Type) {
-        self.facts.types[node.id] = of;
+    fn set_type(&mut self, node: &Node, ty: Type) {
+        self.facts.types[node.id] = ty;
     }
 
     fn type_of(&self, node: &Node) -> Type {
@@ -87,7 +87,7 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, node: &Node) {
-        let of = match &node.expr {
+        let ty = match &node.expr {
             Expr::Literal(literal) => literal_type(literal),
             Expr::Name(name) => self.name(node, name),
             Expr::Select { operand, field, test } => self.select(node, operand, field, *test),
@@ -97,27 +97,27 @@ impl Checker<'_> {
             Expr::Object { name, .. } => self.object(node, name),
             Expr::Fold(fold) => self.fold(fold),
         };
-        self.set_type(node, of);
+        self.set_type(node, ty);
     }
 
     fn local(&self, name: &str) -> Option<Type> {
-        self.locals.iter().rev().find(|(local, _)| local == name).map(|(_, of)| of.clone())
+        self.locals.iter().rev().find(|(local, _)| local == name).map(|(_, ty)| ty.clone())
     }
 
     /// Type of a global name.
     fn global(&mut self, name: &str) -> Option<Type> {
         let name = name.strip_prefix('.').unwrap_or(name);
-        if let Some(of) = self.declarations.variables.get(name) {
+        if let Some(ty) = self.declarations.variables.get(name) {
             self.facts.read_variables.insert(name.to_owned());
-            return Some(of.clone());
+            return Some(ty.clone());
         }
         let object = || self.declarations.objects.contains_key(name).then(|| Type::kind(Type::object(name)));
         functions::type_by_name(name).or_else(object)
     }
 
     fn name(&mut self, node: &Node, name: &str) -> Type {
-        if let Some(of) = self.local(name).or_else(|| self.global(name)) {
-            return of;
+        if let Some(ty) = self.local(name).or_else(|| self.global(name)) {
+            return ty;
         }
         self.report_undeclared(node.at, name);
         Type::Error
@@ -127,10 +127,10 @@ impl Checker<'_> {
         if !test
             && let Some(name) = operand.qualified_name()
             && self.local(name.split('.').next().unwrap_or_default()).is_none()
-            && let Some(of) = self.global(&format!("{name}.{field}"))
+            && let Some(ty) = self.global(&format!("{name}.{field}"))
         {
             self.facts.qualified_names[node.id] = true;
-            return of;
+            return ty;
         }
         let found = self.field(node, operand, field, false);
         if test { Type::Bool } else { self.substitution.substitute(&found, false) }
@@ -174,10 +174,10 @@ impl Checker<'_> {
             return Type::Error;
         };
         // Reserved words can be used without escaping.
-        if let Some(of) =
+        if let Some(ty) =
             fields.get(field).or_else(|| fields.get(&format!("__{field}__")).filter(|_| is_reserved(field)))
         {
-            return of.clone();
+            return ty.clone();
         }
         self.report(at, format!("undefined field '{field}'"));
         Type::Error
@@ -269,9 +269,9 @@ impl Checker<'_> {
 
     fn resolve_logical(&mut self, node: &Node, overloads: &'static [Overload], args: &[Node], given: &[Type]) -> Type {
         let mut fits = true;
-        for (one, of) in args.iter().zip(given) {
-            if !self.substitution.unify(of, &Type::Bool) {
-                self.report(one.at, format!("expected type 'bool' but found '{of}'"));
+        for (one, ty) in args.iter().zip(given) {
+            if !self.substitution.unify(ty, &Type::Bool) {
+                self.report(one.at, format!("expected type 'bool' but found '{ty}'"));
                 fits = false;
             }
         }
@@ -283,18 +283,18 @@ impl Checker<'_> {
     }
 
     /// The element type that an optional element adds to a literal.
-    fn unwrap_element(&mut self, node: &Node, of: Type, optional: bool) -> Type {
+    fn unwrap_element(&mut self, node: &Node, ty: Type, optional: bool) -> Type {
         if !optional {
-            return of;
+            return ty;
         }
-        match of.in_optional() {
+        match ty.in_optional() {
             Some(inner) => inner.clone(),
             None => {
-                if !of.is_dyn() {
-                    let expected = Type::optional(of.clone());
-                    self.report(node.at, format!("expected type '{expected}' but found '{of}'"));
+                if !ty.is_dyn() {
+                    let expected = Type::optional(ty.clone());
+                    self.report(node.at, format!("expected type '{expected}' but found '{ty}'"));
                 }
-                of
+                ty
             }
         }
     }
@@ -312,9 +312,9 @@ impl Checker<'_> {
         let mut joined = None;
         for (index, item) in items.iter().enumerate() {
             self.check(item);
-            let of = self.type_of(item);
-            let of = self.unwrap_element(item, of, optional.contains(&index));
-            joined = Some(self.join_types(joined, of));
+            let ty = self.type_of(item);
+            let ty = self.unwrap_element(item, ty, optional.contains(&index));
+            joined = Some(self.join_types(joined, ty));
         }
         let item = joined.unwrap_or_else(|| self.new_type_param());
         Type::list(item)
@@ -327,9 +327,9 @@ impl Checker<'_> {
             self.check(&entry.key);
             key = Some(self.join_types(key, self.type_of(&entry.key)));
             self.check(&entry.value);
-            let of = self.type_of(&entry.value);
-            let of = self.unwrap_element(&entry.value, of, entry.optional);
-            value = Some(self.join_types(value, of));
+            let ty = self.type_of(&entry.value);
+            let ty = self.unwrap_element(&entry.value, ty, entry.optional);
+            value = Some(self.join_types(value, ty));
         }
         match (key, value) {
             (Some(key), Some(value)) => Type::map(key, value),
@@ -475,12 +475,12 @@ pub(super) fn check_literals(node: &Node, facts: &Facts, accepts_literal: &dyn F
 fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
     let mut first: Option<&Type> = None;
     for (node, optional) in all {
-        let of = &facts.types[node.id];
-        let of = if optional { of.in_optional().unwrap_or(of) } else { of };
+        let ty = &facts.types[node.id];
+        let ty = if optional { ty.in_optional().unwrap_or(ty) } else { ty };
         match first {
-            None => first = Some(of),
-            Some(expected) if expected != of => {
-                return Some(Issue { at: node.at, text: format!("expected type '{expected}' but found '{of}'") });
+            None => first = Some(ty),
+            Some(expected) if expected != ty => {
+                return Some(Issue { at: node.at, text: format!("expected type '{expected}' but found '{ty}'") });
             }
             Some(_) => {}
         }

@@ -250,9 +250,9 @@ impl<'a> CostEstimator<'a> {
                 "index_map" => Some("@values"),
                 _ => None,
             };
-            if let Some((step, of)) = step.zip(args.first()) {
-                size = self.sizes_of_elements(of).map(|inside| inside.value);
-                self.paths.insert(node.id, self.path(of).join(step));
+            if let Some((step, container)) = step.zip(args.first()) {
+                size = self.sizes_of_elements(container).map(|inside| inside.value);
+                self.paths.insert(node.id, self.path(container).join(step));
             }
             size = size.or_else(|| self.size(node));
         }
@@ -347,13 +347,13 @@ impl<'a> CostEstimator<'a> {
         sum.plus(iterations.times(iteration))
     }
 
-    fn push_value(&mut self, name: &str, of: &'a Node) {
-        let local = Local { path: self.path(of), size: self.size(of), inside: self.sizes_of_elements(of) };
+    fn push_value(&mut self, name: &str, value: &'a Node) {
+        let local = Local { path: self.path(value), size: self.size(value), inside: self.sizes_of_elements(value) };
         self.locals.entry(name.to_owned()).or_default().push(local);
     }
 
-    fn push_element(&mut self, name: &str, of: &Node, step: &str, size: Option<SizeRange>) {
-        let path = self.path(of).join(step);
+    fn push_element(&mut self, name: &str, container: &Node, step: &str, size: Option<SizeRange>) {
+        let path = self.path(container).join(step);
         self.locals.entry(name.to_owned()).or_default().push(Local { path, size, inside: None });
     }
 

@@ -174,12 +174,12 @@ impl DeclType {
 
 /// True if the schema of a resource declares kind and metadata itself.
 fn declares_metadata(schema: &Value) -> bool {
-    let of = |pointer: &str| schema.pointer(pointer).map_or("", |property| string_keyword(property, "type"));
-    of("/properties/kind") == "string"
-        && of("/properties/apiVersion") == "string"
-        && of("/properties/metadata") == "object"
-        && of("/properties/metadata/properties/name") == "string"
-        && of("/properties/metadata/properties/generateName") == "string"
+    let type_of = |pointer: &str| schema.pointer(pointer).map_or("", |property| string_keyword(property, "type"));
+    type_of("/properties/kind") == "string"
+        && type_of("/properties/apiVersion") == "string"
+        && type_of("/properties/metadata") == "object"
+        && type_of("/properties/metadata/properties/name") == "string"
+        && type_of("/properties/metadata/properties/generateName") == "string"
 }
 
 fn with_metadata(schema: &Value) -> Value {

@@ -46,36 +46,36 @@ fn check_template(at: usize, template: &str, items: &[Node], facts: &Facts) -> R
 }
 
 fn check_argument(letter: char, item: &Node, facts: &Facts) -> Result<(), Issue> {
-    let of = &facts.types[item.id];
+    let ty = &facts.types[item.id];
     let (fits, requirement) = match letter {
         's' => return check_printable(item, facts),
-        'd' => (matches!(of, Type::Int | Type::Uint), "decimal clause can only be used on integers"),
-        'o' => (matches!(of, Type::Int | Type::Uint), "octal clause can only be used on integers"),
-        'f' => (matches!(of, Type::Double | Type::Text), "fixed-point clause can only be used on doubles"),
-        'e' => (matches!(of, Type::Double | Type::Text), "scientific clause can only be used on doubles"),
+        'd' => (matches!(ty, Type::Int | Type::Uint), "decimal clause can only be used on integers"),
+        'o' => (matches!(ty, Type::Int | Type::Uint), "octal clause can only be used on integers"),
+        'f' => (matches!(ty, Type::Double | Type::Text), "fixed-point clause can only be used on doubles"),
+        'e' => (matches!(ty, Type::Double | Type::Text), "scientific clause can only be used on doubles"),
         'b' => {
-            (matches!(of, Type::Int | Type::Uint | Type::Bool), "only integers and bools can be formatted as binary")
+            (matches!(ty, Type::Int | Type::Uint | Type::Bool), "only integers and bools can be formatted as binary")
         }
         _ => (
-            matches!(of, Type::Int | Type::Uint | Type::Text | Type::Bytes),
+            matches!(ty, Type::Int | Type::Uint | Type::Text | Type::Bytes),
             "only integers, byte buffers, and strings can be formatted as hex",
         ),
     };
-    if fits || of.is_dyn() { Ok(()) } else { Err(argument_error(item, of, requirement)) }
+    if fits || ty.is_dyn() { Ok(()) } else { Err(argument_error(item, ty, requirement)) }
 }
 
-fn argument_error(item: &Node, of: &Type, requirement: &str) -> Issue {
-    let name = of.full_name();
+fn argument_error(item: &Node, ty: &Type, requirement: &str) -> Issue {
+    let name = ty.full_name();
     let name = name.split('(').next().unwrap_or_default();
     Issue { at: item.at, text: format!("{requirement}, was given {name}") }
 }
 
 /// Checks that all parts of a value can be formatted.
 fn check_printable(item: &Node, facts: &Facts) -> Result<(), Issue> {
-    let of = &facts.types[item.id];
-    if matches!(of, Type::Opaque(..) | Type::Object(_) | Type::Param(_) | Type::Error) {
+    let ty = &facts.types[item.id];
+    if matches!(ty, Type::Opaque(..) | Type::Object(_) | Type::Param(_) | Type::Error) {
         let requirement = "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-        return Err(argument_error(item, of, requirement));
+        return Err(argument_error(item, ty, requirement));
     }
     match &item.expr {
         Expr::List { items, .. } => items.iter().try_for_each(|one| check_printable(one, facts)),

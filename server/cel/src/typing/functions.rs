@@ -123,7 +123,7 @@ fn parse_type_expression(text: &str, params: &mut Vec<Arc<str>>) -> Option<Type>
     Some(match (name, inner.as_slice()) {
         ("list", [item]) => Type::list(item.clone()),
         ("map", [key, value]) => Type::map(key.clone(), value.clone()),
-        ("type", [of]) => Type::kind(of.clone()),
+        ("type", [ty]) => Type::kind(ty.clone()),
         (name, []) if name.len() == 1 => {
             let name: Arc<str> = name.into();
             if !params.contains(&name) {

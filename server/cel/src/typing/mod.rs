@@ -42,7 +42,7 @@ impl Declarations {
 
     /// Declares an object; field types are in the notation of errors.
     pub fn add_object(&mut self, name: &str, fields: &[(&str, &str)]) {
-        let fields = fields.iter().filter_map(|(field, of)| Some(((*field).to_owned(), functions::parse_type(of)?)));
+        let fields = fields.iter().filter_map(|(field, ty)| Some(((*field).to_owned(), functions::parse_type(ty)?)));
         self.objects.insert(name.into(), fields.collect());
     }
 }

@@ -203,31 +203,33 @@ impl Parser {
     }
 
     fn member(&mut self) -> ParseResult<Node> {
-        let mut of = self.primary()?;
+        let mut operand = self.primary()?;
         loop {
             if let Some(at) = self.take(".") {
                 if self.take("?").is_some() {
                     let position = self.at();
                     let field = self.name()?;
                     let field = self.node(position, Expr::Literal(Literal::Text(field)));
-                    of = self.call(at, "_?._", vec![of, field]);
+                    operand = self.call(at, "_?._", vec![operand, field]);
                     continue;
                 }
                 let name = self.name()?;
                 match self.take("(") {
                     Some(open) => {
                         let args = self.arguments()?;
-                        of = macros::expand_method(self, open, name, of, args).map_err(ParseError::Issue)?;
+                        operand = macros::expand_method(self, open, name, operand, args).map_err(ParseError::Issue)?;
                     }
-                    None => of = self.node(at, Expr::Select { operand: Box::new(of), field: name, test: false }),
+                    None => {
+                        operand = self.node(at, Expr::Select { operand: Box::new(operand), field: name, test: false })
+                    }
                 }
             } else if let Some(at) = self.take("[") {
                 let name = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
                 self.expect("]")?;
-                of = self.call(at, name, vec![of, index]);
+                operand = self.call(at, name, vec![operand, index]);
             } else {
-                return Ok(of);
+                return Ok(operand);
             }
         }
     }

@@ -45,12 +45,12 @@ impl Type {
         Type::Object(name.into())
     }
 
-    pub fn optional(of: Type) -> Self {
-        Type::Opaque(OPTIONAL.into(), Arc::new([of]))
+    pub fn optional(ty: Type) -> Self {
+        Type::Opaque(OPTIONAL.into(), Arc::new([ty]))
     }
 
-    pub(super) fn kind(of: Type) -> Self {
-        Type::Kind(Some(Arc::new(of)))
+    pub(super) fn kind(ty: Type) -> Self {
+        Type::Kind(Some(Arc::new(ty)))
     }
 
     pub(super) fn is_dyn(&self) -> bool {
@@ -98,7 +98,7 @@ impl Type {
             Type::List(item) => vec![item],
             Type::Map(pair) => vec![&pair.0, &pair.1],
             Type::Opaque(_, params) => params.iter().collect(),
-            Type::Kind(of) => of.iter().map(AsRef::as_ref).collect(),
+            Type::Kind(ty) => ty.iter().map(AsRef::as_ref).collect(),
             _ => Vec::new(),
         }
     }
@@ -142,23 +142,23 @@ impl fmt::Display for Type {
 pub(super) struct Substitution(HashMap<Arc<str>, Type>);
 
 impl Substitution {
-    pub fn insert(&mut self, name: Arc<str>, of: Type) {
-        self.0.insert(name, of);
+    pub fn insert(&mut self, name: Arc<str>, ty: Type) {
+        self.0.insert(name, ty);
     }
 
-    fn find(&self, of: &Type) -> Option<&Type> {
-        match of {
+    fn find(&self, ty: &Type) -> Option<&Type> {
+        match ty {
             Type::Param(name) => self.0.get(name),
             _ => None,
         }
     }
 
     /// Substitutes type parameters; with `open`, unbound ones become dynamic.
-    pub fn substitute(&self, of: &Type, open: bool) -> Type {
-        if let Some(found) = self.find(of) {
+    pub fn substitute(&self, ty: &Type, open: bool) -> Type {
+        if let Some(found) = self.find(ty) {
             return self.substitute(found, open);
         }
-        match of {
+        match ty {
             Type::Param(_) if open => Type::Dyn,
             Type::List(item) => Type::list(self.substitute(item, open)),
             Type::Map(pair) => Type::map(self.substitute(&pair.0, open), self.substitute(&pair.1, open)),
@@ -215,26 +215,26 @@ impl Substitution {
     }
 
     /// Binds a parameter to a type. Returns whether that is possible, and whether the parameter was bound before.
-    fn bind_param(&mut self, name: &Arc<str>, param: &Type, of: &Type) -> (bool, bool) {
-        if param == of {
+    fn bind_param(&mut self, name: &Arc<str>, param: &Type, ty: &Type) -> (bool, bool) {
+        if param == ty {
             return (true, true);
         }
         if let Some(found) = self.0.get(name).cloned() {
-            if found == *of {
+            if found == *ty {
                 return (true, true);
             }
-            if !self.unify_types(of, &found) {
+            if !self.unify_types(ty, &found) {
                 return (false, true);
             }
-            let general = more_general(of, &found).clone();
+            let general = more_general(ty, &found).clone();
             if self.is_free_of(param, &general) {
                 self.0.insert(name.clone(), general);
             }
             return (true, true);
         }
-        let free = self.is_free_of(param, of);
+        let free = self.is_free_of(param, ty);
         if free {
-            self.0.insert(name.clone(), of.clone());
+            self.0.insert(name.clone(), ty.clone());
         }
         (free, false)
     }

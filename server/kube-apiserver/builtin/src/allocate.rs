@@ -225,7 +225,6 @@ impl Allocators for ServiceAllocators {
         }
         let owner = uid(new);
         let mut allocations = self.allocations.lock();
-        let nothing = Value::Null;
         // Validation rejects changes of an allocated address.
         let has_address = old.is_some_and(|old| needs_address(old) && !is_unset(old, "spec.clusterIP"));
         let mut errors = Vec::new();
@@ -239,7 +238,7 @@ impl Allocators for ServiceAllocators {
         if errors.is_empty() {
             return Ok(());
         }
-        allocations.release(new, Some(old.unwrap_or(&nothing)));
+        allocations.release(new, old);
         Err(errors)
     }
 

@@ -4,7 +4,7 @@ use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Value, json};
 
 use super::object::{at, at_mut, is_unset, items, set_field, text};
-use super::validate::cluster_ips;
+use super::validate::cluster_ip_errors;
 
 const POLICY: &str = "spec.ipFamilyPolicy";
 
@@ -23,7 +23,7 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
             set_field(spec, "ipFamilyPolicy", policy);
         }
     }
-    let mut errors = cluster_ips(at(new, "spec"));
+    let mut errors = cluster_ip_errors(at(new, "spec"));
     if !errors.is_empty() {
         return errors;
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_registry::resource::{ResourceInfo, ScalePaths, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ScalePaths, StorageVersion, Subresource};
 use crowsnest_schema::table::Printer;
 
 mod allocate;
@@ -28,8 +28,7 @@ mod strategy;
 pub mod validate;
 mod warnings;
 
-pub use allocate::ServiceAllocators;
-pub use allocate::{SERVICE_CIDR, cluster_ips};
+pub use allocate::{SERVICE_CIDR, ServiceAllocators, cluster_ips};
 pub use convert::to_internal;
 pub use strategy::BuiltinStrategy;
 pub(crate) use validate::selector::selector_errors;
@@ -81,8 +80,10 @@ fn parse_resource(group: &'static str, version: &'static str, line: &'static str
         verbs: parse_verbs(verb_list),
         subresources: Vec::new(),
         scale: None,
-        storage_version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
-        storage_group: if group == "events.k8s.io" { String::new() } else { group.to_owned() },
+        storage: StorageVersion {
+            group: if group == "events.k8s.io" { String::new() } else { group.to_owned() },
+            version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
+        },
         printer: Printer::built_in(group, kind),
         strategy: Arc::new(BuiltinStrategy::new(group, version, kind)),
     })

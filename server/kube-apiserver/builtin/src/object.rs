@@ -57,6 +57,15 @@ pub(super) fn remove_field(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut().and_then(|fields| fields.remove(field))
 }
 
+/// A copy of an object without some fields.
+pub(super) fn without_fields(value: &Value, fields: &[&str]) -> Value {
+    let mut copy = value.clone();
+    for field in fields {
+        remove_field(&mut copy, field);
+    }
+    copy
+}
+
 /// Copies a field, or removes it if it is absent.
 pub(super) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {

@@ -30,7 +30,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             add_finalizer(object);
         }
         "PersistentVolume" => {
-            let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let now = format_time(ctx.now);
             set_field(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
         }
         "PersistentVolumeClaim" => {
@@ -344,8 +344,7 @@ fn set_phase_transition_time(old: &Value, new: &mut Value, ctx: &RequestContext)
             copy_nested_field(old, new, "status", "lastPhaseTransitionTime");
         }
     } else if is_unset(new, TIME) || at(old, TIME) == at(new, TIME) {
-        let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        set_field(&mut new["status"], "lastPhaseTransitionTime", now);
+        set_field(&mut new["status"], "lastPhaseTransitionTime", format_time(ctx.now));
     }
 }
 

@@ -45,7 +45,8 @@ fn needs_health_check_node_port(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-fn is_externally_accessible(spec: &Value) -> bool {
+/// True if clients outside of the cluster can reach the Service.
+pub(super) fn is_externally_accessible(spec: &Value) -> bool {
     needs_node_ports(spec) || (text(spec, "type") == "ClusterIP" && !items(spec, "externalIPs").is_empty())
 }
 

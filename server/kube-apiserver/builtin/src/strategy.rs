@@ -218,6 +218,7 @@ impl Strategy for BuiltinStrategy {
         {
             let namespaced = !new.namespace().is_empty();
             errors.extend(validate_object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
+            // As in kube-apiserver, both validations report these errors.
             errors.extend(validate_kubernetes_finalizers(new));
         }
         errors.extend(validate::update(ctx, self.group, self.kind, old, new));
@@ -247,7 +248,7 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        validate::name(self.group, self.kind, name, prefix)
+        validate::name_errors(self.group, self.kind, name, prefix)
     }
 
     fn schema(&self) -> Option<SchemaRef> {

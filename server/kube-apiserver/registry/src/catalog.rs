@@ -53,7 +53,7 @@ impl CatalogSnapshot {
         for resource in self.iter() {
             let key = (&*resource.gvr.group, &*resource.gvr.resource);
             let slot = chosen.entry(key).or_insert(resource);
-            if *resource.gvr.version == *resource.storage_version {
+            if *resource.gvr.version == *resource.storage.version {
                 *slot = resource;
             }
         }

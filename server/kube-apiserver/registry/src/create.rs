@@ -142,6 +142,7 @@ impl Registry {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
+        // Also removes what admission or server-side apply has set.
         remove_system_metadata(object);
         let metadata = object.metadata_mut();
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -159,7 +160,7 @@ impl Registry {
             })
         });
         let kind_errors = strategy.validate_create(ctx, object);
-        // Kinds without their own metadata validation report the generic errors last.
+        // Without metadata validation of its own, a kind reports generic errors only if it finds no others.
         if !kind_errors.is_empty() && !strategy.validates_metadata() {
             errors.clear();
         }
@@ -259,7 +260,7 @@ pub(crate) fn check_namespace(object: &Value, namespace: &str) -> ApiResult<()> 
 }
 
 /// Removes duplicate owner references with a warning, as apiserver does. `is_after_admission` selects the wording of the
-/// warning; patches are checked after admission only.
+/// warning; patches are checked after admission only, and so after their managedFields have been computed.
 pub(crate) fn deduplicate_owners(object: &mut Value, is_after_admission: bool, warnings: &mut Vec<String>) {
     let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
     let mut seen: Vec<Value> = Vec::new();

@@ -10,7 +10,9 @@ use crate::resource::ResourceRef;
 use crate::storage::{Body, ObjectKey, Precondition, Record, Revision, Write};
 use crate::strategy::RequestContext;
 use crate::{Registry, table, write_error};
-use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, PropagationPolicy};
+use crowsnest_apimachinery::request::options::{
+    DeleteOptions, DependentsPolicy, ListOptions, Preconditions, PropagationPolicy,
+};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -82,7 +84,7 @@ impl Registry {
             let record = self.record(resource, namespace, name)?;
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
-            check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
+            check_preconditions(&resource.gvr.group, &resource.kind, &options.preconditions, &live)?;
             // An eviction has passed admission itself.
             if let Some(requested_name) = requested_name.filter(|_| ctx.subresource != "eviction") {
                 let attributes = Attributes::new(ctx, resource, Operation::Delete, requested_name, &options.raw);
@@ -172,9 +174,9 @@ impl Registry {
 }
 
 /// Checks the preconditions of a delete; `kind` is used in the conflict message.
-pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
+pub fn check_preconditions(group: &str, kind: &str, preconditions: &Preconditions, live: &Value) -> ApiResult<()> {
     let conflict = |why: String| Err(ApiError::conflict(group, kind, live.name(), why));
-    if let Some(uid) = &options.uid
+    if let Some(uid) = &preconditions.uid
         && uid != live.uid()
     {
         return conflict(format!(
@@ -182,7 +184,7 @@ pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, liv
             live.uid()
         ));
     }
-    if let Some(version) = &options.resource_version
+    if let Some(version) = &preconditions.resource_version
         && version != live.resource_version()
     {
         return conflict(format!(
@@ -302,8 +304,7 @@ fn orphans_dependents_by_default(resource: &ResourceRef) -> bool {
 
 /// Warning for the deletion of a job without a propagation policy.
 fn propagation_warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
-    let has_no_policy = options.propagation.is_none() && options.orphan_dependents.is_none();
-    (has_no_policy && &*resource.gvr.resource == "jobs" && orphans_dependents_by_default(resource)).then_some(
+    (options.dependents.is_none() && &*resource.gvr.resource == "jobs" && orphans_dependents_by_default(resource)).then_some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
     )
 }
@@ -312,13 +313,15 @@ fn propagation_warning(resource: &ResourceRef, options: &DeleteOptions) -> Optio
 fn required_finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
     let mut current = live.finalizers();
     let has_finalizer = |name: &str| current.iter().any(|f| f == name);
-    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
-        (Some(orphan), _) => (orphan, false),
-        (None, Some(policy)) => (policy == PropagationPolicy::Orphan, policy == PropagationPolicy::Foreground),
-        (None, None) if has_finalizer(ORPHAN) || has_finalizer(FOREGROUND) => {
+    let (orphan, foreground) = match options.dependents {
+        Some(DependentsPolicy::Orphan(orphan)) => (orphan, false),
+        Some(DependentsPolicy::Propagation(policy)) => {
+            (policy == PropagationPolicy::Orphan, policy == PropagationPolicy::Foreground)
+        }
+        None if has_finalizer(ORPHAN) || has_finalizer(FOREGROUND) => {
             (has_finalizer(ORPHAN), has_finalizer(FOREGROUND))
         }
-        (None, None) => (orphans_dependents_by_default(resource), false),
+        None => (orphans_dependents_by_default(resource), false),
     };
     for (name, is_required) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
         if !is_required {

@@ -10,6 +10,7 @@ pub mod admission;
 pub mod authentication;
 pub mod authz;
 pub mod catalog;
+mod change;
 pub mod connect;
 pub mod create;
 pub mod delete;
@@ -48,10 +49,11 @@ use crate::strategy::Allocators;
 use crate::watch_group::WatchGroups;
 use crowsnest_apimachinery::names::Gvr;
 
+pub use change::{Change, Edit};
 pub use delete::DeleteOutcome;
 pub use list::parse_resource_version;
 pub use list::{List, Page};
-pub use update::{Change, CreateAuthorizer, Edit};
+pub use update::CreateAuthorizer;
 pub use watch::{EventEncoder, Watch};
 
 /// Group and plural of a resource.
@@ -174,7 +176,7 @@ impl Registry {
 
     /// Encodes an object in its storage version.
     pub(crate) async fn encode(&self, resource: &ResourceRef, object: &Value) -> ApiResult<crate::storage::Body> {
-        let stored = Gvr { version: resource.storage_version.as_str().into(), ..resource.gvr.clone() }.api_version();
+        let stored = Gvr { version: resource.storage.version.as_str().into(), ..resource.gvr.clone() }.api_version();
         if object["apiVersion"] == stored.as_str() {
             return crate::storage::Body::encode(object).map_err(storage_error);
         }
@@ -201,7 +203,7 @@ impl Registry {
 
     /// Like `read_back` for an object that is not written; its resourceVersion is kept.
     pub(crate) async fn read_back_unwritten(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
-        if *resource.storage_version == *resource.gvr.version {
+        if *resource.storage.version == *resource.gvr.version {
             return Ok(apply_read_defaults(resource, object));
         }
         let body = self.encode(resource, &object).await?;

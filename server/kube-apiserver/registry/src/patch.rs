@@ -71,7 +71,7 @@ impl Patch {
                             is_strict,
                             patch_findings: &patch.strict_findings,
                         };
-                        return check_patched(resource, Some(schema), patched, decoding, options, warnings);
+                        return decode_patched_object(resource, Some(schema), patched, decoding, options, warnings);
                     }
                     (patched, &patch.strict_findings)
                 }
@@ -122,7 +122,7 @@ impl Patch {
                 check_type(resource, &patched, base.name())?;
             }
         }
-        check_patched(resource, schema.as_deref(), patched, decoding, options, warnings)
+        decode_patched_object(resource, schema.as_deref(), patched, decoding, options, warnings)
     }
 }
 
@@ -250,7 +250,7 @@ fn check_config_type(expected_api_version: &str, expected_kind: &str, config: &V
 }
 
 /// Decodes the patched object like a request body.
-fn check_patched(
+fn decode_patched_object(
     resource: &ResourceRef,
     schema: Option<&Schema>,
     mut patched: Value,

@@ -32,6 +32,15 @@ pub struct ScalePaths {
     pub selector: Option<String>,
 }
 
+/// Group and version in which the objects of a resource are stored. All versions of a group and resource share one
+/// storage prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageVersion {
+    /// Differs from the group of the resource only for `events.k8s.io` events, which are stored with those of core.
+    pub group: String,
+    pub version: String,
+}
+
 /// One served resource.
 #[derive(Debug, Clone)]
 pub struct ResourceInfo {
@@ -42,15 +51,11 @@ pub struct ResourceInfo {
     pub namespaced: bool,
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
-    /// `create delete deletecollection get list patch update watch`, sorted.
+    /// `create`, `delete`, `deletecollection`, `get`, `list`, `patch`, `update`, `watch`, in the order of discovery.
     pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
     pub scale: Option<ScalePaths>,
-    /// Version in which objects are stored. All versions of a group and resource share one storage prefix.
-    pub storage_version: String,
-    /// Group of the storage prefix. Differs from the group only for `events.k8s.io` events, which are stored with
-    /// those of core.
-    pub storage_group: String,
+    pub storage: StorageVersion,
     /// Prints objects as table rows.
     pub printer: Printer,
     pub strategy: StrategyRef,
@@ -81,6 +86,6 @@ impl ResourceInfo {
 
     /// The table in which its objects are stored.
     pub fn table(&self) -> crate::storage::ResourceKey {
-        crate::storage::ResourceKey::new(&self.storage_group, &self.gvr.resource)
+        crate::storage::ResourceKey::new(&self.storage.group, &self.gvr.resource)
     }
 }

@@ -29,11 +29,6 @@ pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
     get_at(object, &paths.spec_replicas).is_some_and(Value::is_number)
 }
 
-/// True if the object is scaled to zero.
-pub(crate) fn has_zero_replicas(paths: &ScalePaths, object: &Value) -> bool {
-    get_at(object, &paths.spec_replicas).and_then(Value::as_i64) == Some(0)
-}
-
 /// Value of `spec.replicas` in a Scale whose parent has none, so that a change can be detected: the minimum of
 /// `int32`.
 pub(crate) const UNSET_REPLICAS: i64 = i32::MIN as i64;

@@ -79,6 +79,12 @@ pub trait Strategy: VersionSchemas {
         None
     }
 
+    /// Texts of `Warning` headers for errors of unchanged values, which an update may have. They are returned even if the
+    /// update is refused because of other errors.
+    fn tolerated_errors(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Texts of `Warning` headers for an accepted write.
     fn warnings(&self, _ctx: &RequestContext, _old: Option<&Value>, _new: &Value) -> Vec<String> {
         Vec::new()

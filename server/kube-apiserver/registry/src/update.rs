@@ -1,13 +1,14 @@
 //! Update and patch requests: a loop of read, change, check, and write by compare-and-swap.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::apply::{self, Apply};
+use crowsnest_schema::apply;
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
+use crate::change::Change;
 use crate::create::{Creation, check_namespace, deduplicate_owners, field_manager, set_namespace};
 use crate::error::Error;
 use crate::object::{Object, parse_object_version};
@@ -23,98 +24,6 @@ use crowsnest_apimachinery::request::options::WriteOptions;
 
 /// Maximum number of attempts when other writes cause conflicts.
 const MAX_ATTEMPTS: usize = 16;
-
-/// Requested change of an object.
-#[derive(Debug, Clone)]
-pub enum Change {
-    /// PUT with the complete object.
-    Replace(Value),
-    Patch(Patch),
-    /// A write through the scale subresource.
-    Scale(Box<Change>),
-    /// A change made by the server itself.
-    Edit(Edit),
-}
-
-/// Changes an object in place, or returns an error.
-pub type EditFn = dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync;
-
-/// A pure change of the live object.
-#[derive(Clone)]
-pub struct Edit(pub Arc<EditFn>);
-
-impl std::fmt::Debug for Edit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Edit")
-    }
-}
-
-impl Change {
-    /// Applies the change to the live object; the flag is true if the managedFields of the result are set.
-    async fn apply_to(
-        &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
-        live: &Value,
-        options: &WriteOptions,
-        warnings: &mut Vec<String>,
-    ) -> ApiResult<(Value, bool)> {
-        match self {
-            Change::Replace(object) => Ok((object.clone(), false)),
-            Change::Patch(patch) => {
-                Ok((patch.apply(resource, ctx, Some(live), options, warnings).await?, patch.creates_missing()))
-            }
-            Change::Edit(edit) => {
-                let mut object = live.clone();
-                (edit.0)(&mut object)?;
-                // Changes of a pod by a binding or an eviction have no field manager.
-                Ok((object, matches!(ctx.subresource.as_str(), "binding" | "eviction")))
-            }
-            Change::Scale(change) => {
-                let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
-                let mut current = scale::from_parent(paths, live);
-                if !scale::has_replicas(paths, live) {
-                    current["spec"]["replicas"] = scale::UNSET_REPLICAS.into();
-                }
-                apply::managed::set_managers_of_scale(&mut current, live, &paths.spec_replicas);
-                let mut scale = match change.as_ref() {
-                    Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
-                    Change::Replace(scale) => scale.clone(),
-                    _ => return Err(ApiError::method_not_allowed()),
-                };
-                if scale["spec"]["replicas"] == scale::UNSET_REPLICAS {
-                    let path = &paths.spec_replicas;
-                    return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
-                }
-                set_namespace(&mut scale, live.namespace())?;
-                check_name(&scale, live.name())?;
-                let parent = scale::apply_to_parent(resource, paths, live, &scale)?;
-                if let Change::Patch(Patch::Apply(config)) = change.as_ref() {
-                    let api_version = resource.gvr.api_version();
-                    let manager = field_manager(resource, ctx, options, &api_version);
-                    let config = scale::to_parent_config(resource, paths, &config.value);
-                    let schema = resource.strategy.schema();
-                    let applied = run_with_conversions(&resource.strategy, |versions| {
-                        Apply {
-                            versions,
-                            schema: schema.as_deref(),
-                            live: Some(live),
-                            config: &config,
-                            manager: &manager,
-                            force: options.force,
-                        }
-                        .run()
-                    });
-                    return Ok((
-                        applied.await.map_err(|error| scale::reword_conflict(error, paths, &api_version))?,
-                        true,
-                    ));
-                }
-                Ok((parent, false))
-            }
-        }
-    }
-}
 
 /// Authorizes updates and patches that create an object.
 pub trait CreateAuthorizer: Send + Sync {
@@ -236,7 +145,10 @@ impl Registry {
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_name(&new, name)?;
         check_uid(update, &live, &new)?;
-        deduplicate_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
+        let is_patch = matches!(change, Change::Patch(_));
+        if !is_patch {
+            deduplicate_owners(&mut new, false, warnings);
+        }
         if !has_managed_fields {
             let schema = resource.strategy.schema();
             let api_version = resource.gvr.api_version();
@@ -245,18 +157,11 @@ impl Registry {
                 apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
             });
             // If the fields of some managers cannot be computed, the managedFields of all are dropped.
-            let mut managed_fields = managed_fields.await.unwrap_or_else(|error| {
+            let managed_fields = managed_fields.await.unwrap_or_else(|error| {
                 // Invalid requests cause this, so it is no warning.
                 tracing::debug!(%error, kind = %resource.kind, name, "dropping managedFields");
                 apply::PendingManagedFields::default()
             });
-            if let (Change::Scale(_), Some(paths)) = (change, &resource.scale)
-                && scale::has_zero_replicas(paths, &new)
-            {
-                // kube-apiserver's Scale omits a zero, so that it has no owner.
-                let path: Vec<&str> = paths.spec_replicas.trim_start_matches('.').split('.').collect();
-                managed_fields.disown(&manager, &path);
-            }
             managed_fields.write(&mut new);
         }
         let scaled = match change {
@@ -276,8 +181,15 @@ impl Registry {
             None if skips_admission => {}
             None => self.mutate(&attributes, Some(&mut new), warnings).await?,
         }
+        if is_patch {
+            deduplicate_owners(&mut new, true, warnings);
+        }
         check_resource_version(resource, name, change, &live, &new)?;
-        resource.strategy.default_admitted(&mut new);
+        // An applied configuration that changes nothing has the live object as its result, without further defaults.
+        let is_applied = matches!(change, Change::Patch(Patch::Apply(_)));
+        if !(is_applied && apply::only_managers_differ(&live, &new)) {
+            resource.strategy.default_admitted(&mut new);
+        }
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
         let scale = scaled.as_ref().map(|(paths, _)| scale::from_parent(paths, &new));
@@ -320,7 +232,7 @@ impl Registry {
                     allocators.release_replaced(&new, &live);
                 }
                 match error {
-                    Error::Conflict { .. } if !requires_version(change) => Ok(Attempt::Conflict),
+                    Error::Conflict { .. } if !change.requires_version() => Ok(Attempt::Conflict),
                     error => Err(write_error(resource, name, error)),
                 }
             }
@@ -356,6 +268,7 @@ impl Registry {
             }
         }
         errors.extend(strategy.validate_update(ctx, live, new));
+        warnings.extend(strategy.tolerated_errors(ctx, live, new));
         if let Err(error) = reject_invalid_object(resource, new, errors) {
             if let Some(allocators) = self.allocators(resource) {
                 allocators.release_replaced(new, live);
@@ -387,16 +300,6 @@ impl Registry {
     }
 }
 
-/// True if the change is bound to a resourceVersion, so that a conflict is returned to the client.
-fn requires_version(change: &Change) -> bool {
-    match change {
-        Change::Replace(object) => !object.resource_version().is_empty(),
-        Change::Patch(patch) => patch.has_resource_version(),
-        Change::Scale(change) => requires_version(change),
-        Change::Edit(_) => false,
-    }
-}
-
 /// Checks namespace and name of a replacement, before the object is looked up.
 fn check_identity(update: Update<'_>, change: &Change) -> ApiResult<()> {
     match change {
@@ -409,7 +312,8 @@ fn check_identity(update: Update<'_>, change: &Change) -> ApiResult<()> {
     }
 }
 
-fn check_name(object: &Value, name: &str) -> ApiResult<()> {
+/// Requires the name in the path of the request.
+pub(crate) fn check_name(object: &Value, name: &str) -> ApiResult<()> {
     let object_name = object.name();
     if object_name.is_empty() {
         return Err(ApiError::bad_request(format!(
@@ -490,14 +394,9 @@ fn restore_immutable_metadata(ctx: &RequestContext, live: &Value, new: &mut Valu
             None => drop(metadata.remove(key)),
         }
     }
-    for key in ["uid", "generateName"] {
-        let absent = metadata.get(key).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
-        if absent
-            && key == "uid"
-            && let Some(value) = old.get(key)
-        {
-            metadata.insert(key.into(), value.clone());
-        }
+    let has_uid = metadata.get("uid").is_some_and(|uid| !uid.is_null() && uid.as_str() != Some(""));
+    if !has_uid && let Some(uid) = old.get("uid") {
+        metadata.insert("uid".into(), uid.clone());
     }
 }
 

@@ -22,7 +22,7 @@ use crate::storage::{
 };
 use crate::watch_group::{GroupMember, WatchScope};
 use crate::{Registry, storage_error, table};
-use crowsnest_apimachinery::request::options::ListOptions;
+use crowsnest_apimachinery::request::options::{ListOptions, WatchOptions};
 
 /// Interval of bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -66,8 +66,11 @@ pub struct Watch {
     /// Version in which the data for the selectors is read; empty if they need only labels and the key.
     selector_version: Arc<str>,
     group: GroupMember,
+    /// True until the first line has been encoded.
     first: bool,
+    /// Objects of the initial state that have not been sent.
     initial: std::vec::IntoIter<Record>,
+    /// Revision of the bookmark after the initial state, until it has been sent.
     initial_end: Option<Revision>,
     watcher: Watcher,
     next_bookmark: Pin<Box<Sleep>>,
@@ -92,15 +95,15 @@ impl Registry {
         check_fields(resource, &options.fields)?;
         let requested = parse_resource_version(&options.resource_version)?;
         self.check_cache_readiness(resource).await?;
-        let initial = match options.send_initial_events {
+        let initial = match options.watch_options.send_initial_events {
             Some(requested) => requested,
             None => requested == 0,
         };
         let (records, since, initial_end) = if initial {
             self.wait_for_revision(requested).await?;
             let listing = self.store.list(&table(resource), namespace, ListRange::ALL).map_err(storage_error)?;
-            let end =
-                (options.send_initial_events == Some(true) && options.allows_bookmarks).then_some(listing.revision);
+            let WatchOptions { allows_bookmarks, send_initial_events } = options.watch_options;
+            let end = (send_initial_events == Some(true) && allows_bookmarks).then_some(listing.revision);
             (listing.records, listing.revision, end)
         } else {
             let since = if requested == 0 { self.store.revision() } else { requested };
@@ -186,7 +189,7 @@ impl Watch {
     /// which were not sent.
     pub fn last_bookmark(&mut self) -> Option<Bytes> {
         let is_complete = !self.is_encoding && self.initial.as_slice().is_empty() && self.initial_end.is_none();
-        (self.options.allows_bookmarks && !self.has_ended && is_complete).then(|| {
+        (self.options.watch_options.allows_bookmarks && !self.has_ended && is_complete).then(|| {
             let position = self.watcher.position();
             self.bookmark(position, false)
         })
@@ -213,7 +216,7 @@ impl Watch {
                         return Err(Error::Closed);
                     }
                 }
-                () = &mut self.next_bookmark, if self.options.allows_bookmarks => {
+                () = &mut self.next_bookmark, if self.options.watch_options.allows_bookmarks => {
                     self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARK_INTERVAL);
                     let position = self.watcher.position();
                     return Ok(self.bookmark(position, false));
@@ -258,7 +261,7 @@ impl Watch {
         let ends = changes.first().zip(changes.last()).filter(|_| shares_batch);
         let batch = match ends {
             Some((first, last)) => {
-                let key = BatchKey { first: first.revision, group: self.group.group() };
+                let key = BatchKey { first: first.revision, group: self.group.group_number() };
                 last.cache.batch(key).get_or_try_init(|| self.shared_batch(&changes, last)).await?.clone()
             }
             None => concatenate(self.lines(&changes).await?),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::storage::ResourceKey;
 
-/// What determines the lines of a watch.
+/// The properties that determine the lines of a watch. Watches with equal scopes form a group.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchScope {
     pub table: ResourceKey,
@@ -65,7 +65,7 @@ impl WatchGroups {
 
 impl GroupMember {
     /// Number of the group.
-    pub(crate) fn group(&self) -> u64 {
+    pub(crate) fn group_number(&self) -> u64 {
         self.group.number
     }
 
@@ -107,13 +107,13 @@ mod tests {
         assert!(!one.has_peers());
         let other = groups.join(scope());
         assert!(one.has_peers() && other.has_peers());
-        assert_eq!(one.group(), other.group());
-        let number = one.group();
+        assert_eq!(one.group_number(), other.group_number());
+        let number = one.group_number();
         drop(one);
         assert!(!other.has_peers());
         drop(other);
         assert!(groups.0.lock().by_scope.is_empty());
-        assert_ne!(groups.join(scope()).group(), number);
+        assert_ne!(groups.join(scope()).group_number(), number);
     }
 
     #[rstest]
@@ -125,7 +125,7 @@ mod tests {
     fn different_watches_are_in_different_groups(#[case] different: WatchScope) {
         let groups = Arc::new(WatchGroups::default());
         let (one, other) = (groups.join(scope()), groups.join(different));
-        assert_ne!(one.group(), other.group());
+        assert_ne!(one.group_number(), other.group_number());
         assert!(!one.has_peers() && !other.has_peers());
     }
 }

@@ -304,13 +304,13 @@ mod tests {
                 json!({"containers": [container(&[("kube-api-access-own", TOKEN_MOUNT_PATH)])], "volumes": [{"name": "kube-api-access-own"}]}),
             ),
             (
-                "the account declines",
+                "the account opts out",
                 json!({"containers": [{}]}),
                 json!({"automountServiceAccountToken": false}),
                 json!({"containers": [{}]}),
             ),
             (
-                "the pod declines",
+                "the pod opts out",
                 json!({"containers": [{}], "automountServiceAccountToken": false}),
                 json!({"automountServiceAccountToken": true}),
                 json!({"containers": [{}], "automountServiceAccountToken": false}),

@@ -1,4 +1,4 @@
-//! Audit annotations of webhooks, of a write on a running server.
+//! Audit annotations that webhooks add to a write on a running server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ const PATCHES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The expected annotations. Keys that a webhook returned and that are no annotation keys are missing.
+/// Keys that a webhook returns are ignored if they are not valid annotation keys.
 #[rstest]
 #[case::metadata("Metadata", &[MUTATIONS])]
 #[case::request("Request", &[MUTATIONS, PATCHES])]

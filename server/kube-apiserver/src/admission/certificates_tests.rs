@@ -43,7 +43,7 @@ fn request(name: &str, organization: &str, signer: &str) -> Value {
 /// a domain.
 async fn start_server(disabled: &[Plugin]) -> ApiServer {
     let mut config = Config::new("test", Data::Memory);
-    config.disabled_admission_plugins = disabled.to_vec();
+    config.requests.disabled_admission_plugins = disabled.to_vec();
     let server = ApiServer::start(config).await.unwrap();
     let all = ["", "/approval", "/status"].map(|sub| format!("certificatesigningrequests{sub}"));
     let rule = |resources: Value, names: &[&str], verbs: &[&str]| json!([{"apiGroups": ["certificates.k8s.io"], "resources": resources, "resourceNames": names, "verbs": verbs}]);

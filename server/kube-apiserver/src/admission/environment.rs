@@ -47,7 +47,7 @@ impl Environment for RegistryEnvironment {
         // The storage group is compared, because Events are served in two groups.
         let is_equivalent = |candidate: &&ResourceRef| {
             *candidate.gvr.resource == *gvr.resource
-                && candidate.storage_group == a.resource.storage_group
+                && candidate.storage.group == a.resource.storage.group
                 && candidate.gvr != *gvr
         };
         served.iter().filter(is_equivalent).map(|candidate| candidate.gvr.clone()).collect()

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::{Change, Edit, Registry};
 use serde_json::{Value, json};
-
-use crate::crd::controller::loopback_context;
 
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
@@ -40,9 +38,7 @@ pub fn config_map_data(info: &ClusterAuthenticationInfo) -> Value {
 /// Creates or updates the ConfigMap.
 pub async fn publish(registry: &Arc<Registry>, info: &ClusterAuthenticationInfo) -> ApiResult<()> {
     let resource = registry.resource(&Gvr::new("", "v1", "configmaps"))?;
-    let mut ctx = loopback_context("");
-    ctx.namespace = NAMESPACE.into();
-    let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+    let (ctx, options) = (loopback(NAMESPACE), loopback_options());
     let data = config_map_data(info);
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data,

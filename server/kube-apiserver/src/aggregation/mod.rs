@@ -25,12 +25,12 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::request::RequestPath;
-use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::outbound::OutboundClients;
 use crowsnest_component_base::retry::{Backoff, Delays};
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::storage::ResourceKey;
@@ -258,9 +258,8 @@ impl Aggregator {
             condition.set(live, now);
             Ok(())
         }));
-        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
         let ctx = loopback_context("status");
-        self.registry.update(&resource, &ctx, name, &Change::Edit(edit), &options, &mut Vec::new()).await?;
+        self.registry.update(&resource, &ctx, name, &Change::Edit(edit), &loopback_options(), &mut Vec::new()).await?;
         Ok(())
     }
 
@@ -279,10 +278,9 @@ impl Aggregator {
         let desired = local::desired_services(served.iter().map(|r| (&*r.gvr.group, &*r.gvr.version)), &crd_groups);
         let existing = self.registry.store.objects(&ResourceKey::new(GROUP, PLURAL), "");
         let plan = local::plan(&desired, &existing, is_start);
-        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+        let options = loopback_options();
         for object in plan.create {
-            let created =
-                self.registry.create(&resource, &loopback_context(""), object, &options, &mut Vec::new()).await;
+            let created = self.registry.create(&resource, &loopback(""), object, &options, &mut Vec::new()).await;
             if let Err(error) = created.map(drop)
                 && !error.is(Reason::AlreadyExists)
             {
@@ -292,7 +290,7 @@ impl Aggregator {
         for object in plan.restore {
             let (name, change) = (object.name().to_owned(), Change::Replace(object));
             let updated =
-                self.registry.update(&resource, &loopback_context(""), &name, &change, &options, &mut Vec::new()).await;
+                self.registry.update(&resource, &loopback(""), &name, &change, &options, &mut Vec::new()).await;
             if let Err(error) = updated.map(drop)
                 && !error.is(Reason::NotFound)
                 && !error.is(Reason::Conflict)
@@ -301,10 +299,8 @@ impl Aggregator {
             }
         }
         for name in plan.delete {
-            let deleted = self
-                .registry
-                .delete(&resource, &loopback_context(""), &name, &Default::default(), &mut Vec::new())
-                .await;
+            let deleted =
+                self.registry.delete(&resource, &loopback(""), &name, &Default::default(), &mut Vec::new()).await;
             if let Err(error) = deleted.map(drop)
                 && !error.is(Reason::NotFound)
             {

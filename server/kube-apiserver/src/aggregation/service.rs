@@ -84,8 +84,8 @@ impl Strategy for ApiServiceStrategy {
     }
 
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
-        let (retained_field, source) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
-        match source.get(retained_field) {
+        let retained_field = if ctx.subresource == "status" { "spec" } else { "status" };
+        match old.get(retained_field) {
             Some(retained) => new[retained_field] = retained.clone(),
             None => {
                 new.as_object_mut().map(|o| o.remove(retained_field));

@@ -1,3 +1,5 @@
+//! Headers of proxied requests, local APIServices, and discovery of remote groups.
+
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::user::UserInfo;

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_apimachinery::request::options::{DeleteOptions, PropagationPolicy};
+use crowsnest_apimachinery::request::options::{DeleteOptions, DependentsPolicy, Preconditions, PropagationPolicy};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
@@ -354,8 +354,8 @@ async fn collect_dependent(
         PropagationPolicy::Background
     };
     let options = DeleteOptions {
-        uid: Some(uid.to_owned()),
-        propagation: Some(propagation),
+        preconditions: Preconditions::for_uid(uid),
+        dependents: Some(DependentsPolicy::Propagation(propagation)),
         raw: json!({}),
         ..DeleteOptions::default()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions};
+use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, Preconditions};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_registry::authentication::bootstrap::{TOKEN_NAME_PREFIX, TOKEN_NAMESPACE, TOKEN_TYPE};
 use crowsnest_registry::authz::bootstrap::loopback;
@@ -65,7 +65,8 @@ async fn delete_expired(server: &ApiServer, now: Timestamp) -> ApiResult<Option<
             next = Some(next.map_or(wait, |next: Duration| next.min(wait)));
             continue;
         }
-        let options = DeleteOptions { uid: Some(secret.uid().to_owned()), raw: json!({}), ..DeleteOptions::default() };
+        let preconditions = Preconditions::for_uid(secret.uid());
+        let options = DeleteOptions { preconditions, raw: json!({}), ..DeleteOptions::default() };
         match registry.delete(&secrets, &loopback(TOKEN_NAMESPACE), secret.name(), &options, &mut Vec::new()).await {
             Ok(_) => tracing::info!(token = secret.name(), "deleted an expired bootstrap token"),
             Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_apimachinery::request::options::DeleteOptions;
+use crowsnest_apimachinery::request::options::{DeleteOptions, Preconditions};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::authentication::legacy_token;
 use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
@@ -93,8 +93,8 @@ async fn reconcile(server: &ApiServer, secrets: &ResourceRef, secret: &Value) ->
     };
     let bound_uid = annotation(ACCOUNT_UID_ANNOTATION);
     let Some(account) = account.filter(|account| bound_uid.is_empty() || bound_uid == account.uid()) else {
-        let uid = Some(secret.uid().to_owned());
-        let options = DeleteOptions { uid, raw: json!({}), ..DeleteOptions::default() };
+        let preconditions = Preconditions::for_uid(secret.uid());
+        let options = DeleteOptions { preconditions, raw: json!({}), ..DeleteOptions::default() };
         let ctx = loopback(secret.namespace());
         return match registry.delete(secrets, &ctx, secret.name(), &options, &mut Vec::new()).await {
             Ok(_) => Ok(()),

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::{DeleteOptions, PropagationPolicy};
+use crowsnest_apimachinery::request::options::{DeleteOptions, DependentsPolicy, Preconditions, PropagationPolicy};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::Registry;
 use crowsnest_registry::authz::bootstrap::loopback;
@@ -105,8 +105,8 @@ async fn check(registry: &Registry, key: ObjectKey, now: Timestamp) -> Option<(T
 async fn delete(registry: &Registry, job: &Value) -> ApiResult<()> {
     let jobs = registry.resource(&Gvr::new("batch", "v1", "jobs"))?;
     let options = DeleteOptions {
-        uid: Some(job.uid().to_owned()),
-        propagation: Some(PropagationPolicy::Foreground),
+        preconditions: Preconditions::for_uid(job.uid()),
+        dependents: Some(DependentsPolicy::Propagation(PropagationPolicy::Foreground)),
         raw: json!({}),
         ..DeleteOptions::default()
     };

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiResult, Reason};
-use crowsnest_registry::authz::bootstrap::loopback;
+use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef};
 use crowsnest_registry::storage::ResourceKey;
@@ -263,7 +262,7 @@ impl CrdController {
         let table = ResourceKey::new(view.group(), view.plural());
         let records = self.registry.store.records(&table, "");
         let served = self.registry.catalog.snapshot().by_table(&table).cloned();
-        let stored = served.filter(|resource| *resource.gvr.version == *resource.storage_version);
+        let stored = served.filter(|resource| *resource.gvr.version == *resource.storage.version);
         let stored = stored.or_else(|| resources::storage_resource(view, &self.client));
         let Some(resource) = stored else { return Ok(records.len()) };
         let readiness = self.registry.check_cache_readiness(&resource).await;
@@ -272,8 +271,7 @@ impl CrdController {
         let mut errors: Vec<(&str, String)> = Vec::new();
         for record in &records {
             let namespace = record.key.namespace();
-            let ctx = RequestContext { namespace: namespace.to_owned(), ..loopback_context("") };
-            match self.registry.delete_raw(&resource, &ctx, record.key.name()).await {
+            match self.registry.delete_raw(&resource, &loopback(namespace), record.key.name()).await {
                 Ok(_) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => {
@@ -301,17 +299,14 @@ impl CrdController {
         edit: impl Fn(&mut Value) -> ApiResult<()> + Send + Sync + 'static,
     ) -> ApiResult<Value> {
         let change = Change::Edit(Edit(Arc::new(edit)));
-        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
-        let updated = self
-            .registry
-            .update(resource, &loopback_context(subresource), name, &change, &options, &mut Vec::new())
-            .await?;
+        let (ctx, options) = (loopback_context(subresource), loopback_options());
+        let updated = self.registry.update(resource, &ctx, name, &change, &options, &mut Vec::new()).await?;
         tracing::debug!(definition = name, subresource, "updated a CRD");
         Ok(updated.0)
     }
 }
 
-/// Request context of the server's own writes.
+/// Request context of the server's own writes of a subresource of a cluster-scoped object.
 pub(crate) fn loopback_context(subresource: &str) -> RequestContext {
     RequestContext { subresource: subresource.into(), ..loopback("") }
 }

@@ -26,6 +26,8 @@ pub struct Converter {
     schemas: BTreeMap<String, Arc<CustomSchema>>,
     /// `apiVersion` of all versions of the CRD, including those without a schema.
     api_versions: BTreeSet<String>,
+    /// Paths of the replicas by `apiVersion`, of versions with a scale.
+    replicas_paths: BTreeMap<String, String>,
     /// Pairs of versions between which a conversion has succeeded.
     succeeded: Mutex<BTreeSet<(String, String)>>,
 }
@@ -50,9 +52,14 @@ impl Converter {
             Some((api_version, CustomSchema::intern(version.schema()?)))
         });
         let api_versions = definition.versions().map(|version| format!("{}/{}", definition.group(), version.name()));
+        let replicas_paths = definition.versions().filter_map(|version| {
+            let api_version = format!("{}/{}", definition.group(), version.name());
+            Some((api_version, text(version.scale()?, "/specReplicasPath").to_owned()))
+        });
         Self {
             schemas: schemas.collect(),
             api_versions: api_versions.collect(),
+            replicas_paths: replicas_paths.collect(),
             strategy: ConversionStrategy::from_definition(definition, client),
             succeeded: Mutex::default(),
         }
@@ -61,6 +68,11 @@ impl Converter {
     /// The schema of a version.
     pub fn schema(&self, api_version: &str) -> Option<&Arc<CustomSchema>> {
         self.schemas.get(api_version)
+    }
+
+    /// Path of the replicas in a version; `None` if it has no scale.
+    pub fn replicas_path(&self, api_version: &str) -> Option<&str> {
+        self.replicas_paths.get(api_version).map(String::as_str)
     }
 
     /// Normalizes numbers of an object, prunes it by the schema of its version and sets defaults.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use crowsnest_schema::compressed::{CompressedSchema, ContentHash, content_hash};
+use crowsnest_schema::compressed::{CompressedSchema, ContentHash, SchemaText};
 use crowsnest_schema::{Schema, SchemaRef};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -67,12 +67,13 @@ pub struct CompiledSchema {
 impl CustomSchema {
     /// The shared schema with this content.
     pub fn intern(schema: &Value) -> Arc<Self> {
-        let hash = content_hash(&schema.to_string());
+        let text = SchemaText::new(schema);
+        let hash = text.hash();
         if let Some(existing) = SCHEMAS.lock().get(&hash).and_then(Weak::upgrade) {
             return existing;
         }
         // Not under the lock, because compression takes time. Another caller may have created the schema meanwhile.
-        let new = Arc::new(Self { source: CompressedSchema::new(schema, hash, publishes_unchanged) });
+        let new = Arc::new(Self { source: CompressedSchema::new(&text, hash, publishes_unchanged) });
         let mut schemas = SCHEMAS.lock();
         match schemas.get(&hash).and_then(Weak::upgrade) {
             Some(existing) => {
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn equal_schemas_are_shared_until_the_last_is_dropped() {
         let source = schema("sharedUntilDropped");
-        let hash = content_hash(&source.to_string());
+        let hash = SchemaText::new(&source).hash();
         let (first, second) = (CustomSchema::intern(&source), CustomSchema::intern(&source.clone()));
         assert!(Arc::ptr_eq(&first, &second));
         assert!(Arc::ptr_eq(&first.compile(), &second.compile()));

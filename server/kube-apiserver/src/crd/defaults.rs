@@ -1,4 +1,5 @@
-//! Validation of defaults in a CRD's schema: they must be pruned and valid, including by CEL rules. Pure.
+//! Validation of defaults in a CRD's schema: they must have no unknown fields and be valid, including by CEL rules.
+//! Pure.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_schema::{Schema, prune};

@@ -9,8 +9,8 @@ use crowsnest_registry::validation;
 use crowsnest_schema::decode::{metadata_error, normalize_metadata};
 use serde_json::Value;
 
-/// Maximum depth of validated values; the decoder rejects deeper objects.
-const MAX_DEPTH: usize = 200;
+use super::traversal::{MAX_DEPTH, visit_mut};
+use super::values::child_path;
 
 /// True if a schema contains embedded resources.
 pub(super) fn contains_embedded_resources(schema: &Value) -> bool {
@@ -43,33 +43,18 @@ pub(super) fn find_decode_error(schema: &Value, value: &Value) -> Option<FieldEr
 
 /// Normalizes the metadata of the embedded resources in `value` like Go, which decodes it and encodes it again.
 pub(super) fn normalize(schema: &Value, value: &mut Value) {
-    if schema["x-kubernetes-embedded-resource"] == true
-        && let Some(metadata) = value.get_mut("metadata")
-    {
-        if metadata.is_null() {
-            *metadata = Value::Object(serde_json::Map::new());
-        }
-        if metadata_error(value).is_none() {
-            normalize_metadata(value);
-        }
-    }
-    match value {
-        Value::Object(members) => {
-            for (key, member) in members.iter_mut() {
-                match schema["properties"].get(key) {
-                    Some(schema) => normalize(schema, member),
-                    None if schema["additionalProperties"].is_object() => {
-                        normalize(&schema["additionalProperties"], member);
-                    }
-                    None => {}
-                }
+    visit_mut(schema, value, &mut |schema, value| {
+        if schema["x-kubernetes-embedded-resource"] == true
+            && let Some(metadata) = value.get_mut("metadata")
+        {
+            if metadata.is_null() {
+                *metadata = Value::Object(serde_json::Map::new());
+            }
+            if metadata_error(value).is_none() {
+                normalize_metadata(value);
             }
         }
-        Value::Array(items) if schema["items"].is_object() => {
-            items.iter_mut().for_each(|item| normalize(&schema["items"], item));
-        }
-        _ => {}
-    }
+    });
 }
 
 /// Calls `visit` with each embedded resource and its path.
@@ -98,10 +83,6 @@ fn walk(schema: &Value, value: &Value, path: &str, depth: usize, visit: &mut imp
         }
         _ => {}
     }
-}
-
-fn child_path(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 fn decode_error(object: &Value, path: &str) -> Option<FieldError> {

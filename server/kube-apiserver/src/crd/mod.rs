@@ -1,9 +1,9 @@
 //! CustomResourceDefinitions: validation, status, and the custom resources they define.
 //!
 //! Pure parts: [`definition`] (accessors and defaults), [`status`] (accepted names and conditions), [`validation`] with
-//! `structural`, `keywords`, `defaults` and `rules` (schemas of a CRD), [`values`] and `cel` (validation of custom
-//! resources). [`controller`] watches CRDs, writes their status and installs their resources in the registry's catalog,
-//! from which `http/`, `discovery/` and `openapi/` read.
+//! `structural`, `keywords`, `defaults` and `rules` (schemas of a CRD), [`values`], `list_uniqueness` and `cel`
+//! (validation of custom resources). [`controller`] watches CRDs, writes their status and installs their resources in
+//! the registry's catalog, from which `http/`, `discovery/` and `openapi/` read.
 
 mod cel;
 pub mod controller;
@@ -17,6 +17,7 @@ mod field_paths;
 mod formats;
 mod internal_types;
 mod keywords;
+mod list_uniqueness;
 mod numbers;
 mod replicas;
 pub mod resources;
@@ -25,6 +26,7 @@ mod rules;
 pub mod status;
 mod strategy;
 mod structural;
+mod traversal;
 pub mod validation;
 pub mod values;
 mod version_parts;
@@ -40,6 +42,8 @@ mod scale_tests;
 mod served_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod version_tests;
 #[cfg(test)]
 mod webhook_tests;
 

@@ -3,28 +3,21 @@
 use crowsnest_apimachinery::yaml::convert_integral_floats;
 use serde_json::Value;
 
+use super::traversal::visit_mut;
+
 /// Replaces floats without a fraction by integers where the schema accepts numbers, because Go's JSON encoder prints
 /// float64(1) as `1`. Elsewhere they remain floats, which validation refuses as such.
 pub(super) fn convert(schema: &Value, value: &mut Value) {
-    match value {
-        Value::Number(number) => {
-            let is_float = !number.is_i64();
-            let is_refused = schema["x-kubernetes-int-or-string"] == true
-                || matches!(schema["type"].as_str(), Some("string" | "boolean" | "object" | "array"));
-            match number.as_f64().filter(|_| is_float && is_refused) {
-                Some(float) => *value = Value::from(float),
-                None => convert_integral_floats(value),
-            }
+    visit_mut(schema, value, &mut |schema, value| {
+        let Value::Number(number) = value else { return };
+        let is_float = !number.is_i64();
+        let is_refused = schema["x-kubernetes-int-or-string"] == true
+            || matches!(schema["type"].as_str(), Some("string" | "boolean" | "object" | "array"));
+        match number.as_f64().filter(|_| is_float && is_refused) {
+            Some(float) => *value = Value::from(float),
+            None => convert_integral_floats(value),
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| convert(&schema["items"], item)),
-        Value::Object(members) => {
-            for (key, member) in members.iter_mut() {
-                let property = schema["properties"].get(key);
-                convert(property.unwrap_or(&schema["additionalProperties"]), member);
-            }
-        }
-        _ => {}
-    }
+    });
 }
 
 #[cfg(test)]

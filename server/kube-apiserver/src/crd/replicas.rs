@@ -7,13 +7,13 @@ use serde_json::Value;
 
 /// Validates the replicas in spec and status, and the selector. A write of the status is not validated by its spec.
 pub(super) fn validate_scale(paths: &ScalePaths, subresource: &str, object: &Value) -> Vec<FieldError> {
-    let spec = (subresource != "status").then(|| validate(&paths.spec_replicas, object)).flatten();
+    let spec = (subresource != "status").then(|| validate_replicas(&paths.spec_replicas, object)).flatten();
     let selector = paths.selector.as_deref().and_then(|path| validate_selector(path, object));
-    [spec, validate(&paths.status_replicas, object), selector].into_iter().flatten().collect()
+    [spec, validate_replicas(&paths.status_replicas, object), selector].into_iter().flatten().collect()
 }
 
 /// Validates the number of replicas at a path, such as `.spec.replicas`. It may be missing.
-fn validate(path: &str, object: &Value) -> Option<FieldError> {
+fn validate_replicas(path: &str, object: &Value) -> Option<FieldError> {
     let replicas = match integer_at(path, object) {
         Ok(replicas) => replicas?,
         Err(why) => return Some(FieldError::invalid(path, &Value::from(0), why)),
@@ -87,9 +87,10 @@ mod tests {
     #[case::decimal(json!({"replicas": 1.5}),
         Some(".spec.replicas: Invalid value: 0: .spec.replicas accessor error: 1.5 is of the type float64, expected int64"))]
     fn replicas_are_validated(#[case] spec: Value, #[case] expected: Option<&str>) {
-        let found = validate(".spec.replicas", &json!({"spec": spec})).map(|error| error.to_string());
+        let found = validate_replicas(".spec.replicas", &json!({"spec": spec})).map(|error| error.to_string());
         assert_eq!(found.as_deref(), expected);
     }
+
     #[rstest]
     #[case::valid("", 1, json!({"replicas": 1, "selector": "a=b"}), &[])]
     #[case::missing("", 1, json!(null), &[])]

@@ -21,6 +21,8 @@ async fn start_server() -> (ApiServer, kube::Client) {
                 "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
                 "typed": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
                     "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+                    "metadata": {"type": "object", "properties": {"name": {"type": "string"}}}}},
             }},
             "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
         }}},
@@ -253,6 +255,102 @@ async fn applied_configurations_are_checked_in_the_order_of_kube_apiserver() {
         let (code, response) = send(&client, &request, "application/apply-patch+yaml", changed("a", members)).await;
         let message = response["message"].as_str().unwrap_or_default();
         assert!(code == 400 && message.ends_with(expected), "{code} {message}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// The generation is computed before pruning: an applied configuration is not decoded by the schema, other bodies are.
+#[tokio::test]
+async fn each_apply_of_an_unknown_field_increments_the_generation() {
+    let (server, client) = start_server().await;
+    let object = changed("a", json!({"spec": {"open": {"metadata": {"x": 1}}}}));
+    for (request, media, generation) in [
+        (format!("POST {CARS}"), JSON, 1),
+        (format!("PATCH {CARS}/a"), MERGE, 1),
+        (format!("PATCH {CARS}/a?fieldManager=m"), "application/apply-patch+yaml", 2),
+        (format!("PATCH {CARS}/a?fieldManager=m"), "application/apply-patch+yaml", 3),
+        (format!("PATCH {CARS}/a"), MERGE, 3),
+    ] {
+        let (code, response) = send(&client, &request, media, object.clone()).await;
+        assert!(code < 300, "{request}: {code} {response}");
+        assert_eq!(response["metadata"]["generation"], generation, "{request}: {response}");
+        assert_eq!(response["spec"]["open"], json!({"metadata": {}}), "{request}: {response}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// Rules assume valid types and sizes, also of metadata.
+#[tokio::test]
+async fn rules_are_not_checked_if_the_metadata_is_incomplete() {
+    const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid";
+    const RULE: &str = "failed rule: self.metadata.name.startsWith('car')";
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let mut definition = definition(json!({"strategy": "None"}));
+    for version in [0, 1] {
+        definition["spec"]["versions"][version]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+            json!([{"rule": "self.metadata.name.startsWith('car')"}]);
+    }
+    let path = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, created) = send(&client, path, JSON, definition).await;
+    assert_eq!(code, 201, "{created}");
+    wait_until_served(&server, true).await;
+    let note = |bytes: usize| json!({"annotations": {"note": "a".repeat(bytes)}});
+    for (method, name, metadata, expected, other) in [
+        ("POST", "", json!({}), NOT_CHECKED, RULE),
+        ("POST", "bike", json!({}), RULE, NOT_CHECKED),
+        ("POST", "bike", json!({"labels": {"a b": "c"}}), RULE, NOT_CHECKED),
+        ("POST", "bike", note(1 << 18), NOT_CHECKED, RULE),
+        ("POST", "car", json!({}), "", NOT_CHECKED),
+        ("PUT", "car", note(1 << 18), NOT_CHECKED, RULE),
+    ] {
+        let mut object = json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name}, "spec": {}});
+        json_merge(&mut object, json!({"metadata": metadata}));
+        if method == "PUT" {
+            let (_, stored) = send(&client, &format!("GET {CARS}/{name}"), JSON, Value::Null).await;
+            object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        }
+        let place = if method == "PUT" { format!("{CARS}/{name}") } else { CARS.to_owned() };
+        let (code, response) = send(&client, &format!("{method} {place}"), JSON, object).await;
+        let message = response["message"].as_str().unwrap_or_default();
+        assert_eq!(code == 422, !expected.is_empty(), "{method} {name:?}: {response}");
+        assert!(message.contains(expected) && !message.contains(other), "{method} {name:?}: {message}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// An update may keep a value that violates a new rule. The warning about it is also in the response to a refused update.
+#[tokio::test]
+async fn violations_of_unchanged_values_are_warnings() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = definition(json!({"strategy": "None"}));
+    assert_eq!(send(&client, &format!("POST {definitions}"), JSON, definition).await.0, 201);
+    wait_until_served(&server, true).await;
+    let car = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name}, "spec": {"wheels": 5}});
+    assert_eq!(send(&client, &format!("POST {CARS}"), JSON, car("a")).await.0, 201);
+
+    let mut catalog = server.registry().catalog.subscribe();
+    let properties = json!({"doors": {"type": "integer", "maximum": 9},
+        "wheels": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5", "message": "too many"}]}});
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let patch = json!([{"op": "replace", "path": path, "value": properties}]);
+    let request = format!("PATCH {definitions}/cars.example.com");
+    let (code, changed) = send(&client, &request, "application/json-patch+json", patch).await;
+    assert_eq!(code, 200, "{changed}");
+    while send(&client, &format!("POST {CARS}?dryRun=All"), JSON, car("b")).await.0 != 422 {
+        catalog.changed().await.unwrap();
+    }
+
+    for (doors, expected) in [(10, 422), (9, 200)] {
+        let request = http::Request::patch(format!("{CARS}/a")).header("content-type", MERGE);
+        let body = json!({"spec": {"doors": doors}}).to_string().into_bytes();
+        let response = client.send(request.body(body.into()).unwrap()).await.unwrap();
+        let warnings: Vec<&str> =
+            response.headers().get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+        let warning = r#"299 - "spec.wheels: Invalid value: 5: too many""#;
+        assert_eq!((response.status().as_u16(), warnings), (expected, vec![warning]));
     }
     server.stop().await.unwrap();
 }

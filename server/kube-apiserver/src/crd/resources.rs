@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::{Gvk, Gvr};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::yaml::convert_integral_floats;
-use crowsnest_registry::resource::{ResourceInfo, ResourceRef, ScalePaths, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ResourceRef, ScalePaths, StorageVersion, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
@@ -47,11 +47,10 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
     versions
         .map(|version| {
             let (group, name) = (view.group(), version.name());
-            let api_version = format!("{group}/{name}");
-            let schema = converter.schema(&api_version).cloned();
+            let kind = Gvk::new(group, name, &spec_names.kind);
+            let schema = converter.schema(&kind.api_version()).cloned();
             let schema = schema.unwrap_or_else(|| CustomSchema::intern(&json!({"type": "object"})));
-            let identity = (api_version, spec_names.kind.clone());
-            let mut strategy = CustomStrategy::new(identity, schema, converter.clone());
+            let mut strategy = CustomStrategy::new(&kind, schema, converter.clone());
             strategy.has_status = version.has_status();
             strategy.scale = version.scale().map(scale_paths);
             strategy.selectable_fields = version.selectable_fields();
@@ -70,8 +69,7 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
                 verbs: verbs.to_vec(),
                 subresources: subresources(view, version),
                 scale: version.scale().map(scale_paths),
-                storage_version: storage.name().to_owned(),
-                storage_group: group.to_owned(),
+                storage: StorageVersion { group: group.to_owned(), version: storage.name().to_owned() },
                 printer: Printer::Custom(Arc::new(CustomPrinter::new(version.printer_columns()))),
                 strategy: Arc::new(strategy),
             }
@@ -152,20 +150,15 @@ impl Strategy for DefinitionStrategy {
         object["status"] =
             json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
         let stored = stored_versions(Definition(object));
-        object["status"] = json!({
-            "conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored,
-        });
+        object["status"]["storedVersions"] = stored.into();
     }
 
     fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
         if ctx.subresource == "status" {
             let status = new.get("status").cloned();
             new["spec"] = old["spec"].clone();
-            for key in ["labels", "annotations", "generation", "finalizers", "ownerReferences"] {
-                // The controller removes the cleanup finalizer through the status subresource.
-                if key == "finalizers" {
-                    continue;
-                }
+            // Finalizers can change: the controller of kube-apiserver removes its own through the status subresource.
+            for key in ["labels", "annotations", "generation", "ownerReferences"] {
                 match old.pointer(&format!("/metadata/{key}")) {
                     Some(value) => new["metadata"][key] = value.clone(),
                     None => {

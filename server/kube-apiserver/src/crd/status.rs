@@ -66,44 +66,21 @@ pub struct Decision {
 pub fn decide(definition: Definition<'_>, others: &[&Value]) -> Decision {
     let mut used_names: BTreeSet<String> = BTreeSet::new();
     let mut used_kinds: BTreeSet<String> = BTreeSet::new();
-    for definition_json in others {
-        let used = Definition(definition_json).accepted_names();
+    for other in others {
+        let used = Definition(other).accepted_names();
         used_names.extend([used.plural, used.singular].into_iter().chain(used.short_names));
         used_kinds.extend([used.kind, used.list_kind]);
     }
-    let (requested, previous) = (definition.names(), definition.accepted_names());
-    let mut accepted = previous.clone();
-    let mut conflict: Option<(&'static str, String)> = None;
-    let find_conflict = |requested: &str, previous: &str, used: &BTreeSet<String>| {
-        (requested != previous && used.contains(requested)).then(|| format!("{requested:?} is already in use"))
-    };
-    match find_conflict(&requested.plural, &previous.plural, &used_names) {
-        Some(text) => conflict = Some(("PluralConflict", text)),
-        None => accepted.plural.clone_from(&requested.plural),
-    }
-    match find_conflict(&requested.singular, &previous.singular, &used_names) {
-        Some(text) => conflict = Some(("SingularConflict", text)),
-        None => accepted.singular.clone_from(&requested.singular),
-    }
-    let short_name_conflicts: Vec<String> = requested
-        .short_names
-        .iter()
-        .filter(|short| !previous.short_names.contains(short))
-        .filter_map(|short| find_conflict(short, "", &used_names))
-        .collect();
-    match short_name_conflicts.as_slice() {
-        [] => accepted.short_names.clone_from(&requested.short_names),
-        [one] => conflict = Some(("ShortNamesConflict", one.clone())),
-        many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
-    }
-    match find_conflict(&requested.kind, &previous.kind, &used_kinds) {
-        Some(text) => conflict = Some(("KindConflict", text)),
-        None => accepted.kind.clone_from(&requested.kind),
-    }
-    match find_conflict(&requested.list_kind, &previous.list_kind, &used_kinds) {
-        Some(text) => conflict = Some(("ListKindConflict", text)),
-        None => accepted.list_kind.clone_from(&requested.list_kind),
-    }
+    let (requested, mut accepted) = (definition.names(), definition.accepted_names());
+    let conflicts = [
+        ("PluralConflict", accept(&requested.plural, &mut accepted.plural, &used_names)),
+        ("SingularConflict", accept(&requested.singular, &mut accepted.singular, &used_names)),
+        ("ShortNamesConflict", accept_short_names(&requested.short_names, &mut accepted.short_names, &used_names)),
+        ("KindConflict", accept(&requested.kind, &mut accepted.kind, &used_kinds)),
+        ("ListKindConflict", accept(&requested.list_kind, &mut accepted.list_kind, &used_kinds)),
+    ];
+    // The condition has the last conflict.
+    let conflict = conflicts.into_iter().rev().find_map(|(reason, message)| Some((reason, message?)));
     accepted.categories = requested.categories;
 
     let names = match &conflict {
@@ -122,6 +99,33 @@ pub fn decide(definition: Definition<'_>, others: &[&Value]) -> Decision {
     }
     conditions.extend(approval_condition(definition));
     Decision { accepted, conditions, is_established: was_established || conflict.is_none() }
+}
+
+fn find_conflict(name: &str, used: &BTreeSet<String>) -> Option<String> {
+    used.contains(name).then(|| format!("{name:?} is already in use"))
+}
+
+/// Replaces the accepted name by the requested one, or returns a message if another CRD has it.
+fn accept(requested: &str, accepted: &mut String, used: &BTreeSet<String>) -> Option<String> {
+    let conflict = find_conflict(requested, used).filter(|_| requested != accepted.as_str());
+    if conflict.is_none() {
+        requested.clone_into(accepted);
+    }
+    conflict
+}
+
+/// Like [`accept`] for the short names, which are accepted together.
+fn accept_short_names(requested: &[String], accepted: &mut Vec<String>, used: &BTreeSet<String>) -> Option<String> {
+    let new = requested.iter().filter(|short| !short.is_empty() && !accepted.contains(short));
+    let conflicts: Vec<String> = new.filter_map(|short| find_conflict(short, used)).collect();
+    match conflicts.as_slice() {
+        [] => {
+            requested.clone_into(accepted);
+            None
+        }
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
 }
 
 /// The condition of the API approval that CRDs in protected community groups need.

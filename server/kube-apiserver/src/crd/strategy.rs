@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::Gvk;
 use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::ScalePaths;
 use crowsnest_registry::storage::Revision;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::validation::{validate_object_meta, validate_object_meta_update};
 use crowsnest_schema::apply::{VersionSchemas, VersionState};
 use crowsnest_schema::compressed::CompressedSchema;
 use crowsnest_schema::defaulting;
@@ -18,6 +20,7 @@ use serde_json::Value;
 
 use super::conversion::Converter;
 use super::custom_schema::CustomSchema;
+use super::list_uniqueness::validate_list_uniqueness;
 use super::{embedded, numbers, replicas, values};
 
 /// Strategy of one version of a custom resource, created from its CRD.
@@ -41,14 +44,10 @@ pub struct CustomStrategy {
 }
 
 impl CustomStrategy {
-    pub(super) fn new(
-        (api_version, kind): (String, String),
-        schema: Arc<CustomSchema>,
-        converter: Arc<Converter>,
-    ) -> Self {
+    pub(super) fn new(kind: &Gvk, schema: Arc<CustomSchema>, converter: Arc<Converter>) -> Self {
         Self {
-            api_version,
-            kind,
+            api_version: kind.api_version(),
+            kind: kind.kind.to_string(),
             schema,
             has_status: false,
             scale: None,
@@ -74,14 +73,31 @@ impl CustomStrategy {
         errors
     }
 
+    /// Errors of the metadata, which the registry reports. In kube-apiserver, the kind's own validation finds them, so that
+    /// they can prevent the evaluation of rules.
+    fn metadata_errors(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        let Some(metadata) = new["metadata"].as_object() else { return Vec::new() };
+        match old {
+            Some(old) => {
+                old["metadata"].as_object().map_or_else(Vec::new, |old| validate_object_meta_update(metadata, old))
+            }
+            None => {
+                let is_namespaced = metadata.get("namespace").is_some_and(|namespace| namespace != "");
+                validate_object_meta(metadata, is_namespaced, &|name, prefix| self.validate_name(name, prefix))
+            }
+        }
+    }
+
     /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
     /// subresource is validated by the schema of the status alone, and an object of another kind or version by none.
-    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    /// Returns the errors, and those of rules that are tolerated because the values are unchanged.
+    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> (Vec<FieldError>, Vec<FieldError>) {
         let mut errors = self.type_errors(new);
         let compiled = self.schema.compile();
         let schema = &compiled.structural;
         let is_status = subresource == "status";
-        if errors.is_empty() {
+        let is_own_type = errors.is_empty();
+        if is_own_type {
             errors.extend(schema_errors(subresource, schema, old, new));
             errors.extend(self.scale.iter().flat_map(|paths| replicas::validate_scale(paths, subresource, new)));
         }
@@ -90,11 +106,13 @@ impl CustomStrategy {
             errors.extend(embedded::validate(schema, new));
         }
         // Duplicates are tolerated if the old object has some.
-        if old.is_none_or(|old| values::validate_list_uniqueness(schema, old, "").is_empty()) {
-            errors.extend(values::validate_list_uniqueness(schema, new, ""));
+        if old.is_none_or(|old| validate_list_uniqueness(schema, old, "").is_empty()) {
+            errors.extend(validate_list_uniqueness(schema, new, ""));
         }
+        let mut tolerated = Vec::new();
         if let Some(rules) = &compiled.rules {
-            if errors.iter().any(blocks_rules) {
+            let has_blocking_metadata = || is_own_type && self.metadata_errors(old, new).iter().any(blocks_rules);
+            if errors.iter().any(blocks_rules) || has_blocking_metadata() {
                 errors.push(FieldError::new(
                     FieldErrorKind::Invalid,
                     "<nil>",
@@ -102,10 +120,12 @@ impl CustomStrategy {
                     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
                 ));
             } else {
-                errors.extend(rules.check(schema, new, old, "").0);
+                let (found, unchanged) = rules.check(schema, new, old, "");
+                errors.extend(found);
+                tolerated = unchanged;
             }
         }
-        errors
+        (errors, tolerated)
     }
 }
 
@@ -181,6 +201,10 @@ impl VersionSchemas for CustomStrategy {
             }
         }
     }
+
+    fn replicas_path(&self, api_version: &str) -> Option<&str> {
+        self.converter.replicas_path(api_version)
+    }
 }
 
 impl Strategy for CustomStrategy {
@@ -200,11 +224,10 @@ impl Strategy for CustomStrategy {
     /// Conversion has already set the defaults of the storage version.
     fn default_converted(&self, _object: &mut Value) {}
 
-    /// Nulls are dropped by decoding only: a null written by a webhook has the wrong type.
+    /// Only decoding drops unknown fields and nulls and normalizes embedded resources, as in kube-apiserver: an unknown
+    /// field of an applied configuration increments the generation, and a null written by a webhook has the wrong type.
     fn default_admitted(&self, object: &mut Value) {
         let compiled = self.schema.compile();
-        prune(&compiled.typed, object);
-        compiled.normalize_embedded_resources(object);
         numbers::convert(&compiled.structural, object);
         defaulting::apply_defaults(&compiled.structural, object);
     }
@@ -249,24 +272,22 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        self.validate("", None, object)
+        self.validate("", None, object).0
     }
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.validate(&ctx.subresource, Some(old), new)
+        self.validate(&ctx.subresource, Some(old), new).0
     }
 
-    /// Adds warnings for rules that unchanged stored values violate.
-    fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
-        let mut warnings = finalizer_warnings(old, new);
-        let Some(old) = old else { return warnings };
-        let compiled = self.schema.compile();
-        if let Some(rules) = &compiled.rules
-            && !schema_errors(&ctx.subresource, &compiled.structural, Some(old), new).iter().any(blocks_rules)
-        {
-            warnings.extend(rules.check(&compiled.structural, new, Some(old), "").1.iter().map(ToString::to_string));
+    fn tolerated_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<String> {
+        if self.schema.compile().rules.is_none() {
+            return Vec::new();
         }
-        warnings
+        self.validate(&ctx.subresource, Some(old), new).1.iter().map(ToString::to_string).collect()
+    }
+
+    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        finalizer_warnings(old, new)
     }
 
     fn history_floor(&self) -> Revision {
@@ -313,7 +334,8 @@ impl Strategy for CustomStrategy {
         if !compiled.has_embedded_resources {
             return None;
         }
-        // Nulls are dropped first.
+        // Nulls are dropped first, which can only remove errors. An object without errors is not copied for it.
+        embedded::find_decode_error(&compiled.structural, object)?;
         let mut object = object.clone();
         defaulting::drop_nulls(&compiled.structural, &mut object);
         embedded::find_decode_error(&compiled.structural, &object).map(|error| error.to_string())

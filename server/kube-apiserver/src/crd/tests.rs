@@ -1,3 +1,5 @@
+//! Validation of CRDs and custom resources, defaults, rules, and accepted names.
+
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{Schema, prune};
 use proptest::prelude::*;
@@ -6,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::cel::Rules;
 use super::definition::Definition;
-use super::{definition, status, validation, values, versions};
+use super::{definition, list_uniqueness, status, validation, values, versions};
 
 fn crd(schema: Value) -> Value {
     let mut crd = json!({
@@ -103,7 +105,7 @@ fn object_errors_match_kubernetes() {
         "either": {}, "short": [],
     }});
     let mut errors = values::validate(&schema, &object, "");
-    errors.extend(values::validate_list_uniqueness(&schema, &object, ""));
+    errors.extend(list_uniqueness::validate_list_uniqueness(&schema, &object, ""));
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
@@ -131,6 +133,17 @@ fn object_errors_match_kubernetes() {
 #[case::integer_above_the_integral_part(json!({"type": "number", "minimum": 0.1}), json!(0), &[])]
 #[case::multiple_of_a_fraction(json!({"type": "number", "multipleOf": 0.1}), json!(3), &[
     "v: Invalid value: 0: factor MultipleOf declared for v must be positive: 0",
+])]
+#[case::multiple_beyond_exact_integers(json!({"multipleOf": 2}), json!(1e22), &[
+    "v: Invalid value: 1e+22: v in body should be a multiple of 2",
+])]
+#[case::multiple_of_a_long_integer(json!({"type": "integer", "multipleOf": 2}), json!(1_i64 << 60), &[])]
+#[case::no_multiple_of_a_long_integer(json!({"type": "integer", "multipleOf": 2}), json!((1_i64 << 60) + 1), &[
+    "v: Invalid value: 1152921504606846977: v in body should be a multiple of 2",
+])]
+#[case::multiple_with_a_rounding_error(json!({"type": "number", "multipleOf": 0.01}), json!(0.07), &[])]
+#[case::multiple_below_an_integer(json!({"type": "number", "multipleOf": 0.01}), json!(0.29), &[
+    "v: Invalid value: 0.29: v in body should be a multiple of 0.01",
 ])]
 #[case::integer_without_type(json!({"x-kubernetes-int-or-string": true, "maximum": 10.5}), json!(11), &[
     "v: Invalid value: 11: v in body should be less than or equal to 10",
@@ -185,7 +198,7 @@ fn wrong_types_have_messages_of_kubernetes(#[case] schema: Value, #[case] value:
 #[case::null(json!("map"), json!([{"k": "a"}, null]), &[])]
 fn duplicates_have_messages_of_kubernetes(#[case] kind: Value, #[case] list: Value, #[case] expected: &[&str]) {
     let schema = json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["k"]});
-    let errors = values::validate_list_uniqueness(&schema, &list, "v");
+    let errors = list_uniqueness::validate_list_uniqueness(&schema, &list, "v");
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
 
@@ -298,9 +311,12 @@ fn conflicting_names_are_not_accepted() {
 
 #[test]
 fn versions_are_ordered_by_stability_and_number() {
-    let mut all = vec!["v1beta1", "v10", "v2", "foo", "v1", "v1alpha3", "v1beta2", "bar"];
+    let mut all =
+        vec!["v1beta1", "v10", "v2", "foo", "v0", "v1", "v1beta", "v2beta1", "v1alpha3", "v1beta2", "v1beta+3", "bar"];
     all.sort_by(|a, b| versions::compare(b, a));
-    assert_eq!(all, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "bar", "foo"]);
+    let expected =
+        ["v10", "v2", "v1", "v0", "v2beta1", "v1beta2", "v1beta1", "v1alpha3", "bar", "foo", "v1beta", "v1beta+3"];
+    assert_eq!(all, expected);
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

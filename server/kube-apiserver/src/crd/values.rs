@@ -1,7 +1,7 @@
 //! Validation of a custom resource by its schema, with kube-apiserver's wording.
 //!
-//! The object has been decoded and pruned, and has its defaults. Messages contain dotted paths (`spec.list[0].k in body
-//! …`).
+//! The object has its defaults. It may have fields that its schema does not define, if it was applied or changed by
+//! admission. Messages contain dotted paths (`spec.list[0].k in body …`).
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
@@ -14,9 +14,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::formats;
-
-/// Maximum depth of validated values; the decoder rejects deeper objects.
-const MAX_DEPTH: usize = 200;
+use super::traversal::MAX_DEPTH;
 
 /// The field of errors that belong to no field, as Go prints it.
 pub(super) const NO_FIELD: &str = "<nil>";
@@ -116,7 +114,7 @@ impl Findings {
     }
 }
 
-fn keyword<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn keyword<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())
 }
 
@@ -275,10 +273,12 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
             found.errors.push(FieldError::new(FieldErrorKind::Invalid, name, Some(displayed.to_string()), detail));
         }
         Some((factor, displayed)) => {
-            let quotient = number / factor;
-            found.check((quotient - quotient.round()).abs() < 1e-9, || {
-                invalid_error(name, value, format!("should be a multiple of {displayed}"))
-            });
+            let integers = value.as_i64().zip(is_integral(factor).then_some(factor as i64));
+            let fits = match integers.filter(|_| integral.is_none()) {
+                Some((number, factor)) => number.checked_rem(factor) == Some(0),
+                None => is_multiple(number, factor),
+            };
+            found.check(fits, || invalid_error(name, value, format!("should be a multiple of {displayed}")));
         }
         None => {}
     }
@@ -299,6 +299,17 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
         });
     }
     check_integer(schema, value, name, found);
+}
+
+/// True if a float is a multiple of a factor, as Go's validator computes it: the quotient must be below 2^53, and may
+/// exceed an integer by a relative error.
+fn is_multiple(number: f64, factor: f64) -> bool {
+    const MAX_QUOTIENT: f64 = 9_007_199_254_740_991.0;
+    const MAX_ERROR: f64 = 1e-9;
+    let quotient = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
+    let integer = quotient.trunc();
+    let is_close = || integer > 0.0 && (quotient - integer) / (quotient + integer) < MAX_ERROR;
+    quotient.abs() <= MAX_QUOTIENT && (quotient.fract() == 0.0 || is_close())
 }
 
 /// Checks that an integer and its limits are integral and within the range of the format.
@@ -362,7 +373,8 @@ fn too_many(name: &str, count: u64, max: u64) -> FieldError {
     FieldError::new(FieldErrorKind::TooMany, name, Some(count.to_string()), format!("must have at most {max} {items}"))
 }
 
-fn child_path(name: &str, key: &str) -> String {
+/// The path of a member of an object.
+pub(super) fn child_path(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
@@ -454,73 +466,4 @@ fn add_best_branch_errors(results: Vec<Findings>, found: &mut Findings) {
         }
     }
     found.errors.extend(best.map(|b| b.errors).unwrap_or_default());
-}
-
-/// Validates uniqueness in lists of type `set` and `map`. `field` is the path of `value`.
-pub fn validate_list_uniqueness(schema: &Value, value: &Value, field: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    check_uniqueness(schema, value, field, 0, &mut errors);
-    errors
-}
-
-fn check_uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: &mut Vec<FieldError>) {
-    if depth > MAX_DEPTH {
-        return;
-    }
-    match value {
-        Value::Array(items) => {
-            match keyword(schema, "x-kubernetes-list-type").and_then(Value::as_str) {
-                Some("set") => check_duplicates(items.iter().cloned(), field, errors),
-                Some("map") => {
-                    let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
-                        .and_then(Value::as_array)
-                        .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
-                    match items.iter().position(|item| !item.is_object() && !item.is_null()) {
-                        Some(index) => errors.push(FieldError::invalid(
-                            format!("{field}[{index}]"),
-                            &items[index],
-                            "must be an object for an array of list-type map",
-                        )),
-                        None => check_duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors),
-                    }
-                }
-                _ => {}
-            }
-            if let Some(each) = keyword(schema, "items") {
-                for (index, item) in items.iter().enumerate() {
-                    check_uniqueness(each, item, &format!("{field}[{index}]"), depth + 1, errors);
-                }
-            }
-        }
-        Value::Object(members) => {
-            let properties = keyword(schema, "properties").and_then(Value::as_object);
-            let additional = keyword(schema, "additionalProperties").filter(|a| a.is_object());
-            for (key, member) in members {
-                if let Some(sub) = properties.and_then(|p| p.get(key)) {
-                    check_uniqueness(sub, member, &child_path(field, key), depth + 1, errors);
-                } else if let Some(sub) = additional {
-                    check_uniqueness(sub, member, &format!("{field}[{key}]"), depth + 1, errors);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The key fields of an item.
-fn key_of(item: &Value, keys: &[&str]) -> Value {
-    let present = keys.iter().filter_map(|key| item.get(key).map(|v| ((*key).to_owned(), v.clone())));
-    Value::Object(present.collect())
-}
-
-/// Adds one error for each duplicate key, at its second occurrence.
-fn check_duplicates(keys: impl Iterator<Item = Value>, field: &str, errors: &mut Vec<FieldError>) {
-    let mut counts: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
-    for (index, key) in keys.enumerate() {
-        let count = counts.entry(key.to_string()).or_default();
-        *count += 1;
-        if *count == 2 {
-            errors.push(FieldError::duplicate(format!("{field}[{index}]"), &key));
-        }
-    }
 }

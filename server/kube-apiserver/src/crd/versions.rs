@@ -10,22 +10,19 @@ enum Stability {
 }
 
 /// Stability, major and minor number; `None` for other names.
-fn parse(version: &str) -> Option<(Stability, u64, u64)> {
+fn parse(version: &str) -> Option<(Stability, i64, i64)> {
     let rest = version.strip_prefix('v')?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let major: u64 = rest[..digits].parse().ok().filter(|n| *n > 0)?;
-    let tail = &rest[digits..];
-    let minor = |text: &str| text.parse::<u64>().ok().filter(|n| *n > 0 && !text.starts_with('0'));
-    if tail.is_empty() {
-        return Some((Stability::Stable, major, 0));
-    }
-    if let Some(beta) = tail.strip_prefix("beta") {
-        return Some((Stability::Beta, major, minor(beta)?));
-    }
-    Some((Stability::Alpha, major, minor(tail.strip_prefix("alpha")?)?))
+    let (major, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    let number = |text: &str| text.parse::<i64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let (stability, minor) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+        (Some(minor), _) => (Stability::Beta, number(minor)?),
+        (_, Some(minor)) => (Stability::Alpha, number(minor)?),
+        (None, None) => (Stability::Stable, tail.is_empty().then_some(0)?),
+    };
+    Some((stability, number(major)?, minor))
 }
 
-/// Compares by preference; the preferred version is greater.
+/// Compares by preference (`CompareKubeAwareVersionStrings`); the preferred version is greater.
 pub fn compare(a: &str, b: &str) -> Ordering {
     match (parse(a), parse(b)) {
         (Some(x), Some(y)) => x.cmp(&y),

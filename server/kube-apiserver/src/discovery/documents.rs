@@ -11,6 +11,7 @@ use crowsnest_registry::resource::{ResourceRef, Subresource};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::crd::versions;
 use crate::http::delegate::RankedGroup;
 
 /// Built-in groups in kube-apiserver's order.
@@ -36,27 +37,6 @@ const GROUP_ORDER: &[&str] = &[
     "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
 ];
-
-/// Sort key of a version: stable before beta before alpha, newest first, other names last.
-pub(crate) fn version_order(version: &str) -> (Reverse<(u8, u32, u32)>, String) {
-    let parsed = || -> Option<(u8, u32, u32)> {
-        let rest = version.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let major: u32 = rest[..digits].parse().ok()?;
-        match &rest[digits..] {
-            "" => Some((3, major, 0)),
-            tail => {
-                let (level, minor) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
-                    (Some(minor), _) => (2, minor),
-                    (_, Some(minor)) => (1, minor),
-                    _ => return None,
-                };
-                Some((level, major, minor.parse().ok()?))
-            }
-        }
-    };
-    (Reverse(parsed().unwrap_or((0, 0, 0))), version.to_owned())
-}
 
 /// Priority of groups of CRDs.
 const CRD_PRIORITY: i64 = 1000;
@@ -91,13 +71,15 @@ pub(super) fn core_group(served: &CatalogSnapshot) -> Vec<Value> {
 
 /// `APIGroupDiscovery` of a group.
 fn group_discovery(served: &CatalogSnapshot, group: &str) -> Value {
-    let mut versions: BTreeMap<_, Vec<&ResourceRef>> = BTreeMap::new();
+    let mut resources_by_version: BTreeMap<&str, Vec<&ResourceRef>> = BTreeMap::new();
     for resource in served.iter().filter(|r| *r.gvr.group == *group) {
-        versions.entry(version_order(&resource.gvr.version)).or_default().push(resource);
+        resources_by_version.entry(&resource.gvr.version).or_default().push(resource);
     }
-    let versions: Vec<Value> = versions
+    let mut by_preference: Vec<(&str, Vec<&ResourceRef>)> = resources_by_version.into_iter().collect();
+    by_preference.sort_by(|(a, _), (b, _)| versions::compare(b, a));
+    let versions: Vec<Value> = by_preference
         .into_iter()
-        .map(|((_, version), resources)| {
+        .map(|(version, resources)| {
             let resources: Vec<Value> = resources.into_iter().map(resource_discovery).collect();
             json!({"version": version, "freshness": "Current", "resources": resources})
         })
@@ -215,7 +197,7 @@ fn api_resource(resource: &ResourceRef) -> Value {
 
 /// `storageVersionHash`, by which clients detect a change of the storage version.
 fn storage_version_hash(resource: &ResourceRef) -> String {
-    let text = format!("{}/{}/{}", resource.storage_group, resource.storage_version, resource.kind);
+    let text = format!("{}/{}/{}", resource.storage.group, resource.storage.version, resource.kind);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
 }
 
@@ -230,16 +212,4 @@ fn api_subresource(resource: &ResourceRef, subresource: &Subresource) -> Value {
         entry["version"] = subresource.version.clone().into();
     }
     entry
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_ordered_by_stability_and_number() {
-        let mut versions = vec!["v1", "foo", "v1beta1", "v2", "v1alpha1", "v2beta1", "v10", "v1beta2"];
-        versions.sort_by_key(|v| version_order(v));
-        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]);
-    }
 }

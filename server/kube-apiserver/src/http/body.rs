@@ -52,7 +52,7 @@ pub fn decode_object(
         kind: &resource.kind,
         schema: schema.as_deref(),
     };
-    let mut decoded = match encoding {
+    let decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, &expected)?,
         Encoding::Yaml => {
             let (value, duplicate_keys) = parse_yaml_object(bytes, options.field_validation)
@@ -65,11 +65,6 @@ pub fn decode_object(
         }
         Encoding::Protobuf => decode::decode_object(protobuf::decode_object(bytes)?, &expected)?,
     };
-    // Custom resources are pruned by their own schema, which also finds unknown fields.
-    if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
-        decoded.strict_findings.extend(crowsnest_schema::find_decoding_errors(schema, &decoded.object).unknown_fields);
-        resource.strategy.prune(&mut decoded.object);
-    }
     let refuse = |findings: &[String]| decode::strict_error(findings, &expected);
     options.field_validation.enforce(decoded.strict_findings, warnings, refuse)?;
     Ok(decoded.object)

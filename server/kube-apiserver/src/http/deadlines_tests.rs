@@ -12,7 +12,7 @@ use serde_json::json;
 use tower::ServiceExt;
 
 use crate::http::InFlightLimits;
-use crate::{ApiServer, Config, Data};
+use crate::{ApiServer, Config, Data, RequestOptions};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Less than the time for which a request waits for a permit.
@@ -27,7 +27,8 @@ async fn send(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
 #[tokio::test]
 async fn stalled_bodies_do_not_block_other_requests() {
     let in_flight = InFlightLimits { writes: 1, ..InFlightLimits::default() };
-    let server = ApiServer::start(Config { in_flight, ..Config::new("test", Data::Memory) }).await.unwrap();
+    let requests = RequestOptions { in_flight, ..RequestOptions::default() };
+    let server = ApiServer::start(Config { requests, ..Config::new("test", Data::Memory) }).await.unwrap();
     let endless = futures::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"{")) });
     let endless = Body::from_stream(endless.chain(futures::stream::pending()));
     assert_eq!(send(&server, "slow", &format!("{REVIEWS}?timeout=1s"), endless).await, 504);

@@ -173,7 +173,7 @@ async fn set_disruption_target(
     options: &mut DeleteOptions,
 ) -> ApiResult<()> {
     let name = call.info.name.clone();
-    let (now, preconditions) = (format_time(ctx.now), options.clone());
+    let (now, preconditions) = (format_time(ctx.now), options.preconditions.clone());
     let edit = Edit(std::sync::Arc::new(move |pod: &mut Value| {
         check_preconditions("", "Pod", &preconditions, pod)?;
         let condition = json!({
@@ -187,8 +187,8 @@ async fn set_disruption_target(
     let write = WriteOptions { raw: json!({}), ..call.write_options("CreateOptions")? };
     let registry = call.api.registry.clone();
     let (pod, _) = registry.update(pods, &ctx, &name, &Change::Edit(edit), &write, &mut call.warnings).await?;
-    if options.resource_version.is_some() {
-        options.resource_version = Some(pod.resource_version().to_owned());
+    if let Some(version) = &mut options.preconditions.resource_version {
+        *version = pod.resource_version().to_owned();
     }
     Ok(())
 }

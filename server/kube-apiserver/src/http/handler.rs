@@ -8,7 +8,7 @@ use crowsnest_apimachinery::content_negotiation::unsupported_media_type;
 use crowsnest_apimachinery::content_negotiation::{Encoding, Offer, Representation, Shape};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::names::format::path_segment;
-use crowsnest_apimachinery::request::options::{DeleteOptions, ListOptions, WriteOptions};
+use crowsnest_apimachinery::request::options::{DeleteOptions, DependentsPolicy, ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, UnservedReason};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_apimachinery::user::UserInfo;
@@ -30,19 +30,19 @@ use crate::http::{ApiState, Response, body, layers, pages, request_audit, respon
 
 /// A parsed request for a resource.
 pub(super) struct Call {
-    pub api: Arc<ApiState>,
-    pub info: Arc<RequestInfo>,
-    pub query: Arc<Query>,
-    pub user: UserInfo,
-    pub method: Method,
+    pub(super) api: Arc<ApiState>,
+    pub(super) info: Arc<RequestInfo>,
+    pub(super) query: Arc<Query>,
+    pub(super) user: UserInfo,
+    pub(super) method: Method,
     /// Representation of the response, as negotiated by the `Accept` header.
-    pub representation: Representation,
-    pub content_type: Option<String>,
-    pub user_agent: String,
+    pub(super) representation: Representation,
+    pub(super) content_type: Option<String>,
+    pub(super) user_agent: String,
     /// Texts for `Warning` headers of the response.
-    pub warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// Audit record of the request; `None` if it is not logged.
-    pub record: Option<Arc<Record>>,
+    pub(super) record: Option<Arc<Record>>,
 }
 
 impl Call {
@@ -111,7 +111,7 @@ pub(super) async fn dispatch(State(api): State<Arc<ApiState>>, request: Request)
         }
         _ => Offer::Object,
     };
-    let call = Call {
+    let mut call = Call {
         user: layers::user(&request),
         query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
         method: request.method().clone(),
@@ -130,7 +130,6 @@ pub(super) async fn dispatch(State(api): State<Arc<ApiState>>, request: Request)
         api,
         info,
     };
-    let mut call = call;
     let mut response = match serve(&mut call, request).await {
         Ok(response) => response,
         Err(error) => respond::error_in(call.representation.encoding, &error),
@@ -172,6 +171,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if resource.is_custom() && resource.namespaced != has_namespace && !(resource.namespaced && is_list_or_watch) {
         return Ok(respond::text(404, "404 page not found\n"));
     }
+    // Namespaces do not contain Namespaces.
     let is_nested_namespaces = !info.namespace.is_empty() && info.resource == "namespaces" && !info.is_named;
     if has_namespace && !resource.namespaced || is_nested_namespaces {
         return Err(ApiError::unknown_resource());
@@ -407,7 +407,7 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let registry = call.api.registry.clone();
     match registry.delete(resource, &ctx, &name, &options, &mut call.warnings).await? {
         DeleteOutcome::Pending(object) => {
-            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+            let code = if options.dependents == Some(DependentsPolicy::Orphan(false)) { 202 } else { 200 };
             call.respond_with_object(code, resource, &object)
         }
         DeleteOutcome::Removed(object) if returns_object(resource) => call.respond_with_object(200, resource, &object),

@@ -38,14 +38,14 @@ fn name(nth: usize) -> String {
     format!("map-{nth:04}")
 }
 
-/// Starts a server with ConfigMaps, of which each third has the label `odd`.
+/// Starts a server with ConfigMaps; every third one has the label `marked`.
 async fn start_server_with_config_maps() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     send(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
     for nth in 0..CONFIG_MAP_COUNT {
-        let labels = if nth % 3 == 0 { json!({"odd": "yes"}) } else { json!({}) };
+        let labels = if nth % 3 == 0 { json!({"marked": "yes"}) } else { json!({}) };
         // The text compresses poorly.
         let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
         let map = json!({"metadata": {"name": name(nth), "labels": labels}, "data": {"text": text}});
@@ -94,11 +94,11 @@ fn as_item(mut object: Value) -> Value {
 }
 
 #[rstest]
-#[case::labels("labelSelector=odd%3Dyes", (0..CONFIG_MAP_COUNT).step_by(3).collect())]
-#[case::without_a_label("labelSelector=!odd", (0..CONFIG_MAP_COUNT).filter(|nth| nth % 3 > 0).collect())]
+#[case::labels("labelSelector=marked%3Dyes", (0..CONFIG_MAP_COUNT).step_by(3).collect())]
+#[case::without_a_label("labelSelector=!marked", (0..CONFIG_MAP_COUNT).filter(|nth| nth % 3 > 0).collect())]
 #[case::a_name("fieldSelector=metadata.name%3Dmap-0412", vec![412])]
-#[case::a_name_and_a_label("fieldSelector=metadata.name%3Dmap-0412&labelSelector=odd", vec![])]
-#[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=odd", (3..CONFIG_MAP_COUNT).step_by(3).collect())]
+#[case::a_name_and_a_label("fieldSelector=metadata.name%3Dmap-0412&labelSelector=marked", vec![])]
+#[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=marked", (3..CONFIG_MAP_COUNT).step_by(3).collect())]
 #[case::a_namespace("fieldSelector=metadata.namespace%3Dkube-system", vec![])]
 #[tokio::test]
 async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str, #[case] expected: Vec<usize>) {

@@ -248,7 +248,7 @@ async fn issue_token(
     complete_token_request(&mut request, &account, ctx);
     let attributes = Attributes::new(ctx, accounts, Operation::Create, account.name(), &options.raw);
     registry.admit(&attributes, &mut request, &mut call.warnings).await?;
-    let token_request = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
+    let token_request = call.api.authenticator.issue_token(ctx, &account, &request).await?;
     Ok(respond::value(201, call.representation.encoding, &token_request))
 }
 

@@ -213,12 +213,13 @@ fn add_type_fields(properties: &mut Map<String, Value>) {
 }
 
 fn reference_with_description(name: &str, text: &str, spec_version: SpecVersion) -> Value {
-    match spec_version {
-        SpecVersion::V2 => json!({"$ref": format!("{}{name}", spec_version.reference_prefix()), "description": text}),
-        SpecVersion::V3 => {
-            json!({"allOf": [{"$ref": format!("{}{name}", spec_version.reference_prefix())}], "description": text})
-        }
-    }
+    let reference = reference(name, spec_version);
+    let mut out = match spec_version {
+        SpecVersion::V2 => reference,
+        SpecVersion::V3 => json!({"allOf": [reference]}),
+    };
+    out["description"] = text.into();
+    out
 }
 
 fn custom_definition(resource: &ResourceRef, schema: Value, spec_version: SpecVersion) -> Value {

@@ -81,7 +81,7 @@ pub(super) fn complete_schema(schema: &CompressedSchema, complete: impl Fn(Value
 
 #[cfg(test)]
 mod tests {
-    use crowsnest_schema::compressed::{content_hash, decompress};
+    use crowsnest_schema::compressed::{SchemaText, decompress};
     use rstest::rstest;
     use serde_json::json;
 
@@ -89,7 +89,8 @@ mod tests {
     use super::*;
 
     fn compressed(schema: &Value) -> CompressedSchema {
-        CompressedSchema::new(schema, content_hash(&schema.to_string()), publishes_unchanged)
+        let text = SchemaText::new(schema);
+        CompressedSchema::new(&text, text.hash(), publishes_unchanged)
     }
 
     /// Fields with descriptions of about 10 KB.

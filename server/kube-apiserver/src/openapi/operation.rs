@@ -188,11 +188,11 @@ impl Operation<'_> {
         let schema = reference(&name, self.spec_version);
         match self.spec_version {
             SpecVersion::V2 => {
-                let body = json!({"name": "body", "in": "body", "schema": schema});
-                parameters.push(body);
-                if let Some(body) = parameters.last_mut().filter(|_| is_required) {
+                let mut body = json!({"name": "body", "in": "body", "schema": schema});
+                if is_required {
                     body["required"] = true.into();
                 }
+                parameters.push(body);
                 out["consumes"] = json!(media);
             }
             SpecVersion::V3 => {

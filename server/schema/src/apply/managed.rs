@@ -96,19 +96,6 @@ pub fn decode(object: &Value) -> Option<Vec<ManagerEntry>> {
     list.iter().map(ManagerEntry::decode).collect()
 }
 
-/// Sets the managedFields of a Scale: the managers of the replicas of its parent, whose path is `replicas_path`.
-pub fn set_managers_of_scale(scale: &mut Value, parent: &Value, replicas_path: &str) {
-    let path: Vec<&str> = replicas_path.trim_start_matches('.').split('.').collect();
-    let mut entries = decode(parent).unwrap_or_default();
-    entries.retain(|entry| entry.fields.contains_fields(&path));
-    for entry in &mut entries {
-        entry.api_version = "autoscaling/v1".to_owned();
-        entry.fields = FieldSet::default();
-        entry.fields.insert_fields(&["spec", "replicas"]);
-    }
-    encode(scale, entries);
-}
-
 /// True for `managedFields: []` or `[{}]`, which resets all managers.
 pub fn is_reset(object: &Value) -> bool {
     managed_fields(object).is_some_and(|list| {

@@ -1,3 +1,5 @@
+//! Server-side apply: owners, conflicts, types, and updates that change nothing.
+
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -219,8 +219,8 @@ pub fn compare_except(
             let (left, right) = (index_items(schema, items(old)), index_items(schema, items(new)));
             let (left, right) = (group_by_element(&left), group_by_element(&right));
             for element in left.keys().chain(right.keys().filter(|element| !left.contains_key(*element))) {
-                let of = |groups: &BTreeMap<_, Vec<_>>| groups.get(element).cloned().unwrap_or_default();
-                out.insert((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
+                let items_of = |groups: &BTreeMap<_, Vec<_>>| groups.get(element).cloned().unwrap_or_default();
+                out.insert((*element).clone(), compare_items(schema, &items_of(&left), &items_of(&right)));
             }
         }
         _ if old.is_some() && new.is_some() => {

@@ -30,6 +30,11 @@ pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
     fn version(&self, _api_version: &str) -> VersionState {
         VersionState::NotServed
     }
+
+    /// Path of the number of replicas in another version of the kind; `None` if that version has no scale.
+    fn replicas_path(&self, _api_version: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// Error of an operation on managedFields.

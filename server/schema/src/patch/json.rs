@@ -195,7 +195,9 @@ mod tests {
             ),
             (json!([{"op": "add", "path": "", "value": {}}]), None),
             (json!([{"op": "replace", "path": "", "value": {"a": "b"}}]), Some(json!({"a": "b"}))),
-            (json!([{"op": "replace", "path": "", "value": "b"}]), Some(doc.clone())),
+            (json!([{"op": "replace", "path": "", "value": [1]}]), Some(json!([1]))),
+            (json!([{"op": "replace", "path": "", "value": "b"}]), None),
+            (json!([{"op": "replace", "path": "", "value": null}]), None),
         ] {
             assert_eq!(json_patch(&doc, &patch).ok(), expected, "{patch}");
         }

@@ -65,8 +65,8 @@ impl Impersonator {
     }
 }
 
-/// Takes the steps of an attempt; returns the error of the first one that is refused. Fails if a review made no decision,
-/// unless each of several values is allowed without it.
+/// Performs the steps of an attempt; returns the error of the first one that is refused. Fails if a review made no
+/// decision, unless it was that of all values at once and each single value is allowed.
 async fn find_refusal<R: AccessReviewer>(
     reviewer: &R,
     caller: &UserInfo,

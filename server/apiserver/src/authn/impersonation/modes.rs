@@ -1,5 +1,5 @@
-//! Modes of impersonation: constrained ones, whose rights name the mode and the request (KEP-5284, beta in Kubernetes
-//! 1.36), and the original one, whose right is the verb `impersonate`. Pure.
+//! Modes of impersonation: constrained ones, whose verbs name the mode and the request (KEP-5284, beta in Kubernetes
+//! 1.36), and the original one, whose verb is `impersonate`. Pure.
 
 use crowsnest_apimachinery::field::{FieldError, aggregate};
 use crowsnest_apimachinery::names::format::dns1123_subdomain;
@@ -16,7 +16,7 @@ const NODE_NAME_EXTRA: &str = "authentication.kubernetes.io/node-name";
 /// Minimum number of groups or extra values for which a single check of all of them is tried first.
 const MIN_BULK_CHECK: usize = 4;
 
-/// A mode of impersonation. The first one whose rights the caller has is used.
+/// A mode of impersonation. The first one that the caller is permitted to use is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// A service account impersonates the node on which its pod runs.
@@ -79,7 +79,7 @@ impl Mode {
     }
 
     fn applies(self, caller: &UserInfo, requested: &UserInfo) -> bool {
-        let is_bare = requested.uid.is_empty() && requested.groups.is_empty() && requested.extra.is_empty();
+        let has_only_name = requested.uid.is_empty() && requested.groups.is_empty() && requested.extra.is_empty();
         match self {
             Mode::AssociatedNode => {
                 let associated_node = match caller.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) {
@@ -88,10 +88,10 @@ impl Mode {
                     }
                     _ => None,
                 };
-                is_bare && associated_node.is_some() && associated_node == node_name(&requested.name)
+                has_only_name && associated_node.is_some() && associated_node == node_name(&requested.name)
             }
-            Mode::ArbitraryNode => is_bare && node_name(&requested.name).is_some(),
-            Mode::ServiceAccount => is_bare && parse_service_account_user(&requested.name).is_some(),
+            Mode::ArbitraryNode => has_only_name && node_name(&requested.name).is_some(),
+            Mode::ServiceAccount => has_only_name && parse_service_account_user(&requested.name).is_some(),
             Mode::UserInfo => {
                 node_name(&requested.name).is_none() && parse_service_account_user(&requested.name).is_none()
             }
@@ -119,10 +119,10 @@ impl Mode {
         Attempt { mode: self, steps, user: add_default_groups(user) }
     }
 
-    /// The right to impersonate a user name.
+    /// The action that must be allowed to impersonate a user name.
     fn name_action(self, verb: &str, name: &str) -> Action {
         match (node_name(name), parse_service_account_user(name)) {
-            // The right is independent of the node on which the service account's pod runs.
+            // The action is independent of the node on which the service account's pod runs.
             (Some(_), _) if self == Mode::AssociatedNode => impersonation_action(verb, "nodes", "", "*"),
             (Some(node), _) => impersonation_action(verb, "nodes", "", node),
             (None, Some((account_namespace, account))) => {
@@ -169,7 +169,7 @@ fn plan_checks(each: Vec<Action>, all: Action) -> Vec<Step> {
     }
 }
 
-/// Reason for which an extra value cannot be impersonated.
+/// Reason why an extra value cannot be impersonated; `None` if it can.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());

@@ -191,15 +191,11 @@ fn check_empty_apply(writer: &Writer<'_>, live: &Value) -> TestResult<Value> {
     Ok(writer.to_stored(after))
 }
 
-/// True for values that Go omits as zero values.
+/// True for zero values, and for objects that contain nothing else.
 fn is_zero_value(value: &Value) -> bool {
     match value {
-        Value::Null => true,
-        Value::Bool(is_set) => !is_set,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.values().all(is_zero_value),
+        value => crowsnest_schema::is_zero_value(value),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{at_mut, for_each_item, is_set, is_unset, pod, set_default};
+use super::{at_mut, for_each_item, is_set, pod, set_default};
 
 pub(super) fn set_job_defaults(object: &mut Value) {
     if let Some(spec) = at_mut(object, "spec") {
@@ -25,11 +25,7 @@ fn set_job_spec_defaults(spec: &mut Value) {
     set_default(spec, "podReplacementPolicy", replacement);
     if let Some(policy) = at_mut(spec, "podFailurePolicy") {
         for_each_item(policy, "rules", |rule| {
-            for_each_item(rule, "onPodConditions", |pattern| {
-                if is_unset(pattern, "status") {
-                    set_default(pattern, "status", "True");
-                }
-            });
+            for_each_item(rule, "onPodConditions", |pattern| set_default(pattern, "status", "True"));
         });
     }
     if let Some(template) = at_mut(spec, "template") {

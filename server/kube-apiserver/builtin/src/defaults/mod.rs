@@ -60,7 +60,6 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
                 set_default(service, "port", 443);
             }
         }
-        ("policy", "PodDisruptionBudget") => {}
         ("scheduling.k8s.io", "PriorityClass") => {
             set_pointer_default(object, "preemptionPolicy", "PreemptLowerPriority")
         }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{at_mut, for_each_item, is_set, is_unset, set_default, set_field, set_pointer_default, text};
 use crate::object::{at, items};
+use crate::service::is_externally_accessible;
 
 pub(super) fn set_service_defaults(object: &mut Value) {
     if let Some(balancer) = at_mut(object, "status.loadBalancer") {
@@ -30,9 +31,7 @@ pub(super) fn set_service_defaults(object: &mut Value) {
         }
     });
     let kind = text(spec, "type").to_owned();
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer")
-        || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty())
-    {
+    if is_externally_accessible(spec) {
         set_default(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {

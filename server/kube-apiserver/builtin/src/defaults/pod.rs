@@ -175,22 +175,7 @@ fn set_volume_defaults(volume: &mut Value) {
             }
         });
     }
-    if let Some(path) = at_mut(volume, "hostPath") {
-        set_default(path, "type", "");
-    }
-    if let Some(iscsi) = at_mut(volume, "iscsi") {
-        set_default(iscsi, "iscsiInterface", "default");
-    }
-    if let Some(rbd) = at_mut(volume, "rbd") {
-        set_rbd_source_defaults(rbd);
-    }
-    if let Some(disk) = at_mut(volume, "azureDisk") {
-        set_azure_disk_defaults(disk);
-    }
-    if let Some(scale) = at_mut(volume, "scaleIO") {
-        set_default(scale, "storageMode", "ThinProvisioned");
-        set_default(scale, "fsType", "xfs");
-    }
+    set_shared_source_defaults(volume);
     if let Some(spec) = at_mut(volume, "ephemeral.volumeClaimTemplate.spec") {
         set_default(spec, "volumeMode", "Filesystem");
     }
@@ -208,17 +193,29 @@ fn set_field_ref_defaults(item: &mut Value) {
     }
 }
 
-pub(super) fn set_rbd_source_defaults(rbd: &mut Value) {
-    set_default(rbd, "pool", "rbd");
-    set_default(rbd, "user", "admin");
-    set_default(rbd, "keyring", "/etc/ceph/keyring");
-}
-
-pub(super) fn set_azure_disk_defaults(disk: &mut Value) {
-    set_default(disk, "cachingMode", "ReadWrite");
-    set_default(disk, "kind", "Shared");
-    set_default(disk, "fsType", "ext4");
-    set_default(disk, "readOnly", false);
+/// Sets the defaults of sources that pods and persistent volumes have in common.
+pub(super) fn set_shared_source_defaults(volume: &mut Value) {
+    if let Some(path) = at_mut(volume, "hostPath") {
+        set_default(path, "type", "");
+    }
+    if let Some(iscsi) = at_mut(volume, "iscsi") {
+        set_default(iscsi, "iscsiInterface", "default");
+    }
+    if let Some(rbd) = at_mut(volume, "rbd") {
+        set_default(rbd, "pool", "rbd");
+        set_default(rbd, "user", "admin");
+        set_default(rbd, "keyring", "/etc/ceph/keyring");
+    }
+    if let Some(disk) = at_mut(volume, "azureDisk") {
+        set_default(disk, "cachingMode", "ReadWrite");
+        set_default(disk, "kind", "Shared");
+        set_default(disk, "fsType", "ext4");
+        set_default(disk, "readOnly", false);
+    }
+    if let Some(scale) = at_mut(volume, "scaleIO") {
+        set_default(scale, "storageMode", "ThinProvisioned");
+        set_default(scale, "fsType", "xfs");
+    }
 }
 
 /// The `status.qosClass` of a new pod.

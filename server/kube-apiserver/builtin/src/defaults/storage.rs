@@ -26,22 +26,7 @@ pub(super) fn set_persistent_volume_defaults(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else { return };
     set_default(spec, "persistentVolumeReclaimPolicy", "Retain");
     set_default(spec, "volumeMode", "Filesystem");
-    if let Some(path) = at_mut(spec, "hostPath") {
-        set_default(path, "type", "");
-    }
-    if let Some(iscsi) = at_mut(spec, "iscsi") {
-        set_default(iscsi, "iscsiInterface", "default");
-    }
-    if let Some(rbd) = at_mut(spec, "rbd") {
-        pod::set_rbd_source_defaults(rbd);
-    }
-    if let Some(disk) = at_mut(spec, "azureDisk") {
-        pod::set_azure_disk_defaults(disk);
-    }
-    if let Some(scale) = at_mut(spec, "scaleIO") {
-        set_default(scale, "storageMode", "ThinProvisioned");
-        set_default(scale, "fsType", "xfs");
-    }
+    pod::set_shared_source_defaults(spec);
 }
 
 pub(super) fn set_storage_group_defaults(kind: &str, object: &mut Value) {

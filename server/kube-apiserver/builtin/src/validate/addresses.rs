@@ -30,6 +30,17 @@ pub(super) fn legacy_address_error(text: &str) -> Option<String> {
     }
 }
 
+/// Validates an address in a legacy field; returns true if it is valid.
+pub(super) fn validate_legacy_address(e: &mut Errors, field: &str, address: &Value) -> bool {
+    let address = address.as_str().unwrap_or_default();
+    let error = legacy_address_error(address);
+    let is_valid = error.is_none();
+    if let Some(why) = error {
+        e.invalid(field, &json!(address), why);
+    }
+    is_valid
+}
+
 /// The error of a CIDR that is invalid or not in canonical form.
 fn cidr_error(range: &str) -> Option<String> {
     legacy_cidr_error(range).or_else(|| {

@@ -52,9 +52,9 @@ pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
     for (index, annotation) in annotations.iter().enumerate() {
         let at = format!("spec.auditAnnotations[{index}]");
         let (field, key) = (format!("{at}.key"), text(annotation, "key"));
-        let wrong = qualified_name(&format!("{policy}/{key}"));
         let qualified_key = format!("{policy}/{key}");
-        errors.extend(wrong.into_iter().map(|why| FieldError::invalid(field.as_str(), &qualified_key, why)));
+        let problems = qualified_name(&qualified_key);
+        errors.extend(problems.into_iter().map(|why| FieldError::invalid(field.as_str(), &qualified_key, why)));
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(field, key));
         }

@@ -16,8 +16,8 @@ const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Re
 
 /// Validates a new or changed autoscaler; both versions are converted to `autoscaling/v2`.
 pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
-    let v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
-    let (old, object) = (old.map(v2), v2(object));
+    let to_v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
+    let (old, object) = (old.map(to_v2), to_v2(object));
     let (before, spec) = (old.as_ref().map(|old| at(old, "spec")), at(&object, "spec"));
     let minimum = number(spec, "minReplicas");
     let least = if before.is_some_and(|before| number(before, "minReplicas") == Some(0)) { 0 } else { 1 };
@@ -42,8 +42,10 @@ pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &
         validate_api_version(e, target, path, core);
     }
     // Metrics whose object reference was invalid before may stay invalid.
-    let wrong = |metric: &Value| api_version_error(text(metric, "object.describedObject.apiVersion"), true).is_some();
-    let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| is_set(m, "object") && wrong(m)));
+    let is_invalid =
+        |metric: &Value| api_version_error(text(metric, "object.describedObject.apiVersion"), true).is_some();
+    let lenient =
+        before.is_some_and(|before| items(before, "metrics").iter().any(|m| is_set(m, "object") && is_invalid(m)));
     let metrics = items(spec, "metrics");
     for (index, metric) in metrics.iter().enumerate() {
         validate_metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
@@ -156,8 +158,8 @@ fn validate_metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
 }
 
 fn validate_metric_source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
-    let (goal, at_goal) = (at(source, "target"), format!("{path}.target"));
-    let has = |field: &str| is_set(goal, field);
+    let (target, target_path) = (at(source, "target"), format!("{path}.target"));
+    let has = |field: &str| is_set(target, field);
     match kind {
         "object" | "external" | "pods" => {
             if kind == "object" {
@@ -168,30 +170,30 @@ fn validate_metric_source(e: &mut Errors, kind: &str, source: &Value, path: &str
                 }
             }
             validate_metric_identifier(e, at(source, "metric"), &format!("{path}.metric"));
-            validate_metric_target(e, goal, &at_goal);
+            validate_metric_target(e, target, &target_path);
             let why = match kind {
                 "object" => "must set either a target value or averageValue",
                 "external" => "must set either a target value for metric or a per-pod target",
                 _ => "must specify a positive target averageValue",
             };
             if !has("averageValue") && (kind == "pods" || !has("value")) {
-                e.required(format!("{at_goal}.averageValue"), why);
+                e.required(format!("{target_path}.averageValue"), why);
             }
             if kind == "external" && has("averageValue") && has("value") {
                 let why = "may not set both a target value for metric and a per-pod target";
-                e.forbidden(format!("{at_goal}.value"), why);
+                e.forbidden(format!("{target_path}.value"), why);
             }
         }
         _ => {
             validate_resource_metric(e, kind, source, path);
-            validate_metric_target(e, goal, &at_goal);
+            validate_metric_target(e, target, &target_path);
             if !has("averageUtilization") && !has("averageValue") {
                 let why = "must set either a target raw value or a target utilization";
-                e.required(format!("{at_goal}.averageUtilization"), why);
+                e.required(format!("{target_path}.averageUtilization"), why);
             }
             if has("averageUtilization") && has("averageValue") {
                 let why = "may not set both a target raw value and a target utilization";
-                e.forbidden(format!("{at_goal}.averageValue"), why);
+                e.forbidden(format!("{target_path}.averageValue"), why);
             }
         }
     }

@@ -196,8 +196,6 @@ pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
     // kube-apiserver validates a changed job like a new one, and then its spec again.
     validate_job(e, new);
     validate_job_spec(e, at(new, "spec"), "spec");
-    let immutable_fields: &[&str] =
-        &["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     let selector = at(after, "selector");
     if selector.is_null() {
@@ -206,25 +204,23 @@ pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
         validate_label_selector(e, selector, "spec.selector");
     }
     validate_selector_matches_template(e, after);
-    let (was, is) = (at(before, "completions"), at(after, "completions"));
-    if was != is && at(after, "completionMode") != "Indexed" {
-        e.invalid("spec.completions", is, "field is immutable");
-    } else if was != is && !is.is_null() && is != at(after, "parallelism") {
-        e.invalid("spec.completions", is, "can only be modified in tandem with spec.parallelism");
+    let completions = at(after, "completions");
+    let changed = at(before, "completions") != completions;
+    if changed && at(after, "completionMode") != "Indexed" {
+        e.invalid("spec.completions", completions, "field is immutable");
+    } else if changed && !completions.is_null() && completions != at(after, "parallelism") {
+        e.invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism");
     }
-    for field in &immutable_fields[..1] {
-        e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
-    }
+    e.immutable("spec.selector", at(before, "selector"), selector);
     validate_template_update(e, old, new);
-    for field in &immutable_fields[1..] {
-        let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
-        match *field {
-            "podFailurePolicy" | "successPolicy" if !same(was, is) && !is.is_null() => {
-                let go_struct =
-                    if *field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
-                e.push(go::invalid_internal(&path, is, go_struct, "field is immutable"));
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
+        let (old_value, new_value, path) = (at(before, field), at(after, field), format!("spec.{field}"));
+        match field {
+            "podFailurePolicy" | "successPolicy" if !same(old_value, new_value) && !new_value.is_null() => {
+                let go_struct = if field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
+                e.push(go::invalid_internal(&path, new_value, go_struct, "field is immutable"));
             }
-            _ => e.immutable(&path, was, is),
+            _ => e.immutable(&path, old_value, new_value),
         }
     }
 }
@@ -234,18 +230,14 @@ pub(super) fn validate_cron_job(e: &mut Errors, object: &Value) {
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
         e.required("spec.schedule", "");
-    } else {
-        if let Err(why) = cron::parse(schedule) {
-            e.invalid("spec.schedule", &json!(schedule), why);
-        }
-        if schedule.contains("TZ") {
-            e.0.retain(|error| error.field != "spec.schedule");
-            e.invalid(
-                "spec.schedule",
-                &json!(schedule),
-                "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-            );
-        }
+    } else if schedule.contains("TZ") {
+        e.invalid(
+            "spec.schedule",
+            &json!(schedule),
+            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        );
+    } else if let Err(why) = cron::parse(schedule) {
+        e.invalid("spec.schedule", &json!(schedule), why);
     }
     if is_set(spec, "timeZone") {
         validate_time_zone(e, at(spec, "timeZone"));

@@ -4,6 +4,7 @@ use crowsnest_apiserver::authn::SigningRequest;
 use crowsnest_schema::internal_structs::format_internal;
 
 use super::selector::validate_label_selector;
+use super::workload::{validate_at_most_all, validate_int_or_percent};
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, label_value, number,
     qualified_name, resources, scheduling, text, validate_labels,
@@ -17,17 +18,8 @@ pub(super) fn validate_disruption_budget(e: &mut Errors, object: &Value) {
     }
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, path) = (at(spec, field), format!("spec.{field}"));
-        match value {
-            Value::String(text) => {
-                let digits = text.strip_suffix('%').unwrap_or_default();
-                if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                    e.invalid(&path, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')");
-                } else if digits.parse::<u64>().is_ok_and(|percent| percent > 100) {
-                    e.invalid(&path, value, "must not be greater than 100%");
-                }
-            }
-            value => e.non_negative(path, value),
-        }
+        validate_int_or_percent(e, &path, value);
+        validate_at_most_all(e, &path, value);
     }
     validate_label_selector(e, at(spec, "selector"), "spec.selector");
     e.optional_one_of(
@@ -66,8 +58,8 @@ pub(super) fn validate_node(e: &mut Errors, object: &Value) {
         return;
     }
     let is_v6 = |range: &Value| range.as_str().is_some_and(|range| range.contains(':'));
-    let dual = ranges.iter().any(is_v6) && !ranges.iter().all(is_v6);
-    if !dual || ranges.len() > 2 {
+    let is_dual_stack = ranges.iter().any(is_v6) && !ranges.iter().all(is_v6);
+    if !is_dual_stack || ranges.len() > 2 {
         e.invalid("spec.podCIDRs", &json!(ranges), "may specify no more than one CIDR for each IP family");
     }
     for (index, range) in ranges.iter().enumerate().filter(|(index, range)| ranges[..*index].contains(range)) {

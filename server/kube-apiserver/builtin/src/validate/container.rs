@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name, port_number_error,
-    probe, qualified_name, resources, text, windows,
+    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name_errors,
+    port_number_error, probe, qualified_name, resources, text, windows,
 };
 
 /// Type of a container, by the list of the pod that contains it.
@@ -228,7 +228,7 @@ fn validate_ports(e: &mut Errors, container: &Value, path: &str) {
         let path = format!("{path}.ports[{index}]");
         let name = text(port, "name");
         if !name.is_empty() {
-            let why = port_name(name);
+            let why = port_name_errors(name);
             if why.is_empty() && !names.insert(name) {
                 e.duplicate(format!("{path}.name"), &json!(name));
             }

@@ -13,8 +13,8 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
 pub(super) fn parse(schedule: &str) -> Result<(), String> {
     if let Some(descriptor) = schedule.strip_prefix('@') {
         if let Some(duration) = descriptor.strip_prefix("every ") {
-            let read = crowsnest_apimachinery::duration::parse(duration);
-            return read.map(|_| ()).map_err(|why| format!("failed to parse duration {schedule}: {why}"));
+            let parsed = crowsnest_apimachinery::duration::parse(duration);
+            return parsed.map(drop).map_err(|why| format!("failed to parse duration {schedule}: {why}"));
         }
         return match descriptor {
             "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => Ok(()),
@@ -27,13 +27,14 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
     }
     for (part, (low, high, names)) in parts.iter().zip(FIELDS) {
         for range in part.split(',') {
-            cron_range(range, low, high, names)?;
+            check_range(range, low, high, names)?;
         }
     }
     Ok(())
 }
 
-fn cron_range(range: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
+/// Checks a range of a field with a step: `*/5`, `1-5`, `mon`.
+fn check_range(range: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
     let number = |text: &str| -> Result<u32, String> {
         let lower = text.to_lowercase();
         if let Some(index) = names.iter().position(|name| *name == lower) {

@@ -30,16 +30,15 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
             for (field, shown) in
                 [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")]
             {
-                let of = |object: &Value| at(at(object, "spec"), field).clone();
-                e.immutable(shown, &of(old), &of(new));
+                e.immutable(shown, at(at(old, "spec"), field), at(at(new, "spec"), field));
             }
         }
         "CSINode" => {
             validate_csi_node(e, items(new, "spec.drivers"));
-            let fixed = |driver: &Value| (at(driver, "nodeID").clone(), at(driver, "topologyKeys").clone());
+            let immutable_part = |driver: &Value| (at(driver, "nodeID").clone(), at(driver, "topologyKeys").clone());
             for before in items(old, "spec.drivers") {
                 for after in items(new, "spec.drivers").iter().filter(|after| after["name"] == before["name"]) {
-                    if fixed(before) != fixed(after) {
+                    if immutable_part(before) != immutable_part(after) {
                         // The number of volumes that a node supports can change.
                         let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
                         e.push(go::invalid_internal(

@@ -62,16 +62,16 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
 
 fn validate_legacy_rules(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     const FIELD: &str = "involvedObject.namespace";
-    let of = first_non_empty(object, ["involvedObject.namespace", "regarding.namespace"]);
+    let involved = first_non_empty(object, [FIELD, "regarding.namespace"]);
     let new = !is_unset(object, "eventTime");
-    let wrong = match (of.is_empty(), new) {
+    let is_mismatch = match (involved.is_empty(), new) {
         (true, true) => !matches!(namespace, "default" | "kube-system"),
         (true, false) => !matches!(namespace, "default" | ""),
         (false, true) => false,
-        (false, false) => of != namespace,
+        (false, false) => involved != namespace,
     };
-    if wrong {
-        e.invalid(FIELD, &json!(of), "does not match event.namespace");
+    if is_mismatch {
+        e.invalid(FIELD, &json!(involved), "does not match event.namespace");
     }
     if new {
         validate_reporter(e, group, object);

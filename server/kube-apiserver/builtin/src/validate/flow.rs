@@ -85,7 +85,7 @@ fn validate_subject(e: &mut Errors, subject: &Value, path: &str) {
         }
     }
     // Errors are in this order, regardless of the kind.
-    for (name, other) in [SUBJECTS[0], SUBJECTS[1], SUBJECTS[2]].into_iter().filter(|(name, _)| *name != kind) {
+    for (name, other) in SUBJECTS.into_iter().filter(|(name, _)| *name != kind) {
         if is_set(subject, other) {
             e.forbidden(format!("{path}.{other}"), &format!("{other} is forbidden when subject kind is not '{name}'"));
         }
@@ -137,8 +137,8 @@ fn validate_resource_rule(e: &mut Errors, rule: &Value, path: &str) {
     }
     for (index, namespace) in namespaces.iter().enumerate() {
         let name = namespace.as_str().unwrap_or_default();
-        let wrong = dns1123_label(name).into_iter();
-        let why = wrong.map(|why| format!("each member of this list must be '*' or a DNS-1123 label; {why}"));
+        let problems = dns1123_label(name).into_iter();
+        let why = problems.map(|why| format!("each member of this list must be '*' or a DNS-1123 label; {why}"));
         e.names(&format!("{path}.namespaces[{index}]"), name, why.collect());
     }
 }

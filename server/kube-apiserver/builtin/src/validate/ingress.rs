@@ -1,7 +1,7 @@
 //! Validation of ingresses and ingress classes.
 
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, is_set, items, json, number, path_segment, port_name,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, is_set, items, json, number, path_segment, port_name_errors,
     port_number_error, text,
 };
 
@@ -88,17 +88,12 @@ fn validate_http_path(e: &mut Errors, entry: &Value, path: &str) {
                 e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
             }
             for bad in FORBIDDEN_PATH_PARTS {
-                let found = if bad.starts_with("/.") && !bad.ends_with('/') {
-                    target.ends_with(bad)
-                } else {
-                    target.contains(bad)
+                let is_suffix = bad.starts_with("/.") && !bad.ends_with('/');
+                let (found, why) = match is_suffix {
+                    true => (target.ends_with(bad), format!("cannot end with '{bad}'")),
+                    false => (target.contains(bad), format!("must not contain '{bad}'")),
                 };
                 if found {
-                    let why = if bad.starts_with("/.") && !bad.ends_with('/') {
-                        format!("cannot end with '{bad}'")
-                    } else {
-                        format!("must not contain '{bad}'")
-                    };
                     e.invalid(format!("{path}.path"), &json!(target), why);
                 }
             }
@@ -132,7 +127,7 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
             }
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {
-                (false, 0) => e.names(&format!("{path}.port.name"), port, port_name(port)),
+                (false, 0) => e.names(&format!("{path}.port.name"), port, port_name_errors(port)),
                 (false, _) => e.invalid(backend_path, &json!(""), "cannot set both port name & port number"),
                 (true, 0) => e.required(backend_path, "port name or number is required"),
                 (true, number) => {

@@ -214,14 +214,14 @@ fn validate_irreversible_fields(e: &mut Errors, before: &JobStatus<'_>, after: &
     if !elastic && after.counter("succeeded") < before.counter("succeeded") {
         e.invalid("status.succeeded", &json!(after.counter("succeeded")), "cannot decrease the succeeded counter");
     }
-    let (was, is) = (before.field("completionTime"), after.field("completionTime"));
-    if !was.is_null() && !is.is_null() && was != is {
-        e.invalid("status.completionTime", is, "field is immutable");
+    let (old_time, new_time) = (before.field("completionTime"), after.field("completionTime"));
+    if !old_time.is_null() && !new_time.is_null() && old_time != new_time {
+        e.invalid("status.completionTime", new_time, "field is immutable");
     }
-    let (was, is) = (before.field("startTime"), after.field("startTime"));
+    let (old_time, new_time) = (before.field("startTime"), after.field("startTime"));
     let resumes = before.has_condition("Suspended") && after.condition_status("Suspended") == "False";
-    if !was.is_null() && was != is && !resumes && !flag(spec, "suspend") {
-        e.invalid("status.startTime", is, "field is immutable for unsuspended job once set");
+    if !old_time.is_null() && old_time != new_time && !resumes && !flag(spec, "suspend") {
+        e.invalid("status.startTime", new_time, "field is immutable for unsuspended job once set");
     }
     if before.has_condition("SuccessCriteriaMet") && !after.has_condition("SuccessCriteriaMet") {
         push_conditions_error(e, "cannot disable the SuccessCriteriaMet=True condition");

@@ -171,13 +171,13 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             e.0.extend(webhook::validate_webhooks(object));
         }
-        ("admissionregistration.k8s.io", _) => e.0.extend(policies(kind, object)),
+        ("admissionregistration.k8s.io", _) => e.0.extend(policy_errors(kind, object)),
         _ => {}
     }
     errors.0
 }
 
-fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
+fn policy_errors(kind: &str, object: &Value) -> Vec<FieldError> {
     match kind {
         "ValidatingAdmissionPolicy" => admission_policy::validate_validating_policy(object),
         "ValidatingAdmissionPolicyBinding" => admission_policy::validate_validating_binding(object),
@@ -279,14 +279,14 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
 }
 
 /// Validates the cluster IPs and IP families of a Service before allocation.
-pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
+pub(super) fn cluster_ip_errors(spec: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     service::validate_cluster_ips(&mut errors, spec);
     errors.0
 }
 
 /// Validates the name of an object.
-pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
+pub(super) fn name_errors(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
     // The prefix of a generated name may end with a dash, because a suffix follows.
     let ends_with_dash = prefix && name.len() > 1 && name.ends_with('-');
     let checked_name = if ends_with_dash { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
@@ -297,7 +297,6 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
         | ("", "Event")
         | ("policy", "PodDisruptionBudget")
         | ("certificates.k8s.io", "CertificateSigningRequest") => path_segment(name, prefix),
-        ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&checked_name),
         _ => dns1123_subdomain(&checked_name),
     }
 }
@@ -308,7 +307,7 @@ fn port_number_error(value: i64) -> Option<&'static str> {
 }
 
 /// `IsValidPortName`.
-fn port_name(name: &str) -> Vec<String> {
+fn port_name_errors(name: &str) -> Vec<String> {
     let mut why = Vec::new();
     if name.len() > 15 {
         why.push("must be no more than 15 characters".to_owned());
@@ -331,7 +330,7 @@ fn port_name(name: &str) -> Vec<String> {
 /// Validates a port number or name.
 fn validate_port(e: &mut Errors, field: &str, value: &Value) {
     match value {
-        Value::String(name) => e.names(field, name, port_name(name)),
+        Value::String(name) => e.names(field, name, port_name_errors(name)),
         other => {
             if let Some(why) = port_number_error(other.as_i64().unwrap_or(0)) {
                 e.invalid(field, &json!(other.as_i64().unwrap_or(0)), why);

@@ -42,12 +42,6 @@ pub(super) fn validate_non_special_ip(e: &mut Errors, field: &str, value: &Value
     }
 }
 
-fn validate_address(e: &mut Errors, field: &str, value: &Value) {
-    if let Some(why) = addresses::legacy_address_error(value.as_str().unwrap_or_default()) {
-        e.invalid(field, value, why);
-    }
-}
-
 pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
     for (index, subset) in items(object, "subsets").iter().enumerate() {
         let path = format!("subsets[{index}]");
@@ -57,7 +51,7 @@ pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
         for list in ["addresses", "notReadyAddresses"] {
             for (index, entry) in items(subset, list).iter().enumerate() {
                 let (path, ip) = (format!("{path}.{list}[{index}]"), json!(text(entry, "ip")));
-                validate_address(e, &format!("{path}.ip"), &ip);
+                addresses::validate_legacy_address(e, &format!("{path}.ip"), &ip);
                 let host = text(entry, "hostname");
                 if !host.is_empty() {
                     e.names(&format!("{path}.hostname"), host, dns1123_label(host));
@@ -140,7 +134,7 @@ fn validate_endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
         let field = format!("{path}.addresses[{position}]");
         let parsed = value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
         if parsed.is_none() && matches!(kind, "IPv4" | "IPv6") {
-            e.invalid(&field, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+            e.invalid(&field, value, IP_ERROR);
             continue;
         }
         match kind {
@@ -164,10 +158,10 @@ fn validate_endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
     if let Some(host) = at(endpoint, "hostname").as_str() {
         e.names(&format!("{path}.hostname"), host, dns1123_label(host));
     }
-    for (hint, field) in [("forZones", "name"), ("forNodes", "name")] {
+    for hint in ["forZones", "forNodes"] {
         for (index, one) in items(endpoint, &format!("hints.{hint}")).iter().enumerate() {
-            let name = text(one, field);
-            e.names(&format!("{path}.hints.{hint}[{index}].{field}"), name, label_value(name));
+            let name = text(one, "name");
+            e.names(&format!("{path}.hints.{hint}[{index}].name"), name, label_value(name));
         }
     }
 }

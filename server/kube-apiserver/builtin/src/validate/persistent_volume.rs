@@ -226,13 +226,7 @@ pub(super) fn validate_persistent_volume_update(e: &mut Errors, old: &Value, new
         "nodeAffinity",
         "volumeAttributesClassName",
     ];
-    let source = |object: &Value| {
-        let mut spec = at(object, "spec").clone();
-        for field in MUTABLE_FIELDS {
-            object::remove_field(&mut spec, field);
-        }
-        spec
-    };
+    let source = |object: &Value| object::without_fields(at(object, "spec"), &MUTABLE_FIELDS);
     let (before, mut after) = (source(old), source(new));
     // A secret for expansion can be added later.
     const SECRET: &str = "controllerExpandSecretRef";

@@ -91,13 +91,6 @@ fn validate_sysctls(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn validate_ip(e: &mut Errors, field: String, address: &Value) {
-    let address = address.as_str().unwrap_or_default();
-    if let Some(why) = addresses::legacy_address_error(address) {
-        e.invalid(field, &json!(address), why);
-    }
-}
-
 pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
     let (config, path) = (at(spec, "dnsConfig"), format!("{path}.dnsConfig"));
     let (servers, searches) = (items(config, "nameservers"), items(config, "searches"));
@@ -114,7 +107,7 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
         e.invalid(format!("{path}.nameservers"), &json!(servers), "must not have more than 3 nameservers");
     }
     for (index, address) in servers.iter().enumerate() {
-        validate_ip(e, format!("{path}.nameservers[{index}]"), address);
+        addresses::validate_legacy_address(e, &format!("{path}.nameservers[{index}]"), address);
     }
     if searches.len() > 32 {
         e.invalid(format!("{path}.searches"), &json!(searches), "must not have more than 32 search paths");
@@ -150,7 +143,7 @@ fn underscored_subdomain_errors(name: &str) -> Vec<String> {
 pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
     for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
         let path = format!("{path}.hostAliases[{index}]");
-        validate_ip(e, format!("{path}.ip"), at(alias, "ip"));
+        addresses::validate_legacy_address(e, &format!("{path}.ip"), at(alias, "ip"));
         for (index, name) in items(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             e.names(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));

@@ -33,8 +33,8 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
         e.invalid("status.observedGeneration", at(new, "status.observedGeneration"), NOT_NEGATIVE);
     }
     e.immutable("status.qosClass", at(old, "status.qosClass"), at(new, "status.qosClass"));
-    for (list, of) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
-        validate_container_transitions(e, old, new, list, of);
+    for (list, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        validate_container_transitions(e, old, new, list, containers);
     }
     validate_pod_ips(e, old, new, "podIPs");
     let first = items(new, "status.hostIPs").first();
@@ -44,15 +44,16 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     validate_pod_ips(e, old, new, "hostIPs");
 }
 
-/// Terminated containers may run again only if the restart policy allows it.
-fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
+/// Terminated containers may run again only if the restart policy allows it. `list` contains the statuses of the
+/// containers in the spec's list `containers`.
+fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, containers: &str) {
     let path = format!("status.{list}");
     let spec = at(old, "spec");
     let mut all = items(spec, "containers").iter().chain(items(spec, "initContainers"));
-    let together = |container: &Value| {
+    let restarts_all = |container: &Value| {
         items(container, "restartPolicyRules").iter().any(|rule| text(rule, "action") == "RestartAllContainers")
     };
-    if all.any(together) {
+    if all.any(restarts_all) {
         return;
     }
     for (index, before) in items(old, &path).iter().enumerate() {
@@ -63,7 +64,7 @@ fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list
             continue;
         };
         let Some(after) = items(new, &path).iter().find(|after| text(after, "name") == name) else { continue };
-        let container = items(spec, of).iter().find(|container| text(container, "name") == name);
+        let container = items(spec, containers).iter().find(|container| text(container, "name") == name);
         let returns = container.is_some_and(|container| restarts(container, spec, code.unwrap_or(0)));
         if at(after, "state.terminated").is_null() && !returns {
             e.forbidden(format!("{path}[{index}].state"), "may not be transitioned to non-terminated state");
@@ -97,16 +98,15 @@ fn validate_pod_ips(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let all = items(new, &path);
     let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
     for (index, address) in all.iter().enumerate() {
-        let wrong = addresses::legacy_address_error(text(address, "ip"));
-        if let Some(why) = wrong
+        if let Some(why) = addresses::legacy_address_error(text(address, "ip"))
             && !items(old, &path).iter().any(|old| old["ip"] == address["ip"])
         {
             e.invalid(format!("{path}[{index}]"), at(address, "ip"), why);
         }
     }
-    let families = |of: fn(&IpAddr) -> bool| parsed.iter().flatten().any(of);
-    let dual = families(IpAddr::is_ipv4) && families(IpAddr::is_ipv6);
-    if all.len() > 1 && (!dual || all.len() > 2) {
+    let mut addresses = parsed.iter().flatten();
+    let is_dual_stack = addresses.clone().any(IpAddr::is_ipv4) && addresses.any(IpAddr::is_ipv6);
+    if all.len() > 1 && (!is_dual_stack || all.len() > 2) {
         e.push(go::invalid_internal(
             &path,
             at(new, &path),

@@ -112,13 +112,13 @@ fn validate_gated_node_selection(e: &mut Errors, before: &Value, spec: &mut Valu
         return;
     }
     validate_node_affinity(e, old, new);
-    let of_pods = ["podAffinity", "podAntiAffinity"].iter().any(|kind| is_set(at(spec, "affinity"), kind));
-    if !is_set(spec, "affinity") || (!of_pods && !is_set(before, "affinity")) {
-        let mut alone = json!({});
-        object::copy_field(at(before, "affinity"), &mut alone, "nodeAffinity");
+    let has_pod_affinity = ["podAffinity", "podAntiAffinity"].iter().any(|kind| is_set(at(spec, "affinity"), kind));
+    if !is_set(spec, "affinity") || (!has_pod_affinity && !is_set(before, "affinity")) {
+        let mut affinity = json!({});
+        object::copy_field(at(before, "affinity"), &mut affinity, "nodeAffinity");
         match old.is_null() {
             true => drop(object::remove_field(spec, "affinity")),
-            false => object::set_field(spec, "affinity", alone),
+            false => object::set_field(spec, "affinity", affinity),
         }
     } else if let Some(affinity) = object::at_mut(spec, "affinity") {
         object::copy_field(at(before, "affinity"), affinity, "nodeAffinity");
@@ -242,8 +242,8 @@ fn validate_container_order(e: &mut Errors, old: &Value, new: &Value, list: &str
 fn validate_removed_resources(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &str) {
     for kind in ["requests", "limits"] {
         let amounts = format!("resources.{kind}");
-        let (was, is) = (fields(before, &amounts), fields(after, &amounts));
-        if was.keys().any(|name| !is.contains_key(name)) {
+        let (old_amounts, new_amounts) = (fields(before, &amounts), fields(after, &amounts));
+        if old_amounts.keys().any(|name| !new_amounts.contains_key(name)) {
             e.forbidden(format!("{path}.{kind}"), &format!("{what} {kind} cannot be removed"));
         }
     }

@@ -73,7 +73,7 @@ fn validate_conflicting_scopes(e: &mut Errors, names: &[&str], field: &str, show
 
 fn validate_scope_selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
-    let expressions = items(object, "spec.scopeSelector.matchExpressions");
+    let expressions = items(object, PATH);
     let mut names = Vec::new();
     for expression in expressions {
         let (scope, operator) = (text(expression, "scopeName"), text(expression, "operator"));
@@ -145,7 +145,7 @@ pub(super) fn validate_limit_range(e: &mut Errors, object: &Value) {
 
 /// Validates resource names in a limit; those for pods and containers are restricted to compute resources.
 fn validate_resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
-    let of_container = matches!(kind, "Pod" | "Container");
+    let is_compute = matches!(kind, "Pod" | "Container");
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
         let names = fields(limit, field);
         if field == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
@@ -159,7 +159,7 @@ fn validate_resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str
         }
         for name in names.keys() {
             let field = format!("{path}.{field}[{name}]");
-            if of_container {
+            if is_compute {
                 validate_container_resource_name(e, name, &field);
             } else {
                 validate_resource_name(e, name, &field);

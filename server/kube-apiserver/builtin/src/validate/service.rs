@@ -8,6 +8,7 @@ use super::{
     Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number,
     port_number_error, text, validate_labels, validate_port,
 };
+use crate::service::is_externally_accessible;
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
     validate_topology_hints(e, object);
@@ -61,7 +62,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
     }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
-        if validate_ip(e, &field, address) {
+        if addresses::validate_legacy_address(e, &field, address) {
             super::network::validate_non_special_ip(e, &field, address);
         }
     }
@@ -141,15 +142,6 @@ fn validate_unique_ports(e: &mut Errors, spec: &Value) {
     }
 }
 
-fn validate_ip(e: &mut Errors, field: &str, address: &Value) -> bool {
-    let wrong = addresses::legacy_address_error(address.as_str().unwrap_or_default());
-    let valid = wrong.is_none();
-    if let Some(why) = wrong {
-        e.invalid(field, address, why);
-    }
-    valid
-}
-
 fn is_v6(address: &Value) -> bool {
     address.as_str().is_some_and(|address| address.contains(':'))
 }
@@ -189,7 +181,7 @@ pub(super) fn validate_cluster_ips(e: &mut Errors, spec: &Value) {
             }
             continue;
         }
-        valid &= validate_ip(e, &format!("{FIELD}[{index}]"), address);
+        valid &= addresses::validate_legacy_address(e, &format!("{FIELD}[{index}]"), address);
     }
     if list.len() > 2 {
         e.invalid(FIELD, &json!(list), "may only hold up to 2 values");
@@ -245,9 +237,7 @@ fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
 
 fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     let external = text(spec, "externalTrafficPolicy");
-    let is_externally_accessible =
-        matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
-    if is_externally_accessible {
+    if is_externally_accessible(spec) {
         e.one_of("spec.externalTrafficPolicy", at(spec, "externalTrafficPolicy"), &["Cluster", "Local"]);
     } else if !external.is_empty() {
         e.invalid("spec.externalTrafficPolicy", &json!(external), "may only be set for externally-accessible services");
@@ -326,8 +316,8 @@ fn validate_ip_family_change(e: &mut Errors, before: &Value, after: &Value) {
         }
         return;
     }
-    if let (Some(was), Some(is)) = (from.first(), to.first())
-        && was != is
+    if let (Some(old_first), Some(new_first)) = (from.first(), to.first())
+        && old_first != new_first
     {
         e.invalid(FIRST, &json!(items(after, "clusterIPs")), "may not change once set");
     }

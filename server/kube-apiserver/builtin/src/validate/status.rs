@@ -4,7 +4,7 @@ use crowsnest_apimachinery::names::format::condition_reason;
 
 use super::resources::{amount, is_native};
 use super::{
-    Errors, FieldError, Value, at, dns1123_subdomain, fields, is_set, items, json, pod_context, qualified_name, text,
+    Errors, FieldError, Value, addresses, at, dns1123_subdomain, fields, is_set, items, json, qualified_name, text,
 };
 
 /// Validates the status; `kind` is a built-in kind with a `status` subresource.
@@ -107,16 +107,16 @@ fn reject_negative_quantity(e: &mut Errors, field: &str, value: &Value) {
 
 /// True if a claim supports the resource; reports an error otherwise.
 fn validate_claim_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
-    let wrong = qualified_name(name);
-    if !wrong.is_empty() {
-        e.names(path, name, wrong);
+    let problems = qualified_name(name);
+    if !problems.is_empty() {
+        e.names(path, name, problems);
         return false;
     }
-    let foreign = is_native(name) && name != "storage";
-    if foreign {
+    let is_supported = !is_native(name) || name == "storage";
+    if !is_supported {
         e.unsupported(path, &json!(name), &["storage"]);
     }
-    !foreign
+    is_supported
 }
 
 fn validate_service_status(e: &mut Errors, new: &Value) {
@@ -127,15 +127,15 @@ fn validate_service_status(e: &mut Errors, new: &Value) {
     validate_load_balancer_ingress(e, list, true);
 }
 
-/// Validates the ingress points of a load balancer.
-fn validate_load_balancer_ingress(e: &mut Errors, list: &[Value], modes: bool) {
+/// Validates the ingress points of a load balancer; only those of a Service have an IP mode.
+fn validate_load_balancer_ingress(e: &mut Errors, list: &[Value], has_ip_modes: bool) {
     for (index, ingress) in list.iter().enumerate() {
         let path = format!("status.loadBalancer.ingress[{index}]");
         let (address, host) = (text(ingress, "ip"), text(ingress, "hostname"));
         if !address.is_empty() {
-            pod_context::validate_ip(e, format!("{path}.ip"), at(ingress, "ip"));
+            addresses::validate_legacy_address(e, &format!("{path}.ip"), at(ingress, "ip"));
         }
-        if modes {
+        if has_ip_modes {
             validate_ip_mode(e, ingress, &path);
         }
         if !host.is_empty() {

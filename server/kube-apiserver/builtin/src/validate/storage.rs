@@ -99,17 +99,17 @@ pub(super) fn validate_claim_update(e: &mut Errors, old: &Value, new: &Value) {
     let mut new_spec = at(new, "spec").clone();
     let before = at(old, "spec");
     // The class can be moved from the deprecated annotation to the field.
-    let beta =
+    let annotated_class =
         |object| fields(object, "metadata.annotations").get(BETA_CLASS).and_then(Value::as_str).unwrap_or_default();
-    let (was, is) = (beta(old), beta(new));
+    let (old_class, new_class) = (annotated_class(old), annotated_class(new));
     if !is_set(before, "storageClassName")
-        && !was.is_empty()
-        && text(&new_spec, "storageClassName") == was
-        && (is.is_empty() || is == was)
+        && !old_class.is_empty()
+        && text(&new_spec, "storageClassName") == old_class
+        && (new_class.is_empty() || new_class == old_class)
     {
         object::remove_field(&mut new_spec, "storageClassName");
-    } else if was != is {
-        e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
+    } else if old_class != new_class {
+        e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(new_class), "field is immutable");
     }
     // The binder sets the volume name; a bound claim can be expanded.
     if text(before, "volumeName").is_empty() {

@@ -255,12 +255,12 @@ fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
     validate_mode(e, source, "defaultMode", path);
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for (index, part) in items(source, "sources").iter().enumerate() {
-        let here = format!("{path}.sources[{index}]");
+        let part_path = format!("{path}.sources[{index}]");
         let mut sources = 0;
         for kind in ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle"] {
             if is_set(part, kind) {
                 sources += 1;
-                validate_projection(e, kind, at(part, kind), path, &format!("{here}.{kind}"));
+                validate_projection(e, kind, at(part, kind), path, &format!("{part_path}.{kind}"));
                 for item in items(part, &format!("{kind}.items")) {
                     let target = text(item, "path");
                     if !target.is_empty() && !taken.insert(target) {
@@ -274,7 +274,7 @@ fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
             sources += 1;
         }
         if sources > 1 {
-            e.forbidden(here, "may not specify more than 1 volume type per source");
+            e.forbidden(part_path, "may not specify more than 1 volume type per source");
         }
     }
 }

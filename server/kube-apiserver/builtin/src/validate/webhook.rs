@@ -128,7 +128,9 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if all.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    let (mut is_last_specific, mut with_every, mut of_every) = (false, BTreeSet::new(), BTreeSet::new());
+    let mut is_last_specific = false;
+    // Resources in `pods/*`, and subresources in `*/scale`.
+    let (mut wildcard_parents, mut wildcard_subresources) = (BTreeSet::new(), BTreeSet::new());
     for (index, resource) in all.iter().enumerate() {
         let at = format!("{path}[{index}]");
         if resource.is_empty() {
@@ -144,17 +146,17 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
             let why = format!("if '{by}' is present, must not specify {resource}");
             errors.push(FieldError::invalid(at.as_str(), resource.as_str(), why));
         };
-        if with_every.contains(parent) {
+        if wildcard_parents.contains(parent) {
             report_overlap(format!("{parent}/*"));
         }
-        if of_every.contains(sub) {
+        if wildcard_subresources.contains(sub) {
             report_overlap(format!("*/{sub}"));
         }
         if sub == "*" {
-            with_every.insert(parent);
+            wildcard_parents.insert(parent);
         }
         if parent == "*" {
-            of_every.insert(sub);
+            wildcard_subresources.insert(sub);
         }
     }
     let has = |name: &str| all.iter().any(|resource| resource == name);
@@ -227,7 +229,7 @@ mod tests {
     use super::validate_webhooks;
 
     #[test]
-    fn what_kubectl_shows() {
+    fn invalid_webhooks_are_rejected() {
         let sound = json!({"name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "clientConfig": {"url": "https://x/y"},
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"]}]});

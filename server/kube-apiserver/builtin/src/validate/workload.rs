@@ -70,8 +70,8 @@ fn validate_template(e: &mut Errors, object: &Value, kind: &str) {
             return;
         }
     } else {
-        let chosen = !is_empty(selector) && !selects(selector, fields(template, "metadata.labels"));
-        if selector.is_null() || chosen {
+        let is_mismatch = !is_empty(selector) && !selects(selector, fields(template, "metadata.labels"));
+        if selector.is_null() || is_mismatch {
             e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
         }
         pod::validate_pod_template(e, template, "spec.template");
@@ -113,12 +113,16 @@ fn validate_restart_always(e: &mut Errors, template: &Value, kind: &str) {
     }
 }
 
+/// The digits of a percentage: `50%`.
+fn percent_digits(text: &str) -> Option<&str> {
+    text.strip_suffix('%').filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// Validates an integer or percentage.
-fn validate_int_or_percent(e: &mut Errors, field: &str, value: &Value) {
+pub(super) fn validate_int_or_percent(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(text) => {
-            let digits = text.strip_suffix('%').unwrap_or_default();
-            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            if percent_digits(text).is_none() {
                 e.invalid(field, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')");
             }
         }
@@ -134,8 +138,11 @@ fn parse_int_or_percent(value: &Value) -> i64 {
     }
 }
 
-fn validate_at_most_all(e: &mut Errors, field: &str, value: &Value) {
-    if value.is_string() && parse_int_or_percent(value) > 100 {
+/// `IsNotMoreThan100Percent`.
+pub(super) fn validate_at_most_all(e: &mut Errors, field: &str, value: &Value) {
+    let digits = value.as_str().and_then(percent_digits);
+    // Digits that do not fit the type are a number that is too large.
+    if digits.is_some_and(|digits| digits.parse::<u64>().unwrap_or(u64::MAX) > 100) {
         e.invalid(field, value, "must not be greater than 100%");
     }
 }
@@ -258,13 +265,7 @@ pub(super) fn validate_stateful_set_update(e: &mut Errors, old: &Value, new: &Va
         "persistentVolumeClaimRetentionPolicy",
         "minReadySeconds",
     ];
-    let immutable_part = |object: &Value| {
-        let mut spec = at(object, "spec").clone();
-        for field in MUTABLE_FIELDS {
-            super::super::object::remove_field(&mut spec, field);
-        }
-        spec
-    };
+    let immutable_part = |object: &Value| super::super::object::without_fields(at(object, "spec"), &MUTABLE_FIELDS);
     if !super::same(&immutable_part(old), &immutable_part(new)) {
         e.forbidden("spec", STATEFUL_SET_UPDATE);
     }
@@ -274,14 +275,12 @@ pub(super) fn validate_daemon_set(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     validate_label_selector(e, at(spec, "selector"), "spec.selector");
     let (selector, labels) = (at(spec, "selector"), at(spec, "template.metadata.labels"));
-    let empty = json!({});
-    let chosen = if selector.is_null() { &empty } else { selector };
     if selector.is_null() {
         e.required("spec.selector", "");
-    } else if is_empty(chosen) {
+    } else if is_empty(selector) {
         e.push(go::invalid("spec.selector", selector, LABEL_SELECTOR, "empty selector is invalid for daemonset"));
     }
-    if !is_empty(chosen) && !selects(chosen, fields(spec, "template.metadata.labels")) {
+    if !is_empty(selector) && !selects(selector, fields(spec, "template.metadata.labels")) {
         e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
     }
     let template = at(spec, "template");

@@ -65,7 +65,7 @@ impl<'a> PodWarnings<'a> {
         }
         self.check_volumes();
         self.check_duplicates();
-        self.check_fractions("overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
+        self.check_fractions("spec.overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
         if is_unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
             self.push_annotation(SECCOMP_POD, SECCOMP);
         }
@@ -169,7 +169,6 @@ impl<'a> PodWarnings<'a> {
     }
 
     fn check_fractions(&mut self, path: &str, amounts: &Value, names: &[&str]) {
-        let path = if path == "overhead" { "spec.overhead" } else { path };
         let path = format!("{}{path}", self.prefix);
         self.out.extend(names.iter().filter_map(|name| storage::fraction_warning(amounts, name, &path)));
     }

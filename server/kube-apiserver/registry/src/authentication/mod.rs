@@ -10,37 +10,46 @@ mod service_account;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::status::ApiError;
-use crowsnest_apimachinery::status::ApiResult;
+use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
 use crowsnest_apiserver::authn::{
     InProcessUser, Oidc, Peer, PeerCertificate, TokenSigner, bearer, oidc, request_header,
 };
 use http::{Extensions, HeaderMap};
+use serde_json::Value;
 
 use crate::Registry;
+use crate::strategy::RequestContext;
 
 pub use service_account::legacy_token;
+
+/// Credentials that are accepted in addition to client certificates, service account tokens and bootstrap tokens.
+pub struct AuthenticationConfig {
+    /// Static bearer tokens, with their users.
+    pub tokens: HashMap<String, UserInfo>,
+    /// Issuer of accepted ID tokens.
+    pub oidc: Option<Arc<Oidc>>,
+    /// True if requests without credentials are accepted as `system:anonymous`.
+    pub allows_anonymous: bool,
+}
+
+/// By default, only requests without credentials are accepted in addition.
+impl Default for AuthenticationConfig {
+    fn default() -> Self {
+        Self { tokens: HashMap::new(), oidc: None, allows_anonymous: true }
+    }
+}
 
 /// Authenticates requests.
 pub struct Authenticator {
     registry: Arc<Registry>,
-    tokens: HashMap<String, UserInfo>,
     pub signer: Arc<TokenSigner>,
-    oidc: Option<Arc<Oidc>>,
-    allows_anonymous: bool,
+    config: AuthenticationConfig,
 }
 
 impl Authenticator {
-    /// Creates an authenticator. `tokens` are static bearer tokens; `oidc` adds ID tokens of an issuer.
-    pub fn new(
-        registry: Arc<Registry>,
-        signer: Arc<TokenSigner>,
-        tokens: HashMap<String, UserInfo>,
-        oidc: Option<Arc<Oidc>>,
-        allows_anonymous: bool,
-    ) -> Self {
-        Self { registry, tokens, signer, oidc, allows_anonymous }
+    pub fn new(registry: Arc<Registry>, signer: Arc<TokenSigner>, config: AuthenticationConfig) -> Self {
+        Self { registry, signer, config }
     }
 
     /// The user who sends this request. Fails with 401 if a credential is invalid, or if there is none and anonymous
@@ -67,7 +76,7 @@ impl Authenticator {
                 tracing::debug!(why, "client certificate rejected");
                 Err(ApiError::unauthorized())
             }
-            _ if self.allows_anonymous => Ok(UserInfo {
+            _ if self.config.allows_anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
                 ..UserInfo::default()
@@ -97,13 +106,13 @@ impl Authenticator {
             common if common.is_empty() => Err("invalid bearer token".to_owned()),
             common => Ok((with_standard_groups(user), common)),
         };
-        if let Some(user) = self.tokens.get(token) {
+        if let Some(user) = self.config.tokens.get(token) {
             return accept(user.clone());
         }
         if bootstrap::is_bootstrap_token(token) {
             return accept(bootstrap::authenticate(&self.registry, token, jiff::Timestamp::now())?);
         }
-        if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_issuer_of(token)) {
+        if let Some(oidc) = self.config.oidc.as_ref().filter(|oidc| oidc.is_issuer_of(token)) {
             return match oidc.authenticate(token).await {
                 Ok(user) => accept(user),
                 Err(error) => Err(format!("[invalid bearer token, oidc: {}]", oidc::format_error_chain(&error))),
@@ -114,14 +123,8 @@ impl Authenticator {
     }
 
     /// Serves a TokenRequest for a service account.
-    pub async fn issue(
-        &self,
-        registry: &Registry,
-        ctx: &crate::strategy::RequestContext,
-        account: &serde_json::Value,
-        request: &serde_json::Value,
-    ) -> ApiResult<serde_json::Value> {
-        service_account::issue(registry, &self.signer, ctx, account, request).await
+    pub async fn issue_token(&self, ctx: &RequestContext, account: &Value, request: &Value) -> ApiResult<Value> {
+        service_account::issue(&self.registry, &self.signer, ctx, account, request).await
     }
 }
 

@@ -2,8 +2,7 @@
 //! reconciled.
 //!
 //! Their rules are data: `policy/*.yaml` is kube-apiserver's set for the features that are enabled by default.
-//! [`bootstrap`] writes
-//! them. Pure.
+//! [`bootstrap`] writes them. Pure.
 //!
 //! [`bootstrap`]: crate::authz::bootstrap
 

@@ -86,14 +86,14 @@ fn selects(selector: &Value, role: &Value) -> bool {
     }
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     expressions.into_iter().flatten().all(|expression| {
-        let have = label(expression.get("key").and_then(Value::as_str).unwrap_or_default());
+        let actual = label(expression.get("key").and_then(Value::as_str).unwrap_or_default());
         let values = expression.get("values").and_then(Value::as_array);
-        let listed = || values.into_iter().flatten().any(|v| v.as_str() == have);
+        let listed = || values.into_iter().flatten().any(|v| v.as_str() == actual);
         match expression.get("operator").and_then(Value::as_str).unwrap_or_default() {
-            "In" => have.is_some() && listed(),
-            "NotIn" => have.is_none() || !listed(),
-            "Exists" => have.is_some(),
-            "DoesNotExist" => have.is_none(),
+            "In" => actual.is_some() && listed(),
+            "NotIn" => actual.is_none() || !listed(),
+            "Exists" => actual.is_some(),
+            "DoesNotExist" => actual.is_none(),
             _ => false,
         }
     })

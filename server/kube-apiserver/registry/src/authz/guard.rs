@@ -80,7 +80,7 @@ impl EscalationGuard {
         Err(ApiError::invalid(admission::GROUP, &a.resource.kind, object.name(), errors))
     }
 
-    /// Checks the rules of a role, and the right to create aggregated roles, which can come to contain any rule.
+    /// Checks the rules of a role, and the right to create aggregated roles, which can acquire any rule.
     fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let plural = &*a.resource.gvr.resource;
         // The name in the path; empty for a create by POST.
@@ -192,7 +192,7 @@ fn read_action(registry: &Registry, kind: &Value) -> Action {
     let all = || "*".to_owned();
     let group = match api_version {
         "" => all(),
-        of => of.split_once('/').map_or("", |(group, _)| group).to_owned(),
+        version => version.split_once('/').map_or("", |(group, _)| group).to_owned(),
     };
     let served = registry.catalog.snapshot();
     let resource = served.by_kind(api_version, kind).map_or_else(all, |resource| resource.gvr.resource.to_string());

@@ -46,7 +46,7 @@ fn validate_requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &
     if kind == "fieldSelector" && key.is_empty() {
         errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
     }
-    errors.extend(FieldError::requirement_values(text(requirement, "operator"), !values.is_empty(), path));
+    errors.extend(FieldError::check_requirement_values(text(requirement, "operator"), !values.is_empty(), path));
     if kind == "labelSelector" {
         let messages = qualified_name(key).into_iter();
         errors.extend(messages.map(|why| FieldError::invalid(format!("{path}.key"), key, why)));

@@ -48,7 +48,7 @@ enum Edit {
 #[derive(Debug, Clone)]
 enum Survivor {
     /// Process crash: a prefix of the changes in write order.
-    Start(Index),
+    Prefix(Index),
     /// Power failure: arbitrary sectors of unflushed data. The index selects the number of completed flushes.
     Sectors(Index, u64),
 }
@@ -77,7 +77,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 fn step() -> impl Strategy<Value = Step> {
     let survivor = prop_oneof![
-        any::<Index>().prop_map(Survivor::Start),
+        any::<Index>().prop_map(Survivor::Prefix),
         (any::<Index>(), any::<u64>()).prop_map(|(index, seed)| Survivor::Sectors(index, seed)),
     ];
     prop_oneof![
@@ -114,16 +114,17 @@ impl Files {
     }
 }
 
-/// The first `count` bytes from `after`, the others from `before`.
-fn first(before: &[u8], after: &[u8], count: usize) -> Vec<u8> {
+/// Contents of a file after the first `count` bytes of `after` have been written over `before`.
+fn overwrite_prefix(before: &[u8], after: &[u8], count: usize) -> Vec<u8> {
     let mut out = after[..count].to_vec();
     out.extend(before.get(count..).unwrap_or_default());
     out
 }
 
-/// Each sector at random from `after` or `before`.
-fn sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
-    let mut out = first(before, after, from.min(after.len()));
+/// Contents of a file after all bytes of `after` before `from`, and random sectors of the others, have been written
+/// over `before`.
+fn overwrite_sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
+    let mut out = overwrite_prefix(before, after, from.min(after.len()));
     for (at, sector) in after.chunks(SECTOR_BYTES).enumerate() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let start = at * SECTOR_BYTES;
@@ -143,7 +144,7 @@ fn changed_positions(before: &[u8], after: &[u8]) -> Vec<usize> {
 }
 
 /// Changes of an operation to the files, at which a crash can cut.
-struct Steps<'a> {
+struct FileChanges<'a> {
     before: &'a Files,
     after: &'a Files,
     log: Vec<usize>,
@@ -152,7 +153,7 @@ struct Steps<'a> {
     complete_log: &'a [u8],
 }
 
-impl<'a> Steps<'a> {
+impl<'a> FileChanges<'a> {
     fn new(before: &'a Files, after: &'a Files, stopped: bool) -> Self {
         let log = if stopped { Vec::new() } else { changed_positions(&before.log, &after.log) };
         let complete_log = if stopped { &before.log } else { &after.log };
@@ -165,39 +166,40 @@ impl<'a> Steps<'a> {
     }
 
     /// Files after a crash of the process.
-    fn first(&self, count: usize) -> Files {
+    fn after_process_crash(&self, count: usize) -> Files {
         let main = || self.before.main.clone();
         if let Some(at) = self.log.get(count) {
-            return Files { main: main(), log: first(&self.before.log, &self.after.log, *at) };
+            return Files { main: main(), log: overwrite_prefix(&self.before.log, &self.after.log, *at) };
         }
         let count = count - self.log.len();
         let log = self.complete_log.to_vec();
         match self.main.get(count) {
-            Some(at) => Files { main: first(&self.before.main, &self.after.main, *at), log },
+            Some(at) => Files { main: overwrite_prefix(&self.before.main, &self.after.main, *at), log },
             None if count == self.main.len() => Files { main: self.after.main.clone(), log },
             None => self.after.clone(),
         }
     }
 
-    /// Files after a power failure that follows the results number of flushes.
-    fn sectors(&self, flushes: usize, seed: u64) -> Files {
+    /// Files after a power failure that follows this number of flushes.
+    fn after_power_failure(&self, flushes: usize, seed: u64) -> Files {
         let (before, after) = (self.before, self.after);
         let restarted = before.log.get(..LOG_HEADER_BYTES) != after.log.get(..LOG_HEADER_BYTES);
         match flushes {
             0 if !self.log.is_empty() && restarted => {
-                Files { main: before.main.clone(), log: first(&before.log, &after.log, LOG_HEADER_BYTES) }
+                Files { main: before.main.clone(), log: overwrite_prefix(&before.log, &after.log, LOG_HEADER_BYTES) }
             }
-            0 | 1 if !self.log.is_empty() => {
-                Files { main: before.main.clone(), log: sectors(&before.log, &after.log, LOG_HEADER_BYTES, seed) }
-            }
-            _ => Files { main: sectors(&before.main, &after.main, 0, seed), log: self.complete_log.to_vec() },
+            0 | 1 if !self.log.is_empty() => Files {
+                main: before.main.clone(),
+                log: overwrite_sectors(&before.log, &after.log, LOG_HEADER_BYTES, seed),
+            },
+            _ => Files { main: overwrite_sectors(&before.main, &after.main, 0, seed), log: self.complete_log.to_vec() },
         }
     }
 
     fn surviving_files(&self, survivor: &Survivor) -> Files {
         match survivor {
-            Survivor::Start(index) => self.first(index.index(self.len())),
-            Survivor::Sectors(index, seed) => self.sectors(index.index(3), *seed),
+            Survivor::Prefix(index) => self.after_process_crash(index.index(self.len())),
+            Survivor::Sectors(index, seed) => self.after_power_failure(index.index(3), *seed),
         }
     }
 }
@@ -288,7 +290,7 @@ impl Run {
         let before = (Files::read(self.directory.path()), self.model.clone());
         let stopped = self.execute(operation).await;
         let after = Files::read(self.directory.path());
-        let files = Steps::new(&before.0, &after, stopped).surviving_files(survivor);
+        let files = FileChanges::new(&before.0, &after, stopped).surviving_files(survivor);
         let directory = tempfile::tempdir().unwrap();
         files.write(directory.path());
         let store = open(directory.path()).await;

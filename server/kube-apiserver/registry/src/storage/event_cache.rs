@@ -110,6 +110,7 @@ impl ChangeCache {
 /// The changes whose data is retained, oldest first.
 #[derive(Debug, Default)]
 pub struct EventCache {
+    /// The changes with the sizes of their data in bytes, and the sum of the sizes.
     retained: Mutex<(VecDeque<(Weak<Change>, usize)>, usize)>,
     encoded_lines: AtomicU64,
 }

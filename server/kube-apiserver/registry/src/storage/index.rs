@@ -111,6 +111,7 @@ struct Table {
     /// The versions of all objects, kept so that requests do not scan the table for them.
     versions: Vec<StoredVersion>,
     changes: VecDeque<Arc<Change>>,
+    /// Size of the changes in bytes.
     bytes: usize,
     /// Revisions below this one can no longer be watched or listed.
     oldest: Revision,
@@ -214,11 +215,24 @@ pub struct Index {
     limits: HistoryLimits,
     /// Time of the last [`Index::expire_history`] that had an effect.
     expired_at: Option<Instant>,
+    /// Times of [`Index::expire_history`] within the last `max_age`, with the revision at that time, oldest first.
+    recent_revisions: VecDeque<(Instant, Revision)>,
+    /// Lists at older revisions have expired, also of tables that have not changed since: in kube-apiserver, etcd's
+    /// compaction ends them.
+    snapshot_floor: Revision,
 }
 
 impl Index {
     pub fn new(revision: Revision, limits: HistoryLimits) -> Self {
-        Self { tables: HashMap::new(), revision, floor: revision, limits, expired_at: None }
+        Self {
+            tables: HashMap::new(),
+            revision,
+            floor: revision,
+            limits,
+            expired_at: None,
+            recent_revisions: VecDeque::new(),
+            snapshot_floor: 0,
+        }
     }
 
     pub fn load(&mut self, table: ResourceKey, key: ObjectKey, revision: Revision, body: Body) {
@@ -300,13 +314,21 @@ impl Index {
         table.compact(&self.limits, now);
     }
 
-    /// Drops history beyond the limits from tables that no longer change, if it is large: after a burst it would use
-    /// memory until their next change. Has an effect once in [`EXPIRY_INTERVAL`].
+    /// Expires lists at revisions older than the maximum age. Drops history beyond the limits from tables that no
+    /// longer change, if it is large: after a burst it would use memory until their next change. Has an effect once in
+    /// [`EXPIRY_INTERVAL`].
     pub fn expire_history(&mut self, now: Instant) {
         if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < EXPIRY_INTERVAL) {
             return;
         }
         self.expired_at = Some(now);
+        self.recent_revisions.push_back((now, self.revision));
+        while let Some((at, revision)) = self.recent_revisions.front()
+            && now.saturating_duration_since(*at) > self.limits.max_age
+        {
+            self.snapshot_floor = *revision;
+            self.recent_revisions.pop_front();
+        }
         for table in self.tables.values_mut().filter(|table| table.bytes > MAX_IDLE_HISTORY_BYTES) {
             table.compact(&self.limits, now);
         }
@@ -352,6 +374,7 @@ impl Index {
     pub fn list(&self, table: &ResourceKey, namespace: &str, range: ListRange<'_>) -> Result<Listing> {
         let ListRange { at, after, limit } = range;
         let revision = at.unwrap_or(self.revision);
+        self.check_retained(self.snapshot_floor, revision)?;
         let Some(stored) = self.tables.get(table) else {
             self.check_retained(self.floor, revision)?;
             return Ok(Listing { records: Vec::new(), revision, remaining: 0 });

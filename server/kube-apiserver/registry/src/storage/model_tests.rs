@@ -322,7 +322,7 @@ proptest! {
 
     #[test]
     fn truncated_logs_recover_a_past_state(
-        operations in prop::collection::vec(operation().prop_filter("no crash but the last", |o| !matches!(o, Operation::Crash)), 1..24),
+        operations in prop::collection::vec(operation().prop_filter("the truncation of the log is the only crash", |o| !matches!(o, Operation::Crash)), 1..24),
         torn in prop::collection::vec(0..FRAME_BYTES, 4),
     ) {
         let directory = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::request::options::{DeleteOptions, PropagationPolicy};
+use crowsnest_apimachinery::request::options::{DeleteOptions, DependentsPolicy, PropagationPolicy};
 use crowsnest_apimachinery::status::{ApiResult, Reason};
 use crowsnest_component_base::client_errors::api_error;
 use crowsnest_registry::authz::bootstrap::loopback;
@@ -136,8 +136,8 @@ impl ContentDeleter {
     async fn delete_from_registry(&self, resource: &ResourceRef, namespace: &str) -> ApiResult<Vec<Value>> {
         let registry = self.registry();
         let objects = registry.list(resource, namespace, &Default::default()).await?.objects;
-        let propagation = Some(PropagationPolicy::Background);
-        let options = DeleteOptions { propagation, raw: json!({}), ..DeleteOptions::default() };
+        let dependents = Some(DependentsPolicy::Propagation(PropagationPolicy::Background));
+        let options = DeleteOptions { dependents, raw: json!({}), ..DeleteOptions::default() };
         // A terminating namespace accepts no new objects, so only objects whose deletion is pending remain.
         let mut remaining = Vec::new();
         for object in objects {
@@ -175,11 +175,8 @@ impl ContentDeleter {
     /// Sends a request to an aggregated server; `None` if the resource or object does not exist or the method is not
     /// supported.
     async fn request(&self, method: Method, path: &str) -> ApiResult<Option<Value>> {
-        let body = match method {
-            Method::DELETE => json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}),
-            _ => Value::Null,
-        };
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        let body = if method == Method::DELETE { options.to_string().into_bytes() } else { Vec::new() };
         let request = http::Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
         let request =
             request.body(body).map_err(|error| crowsnest_registry::error_without_reason(error.to_string()))?;

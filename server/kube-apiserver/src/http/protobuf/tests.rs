@@ -1,3 +1,5 @@
+//! Objects of all served kinds and bodies of Go clients in protobuf.
+
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::names::Gvr;
