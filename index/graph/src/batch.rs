@@ -65,7 +65,7 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Removal of the node of an object, with the label of its kind. The kind may be no longer served.
+    /// Removal of the node of an object, with the label of its kind. The kind may no longer be served.
     pub fn new(key: &RecordKey, kind: &str, seq: u64) -> Self {
         Self {
             key: collection_node_key(&key.collection, kind, &key.namespace, &key.name),

@@ -403,8 +403,8 @@ impl GraphSink {
         let builder = RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
         let mut row = builder.build(&object)?;
         if row.is_selecting {
-            // Until the first write of the object in a session, the selector in memory may be another one than that in the
-            // graph: Pods may have been written with a later one, which the object has no longer.
+            // Until the first write of the object in a session, the selector in memory may differ from the one in the
+            // graph: Pods may have been written with a later selector that the object no longer has.
             row.edges_digest = format!("{}-{}", row.edges_digest, session.token);
         }
         session.selectors.set(&object.record, row.selects.clone());

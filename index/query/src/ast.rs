@@ -48,7 +48,7 @@ pub struct Output {
     pub at: Option<Moment>,
     /// Period (from, until), each end optional: an object matches if one of its versions in the period does.
     pub during: Option<(Option<Moment>, Option<Moment>)>,
-    /// Name of a saved scope.
+    /// Name of the saved search to which the query is restricted.
     pub scope: Option<String>,
 }
 

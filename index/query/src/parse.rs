@@ -476,11 +476,11 @@ fn set_output(output: &mut Output, name: &str, value: &str) -> bool {
 }
 
 fn set_if_some<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
-    let some = value.is_some();
-    if some {
+    let is_some = value.is_some();
+    if is_some {
         *slot = value;
     }
-    some
+    is_some
 }
 
 /// Description of the values of a field, for notices.

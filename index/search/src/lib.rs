@@ -23,6 +23,7 @@ pub(crate) mod verify;
 pub use collect::did_you_mean::RelaxedQuery;
 pub use collect::facets::FacetField;
 pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
+pub use collect::sums::amount_names;
 pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
 pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
@@ -36,7 +37,7 @@ pub use searcher::{CacheParts, Discovery, Searcher, SearcherParts};
 use crate::authorization::CallerRights;
 use crate::document::columns::{Facet, Number};
 use collect::facets::FacetRequest;
-use collect::sums::{amount_names, parse_amount};
+use collect::sums::parse_amount;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Expr, Limits, Query, parse};
 use crowsnest_store::{Error, Object, Seq};
@@ -62,18 +63,30 @@ const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Number of hits that are read from the store and sent at once.
 const HITS_PER_CHUNK: usize = 50;
 
+/// Hits that a search returns, from all that the query matches.
+#[derive(Debug, Clone, Default)]
+pub struct RequestedPage {
+    /// Maximum number of hits; `limit:` in the query takes precedence.
+    pub limit: Option<usize>,
+    /// Position of the last hit on the previous page.
+    pub after: Option<SortPosition>,
+}
+
+/// Values that a search counts over all matched objects.
+#[derive(Debug, Clone)]
+pub struct RequestedCounts {
+    pub facets: Vec<FacetField>,
+    /// Amounts to sum for each group of `group:` in the query.
+    pub sums: Vec<Number>,
+}
+
 /// A query with its caller, page and limits.
 #[derive(Debug, Clone)]
 pub struct SearchRequest {
     pub query: String,
     pub caller: UserInfo,
-    /// Maximum number of hits; `limit:` in the query takes precedence.
-    pub limit: Option<usize>,
-    /// Position of the last hit on the previous page.
-    pub after: Option<SortPosition>,
-    pub facets: Vec<FacetField>,
-    /// Amounts to sum for each group of `group:` in the query.
-    pub sums: Vec<Number>,
+    pub page: RequestedPage,
+    pub counts: RequestedCounts,
     /// Include the manifests of hits.
     pub include_manifests: bool,
     /// Saved searches that `scope:` may name: queries by lower-case name.
@@ -87,17 +100,23 @@ impl SearchRequest {
     pub fn new(query: impl Into<String>, caller: UserInfo) -> Self {
         let columns = [Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason];
         let columns = columns.into_iter().map(FacetField::Column);
+        let facets = columns.chain([FacetField::Region, FacetField::Provider]).collect();
         Self {
             query: query.into(),
             caller,
-            limit: None,
-            after: None,
-            facets: columns.chain([FacetField::Region, FacetField::Provider]).collect(),
-            sums: Vec::new(),
+            page: RequestedPage::default(),
+            counts: RequestedCounts { facets, sums: Vec::new() },
             include_manifests: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
         }
+    }
+
+    /// The request for at most this number of hits.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.page.limit = Some(limit);
+        self
     }
 
     /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist or is invalid. Its
@@ -120,7 +139,7 @@ impl SearchRequest {
                 facets.push(facet);
             }
         }
-        self.facets = facets;
+        self.counts.facets = facets;
         Ok(())
     }
 
@@ -135,7 +154,7 @@ impl SearchRequest {
                 sums.push(number);
             }
         }
-        self.sums = sums;
+        self.counts.sums = sums;
         Ok(())
     }
 }
@@ -318,9 +337,9 @@ impl Searcher {
         }
         let sort = resolve_sort(&query, &mut add_notice);
         let group = resolve_group(&query, &mut add_notice);
-        let sums = resolve_sums(&request.sums, group.as_ref(), &mut add_notice);
-        let facet_request = FacetRequest { facets: request.facets.clone(), group, sums };
-        let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
+        let sums = resolve_sums(&request.counts.sums, group.as_ref(), &mut add_notice);
+        let facet_request = FacetRequest { facets: request.counts.facets.clone(), group, sums };
+        let keep = query.output.limit.or(request.page.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
         PlannedSearch { query, plan, notices, keep, sort, facet_request, facts }
     }
 

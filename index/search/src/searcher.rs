@@ -86,7 +86,7 @@ impl Searcher {
         let stop = tasks.stop_token();
         let backend = engine::backend(&options.index_backend)?;
         let (rights, permits) = (Arc::new(RbacRules::new(Arc::clone(&cache.metrics))), SearchPermits::for_cores());
-        let opening = EngineContext {
+        let context = EngineContext {
             options,
             identity: parts.identity,
             store: Arc::clone(&cache.store),
@@ -99,7 +99,7 @@ impl Searcher {
             elected: parts.elected,
             stop: stop.clone(),
         };
-        let EngineHandle { engine, worker } = (backend.open)(opening).await?;
+        let EngineHandle { engine, worker } = (backend.open)(context).await?;
         let follower = RulesFollower {
             rights: Arc::clone(&rights),
             store: Arc::clone(&cache.store),

@@ -17,7 +17,7 @@ use std::time::Duration;
 const CASES: u64 = 20_000;
 const SEED: u64 = 31;
 /// Maximum CPU time of a case, which takes microseconds.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_CASE_TIME: Duration = Duration::from_secs(5);
 
 /// Tokens of the language, so that generated texts often contain syntax.
 const PIECES: &[&str] = &[
@@ -139,8 +139,8 @@ impl Case {
         }
     }
 
-    fn below(&mut self, most: usize) -> usize {
-        self.0.random_range(0..most)
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.random_range(0..limit)
     }
 
     fn pieces(&mut self) -> String {
@@ -225,40 +225,41 @@ fn check(text: &str, limits: &Limits, fleet_facts: &FleetFacts) {
             assert!(printed.len() <= 64 * (text.len() + 16), "{} bytes became {}", text.len(), printed.len());
             drop(parse(&printed, limits));
         }
-        Err(bound) => {
-            let message = bound.to_string();
+        Err(exceeded) => {
+            let message = exceeded.to_string();
             assert!(message.chars().any(|c| c.is_ascii_digit()), "{message:?} does not name the limit");
         }
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
+/// The number in an environment variable.
+fn read_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
 #[test]
 fn any_text_is_read_and_planned() {
-    let (cases, seed) = (number("CROWSNEST_QUERY_CASES", CASES), number("CROWSNEST_QUERY_SEED", SEED));
+    let (cases, seed) = (read_number("CROWSNEST_QUERY_CASES", CASES), read_number("CROWSNEST_QUERY_SEED", SEED));
     let (limits, fleet_facts) = (Limits::default(), fleet_facts());
     let began = cpu_time();
     let mut slowest = (Duration::ZERO, 0);
     for nth in 0..cases {
         // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
-        let case = cpu_time();
+        let case_began = cpu_time();
         let result = std::panic::catch_unwind(|| check(&text, &limits, &fleet_facts));
         assert!(result.is_ok(), "case {nth} of seed {seed}: {text:?}");
-        slowest = slowest.max((cpu_time() - case, nth));
+        slowest = slowest.max((cpu_time() - case_began, nth));
     }
     println!("{cases} cases in {:?}, the slowest one (number {}) in {:?}", cpu_time() - began, slowest.1, slowest.0);
-    assert!(slowest.0 < LONGEST, "case {} of seed {seed} took {:?}", slowest.1, slowest.0);
+    assert!(slowest.0 < MAX_CASE_TIME, "case {} of seed {seed} took {:?}", slowest.1, slowest.0);
 }
 
 #[test]
 fn oversized_queries_are_refused_immediately() {
     let (limits, fleet_facts) = (Limits::default(), fleet_facts());
     let (many, deep) = (10 << 20, 1 << 20);
-    for (text, bound) in [
+    for (text, limit) in [
         ("a".repeat(many), limits.length),
         ("(".repeat(deep), limits.length),
         ("(".repeat(limits.length), limits.depth),
@@ -269,9 +270,9 @@ fn oversized_queries_are_refused_immediately() {
     ] {
         let began = cpu_time();
         let refused = parse(&text, &limits).unwrap_err().to_string();
-        assert!(refused.contains(&bound.to_string()), "{refused}");
+        assert!(refused.contains(&limit.to_string()), "{refused}");
         let took = cpu_time() - began;
-        assert!(took < LONGEST, "{refused}: {took:?}");
+        assert!(took < MAX_CASE_TIME, "{refused}: {took:?}");
         check(&text, &limits, &fleet_facts);
     }
 }

@@ -69,20 +69,20 @@ on_each_engine!(
 async fn changes_arrive_and_the_position_survives(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
     env.put("a", 600);
-    let running = env.writer().await;
-    env.equal(&running).await;
+    let running = env.start_writer().await;
+    env.assert_equal(&running).await;
     env.put("a", 50);
     for number in 100..200 {
         env.source.set(&format!("a{number}"), None);
     }
     env.source.set("ü \"/%\n", Some(json!({"number": 1})));
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     running.stop().await;
 
-    let running = env.writer().await;
-    assert_eq!(running.caught_up().await.written, 0, "nothing is written twice after a restart");
+    let running = env.start_writer().await;
+    assert_eq!(running.wait_until_caught_up().await.written, 0, "nothing is written twice after a restart");
     env.put("b", 1);
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     assert_eq!(running.writer.progress().written, 1);
     let settings = env.node.request("GET", &format!("/{}/_settings?flat_settings=true", env.alias), None).await;
     let settings = &settings.as_object().unwrap().values().next().unwrap()["settings"];
@@ -93,9 +93,9 @@ async fn changes_arrive_and_the_position_survives(engine: &'static str) {
 
 async fn network_faults_are_retried(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("first", 20);
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     let rejected = r#"{"error":{"type":"rejected_execution_exception","reason":"queue"},"status":429}"#;
     let redirect = "location: http://127.0.0.1:1/\r\n";
     let faults = [
@@ -115,62 +115,62 @@ async fn network_faults_are_retried(engine: &'static str) {
         env.proxy.set(fault);
         env.put(&format!("fault{number}-"), 300);
         env.put("first", 20);
-        running.waiting_for(reason).await;
+        running.wait_until_waiting(reason).await;
         let waiting = running.writer.progress();
         assert!(waiting.lag() >= 320, "{waiting:?}");
         env.proxy.set(Fault::Pass);
-        env.equal(&running).await;
+        env.assert_equal(&running).await;
     }
     env.proxy.set(Fault::Slow);
     env.put("slow", 5);
-    env.equal(&running).await;
-    assert!(env.source.most_read() <= 250, "a batch is bounded however far the engine is behind");
+    env.assert_equal(&running).await;
+    assert!(env.source.max_read() <= 250, "a batch is bounded however far the engine is behind");
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn a_killed_node_loses_nothing(engine: &'static str) {
     let Some(node) = Node::start(engine, &[]).await else { return };
     let env = TestEnv::on(Arc::new(node)).await;
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 3000);
     for killed in 1..=2 {
         let target = running.writer.progress().written + 700;
-        running.until("under way", |progress| progress.written >= target).await;
+        running.wait_until("under way", |progress| progress.written >= target).await;
         env.node.kill();
         env.put("b", 300 * killed);
         for number in 0..100 {
             env.source.set(&format!("a{number}"), None);
         }
-        running.waiting_for("").await;
+        running.wait_until_waiting("").await;
         let waiting = running.writer.progress();
         assert!(waiting.lag() > 0, "{waiting:?}");
         env.put(&format!("c{killed}-"), 2000);
         env.node.restart().await;
     }
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     assert_eq!(running.writer.progress().rebuilds, 0);
 }
 
 async fn two_writers_and_replays_agree(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
     env.put("a", 1500);
-    let (first, second) = tokio::join!(env.writer(), env.writer());
+    let (first, second) = tokio::join!(env.start_writer(), env.start_writer());
     for round in 0..5 {
         env.put("a", 200);
         env.put("b", 100);
         for number in 0..100 {
             env.source.set(&format!("a{}", number * 3 + round), None);
         }
-        first.until("further", |progress| progress.position > 0).await;
+        first.wait_until("further", |progress| progress.position > 0).await;
     }
-    env.equal(&first).await;
-    env.equal(&second).await;
+    env.assert_equal(&first).await;
+    env.assert_equal(&second).await;
     first.stop().await;
     second.stop().await;
     // A writer without a position sends everything again; older versions are rejected.
     env.node.request("DELETE", &format!("/{}/_doc/crowsnest-progress?refresh=true", env.alias), None).await;
-    let third = env.writer().await;
-    env.equal(&third).await;
+    let third = env.start_writer().await;
+    env.assert_equal(&third).await;
     let progress = third.writer.progress();
     assert!(progress.superseded > 500 && progress.rebuilds == 0, "{progress:?}");
 }
@@ -183,10 +183,11 @@ async fn only_the_elected_process_writes(engine: &'static str) {
         let takeover_timeout = Duration::from_secs(3);
         WriterOptions { elected: elected.clone(), read_interval, takeover_timeout, ..env.options() }
     };
-    let (first, second) = (env.writer_with(with(&elected[0])).await, env.writer_with(with(&elected[1])).await);
+    let first = env.start_writer_with(with(&elected[0])).await;
+    let second = env.start_writer_with(with(&elected[1])).await;
     env.put("a", 400);
-    env.equal(&first).await;
-    let standby = second.standing_by().await;
+    env.assert_equal(&first).await;
+    let standby = second.wait_until_standby().await;
     assert_eq!((standby.written, standby.rounds), (0, 0), "{standby:?}");
     assert_eq!(standby.index, first.writer.progress().index);
 
@@ -196,21 +197,21 @@ async fn only_the_elected_process_writes(engine: &'static str) {
         electing[next].send_replace(true);
         let (former, next) = if next == 1 { (&first, &second) } else { (&second, &first) };
         let written = next.writer.progress().written;
-        env.equal(next).await;
+        env.assert_equal(next).await;
         assert_eq!(next.writer.progress().written, written + 300, "it continues at the other's position");
-        former.standing_by().await;
+        former.wait_until_standby().await;
     }
     assert_eq!(second.writer.progress().rebuilds + first.writer.progress().rebuilds, 0);
 
     // The elected writer does not write, for example because of a network failure.
     electing[0].send_replace(false);
-    first.standing_by().await;
-    second.standing_by().await;
+    first.wait_until_standby().await;
+    second.wait_until_standby().await;
     env.put("c", 100);
     let writes = |progress: &Progress| progress.state == State::Following && progress.lag() == 0;
     tokio::select! {
-        _ = first.until("writing", writes) => {}
-        _ = second.until("writing", writes) => {}
+        _ = first.wait_until("writing", writes) => {}
+        _ = second.wait_until("writing", writes) => {}
     }
     let written = env.source.documents();
     assert_eq!(env.node.documents(&env.alias).await, written);
@@ -218,9 +219,9 @@ async fn only_the_elected_process_writes(engine: &'static str) {
     // An index of another source is not read.
     first.stop().await;
     second.stop().await;
-    env.source.begin_again();
-    let third = env.writer_with(with(&elected[0])).await;
-    third.waiting_for("filled from another cache").await;
+    env.source.restart();
+    let third = env.start_writer_with(with(&elected[0])).await;
+    third.wait_until_waiting("filled from another cache").await;
 }
 
 async fn changes_of_an_hour_are_caught_up(engine: &'static str) {
@@ -230,34 +231,34 @@ async fn changes_of_an_hour_are_caught_up(engine: &'static str) {
     let mut options = env.options();
     options.limits = BulkLimits { bytes: 1 << 20, items: 500 };
     options.batch = BatchBounds { changes: 1000, bytes: 1 << 20 };
-    let running = env.writer_with(options).await;
+    let running = env.start_writer_with(options).await;
     env.put("a", 500);
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     env.proxy.set(Fault::Refuse);
     for _ in 0..CHANGES / RECORDS {
         env.put("a", RECORDS);
     }
     env.put("gone", 100);
     (0..100).for_each(|number| env.source.set(&format!("gone{number}"), None));
-    running.waiting_for("connection to").await;
-    let away = running.writer.progress();
-    assert!(away.lag() >= CHANGES, "{away:?}");
+    running.wait_until_waiting("connection to").await;
+    let delayed = running.writer.progress();
+    assert!(delayed.lag() >= CHANGES, "{delayed:?}");
     env.proxy.set(Fault::Pass);
-    env.equal(&running).await;
-    let back = running.writer.progress();
-    assert_eq!((back.rebuilds, back.dead_letters, back.lag()), (0, 0, 0), "{back:?}");
-    assert!(env.source.most_read() <= 1000, "a batch is bounded however far the engine is behind");
-    assert!(back.written <= 500 + RECORDS + 200, "only the last state of each record is sent: {back:?}");
+    env.assert_equal(&running).await;
+    let caught_up = running.writer.progress();
+    assert_eq!((caught_up.rebuilds, caught_up.dead_letters, caught_up.lag()), (0, 0, 0), "{caught_up:?}");
+    assert!(env.source.max_read() <= 1000, "a batch is bounded however far the engine is behind");
+    assert!(caught_up.written <= 500 + RECORDS + 200, "only the last state of each record is sent: {caught_up:?}");
 }
 
 async fn a_refused_document_does_not_stop_others(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 100);
     env.source.set("conflict", Some(json!({"number": "a word"})));
     env.source.set(&"long".repeat(200), Some(json!({"number": 1})));
     env.put("b", 100);
-    running.caught_up().await;
+    running.wait_until_caught_up().await;
     let letters = running.writer.dead_letters();
     let reasons: Vec<_> = letters.iter().map(|letter| letter.reason.as_str()).collect();
     assert_eq!(letters.len(), 2, "{reasons:?}");
@@ -270,9 +271,9 @@ async fn a_refused_document_does_not_stop_others(engine: &'static str) {
 
     env.source.set("conflict", Some(json!({"number": 7})));
     env.source.set(&"long".repeat(200), None);
-    running.caught_up().await;
+    running.wait_until_caught_up().await;
     assert_eq!(running.writer.dead_letters().len(), 1, "a document that is written is no dead letter");
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
 }
 
 async fn a_full_queue_is_waited_for(engine: &'static str) {
@@ -283,121 +284,121 @@ async fn a_full_queue_is_waited_for(engine: &'static str) {
     let mut options = env.options();
     options.limits.items = 2;
     options.max_concurrent_requests = 24;
-    let running = env.writer_with(options).await;
-    env.equal(&running).await;
+    let running = env.start_writer_with(options).await;
+    env.assert_equal(&running).await;
     let progress = running.writer.progress();
     assert!(progress.retried > 0 && progress.dead_letters == 0, "{progress:?}");
 }
 
 async fn a_blocked_index_is_waited_for(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 100);
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     for (block, reason) in [("read_only_allow_delete", "429 cluster_block_exception"), ("write", "FORBIDDEN/8")] {
         let setting = format!("index.blocks.{block}");
         let path = format!("/{}/_settings", env.alias);
         env.node.request("PUT", &path, Some(json!({ &setting: true }))).await;
         env.put(block, 100);
         env.source.set("a1", None);
-        running.waiting_for(reason).await;
+        running.wait_until_waiting(reason).await;
         env.node.request("PUT", &path, Some(json!({ &setting: null }))).await;
-        env.equal(&running).await;
+        env.assert_equal(&running).await;
     }
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn a_lost_index_is_filled_again(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 300);
     env.source.set("a7", None);
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     // Without changes, the index is checked at intervals.
-    let index = env.node.behind(&env.alias).await.remove(0);
+    let index = env.node.indices_behind(&env.alias).await.remove(0);
     env.node.request("DELETE", &format!("/{index}"), None).await;
-    running.until("filled again", |progress| progress.written >= 598).await;
-    env.equal(&running).await;
+    running.wait_until("filled again", |progress| progress.written >= 598).await;
+    env.assert_equal(&running).await;
     running.stop().await;
 
     // Detected by a request with only deletions, for which engines would create an index.
     let mut options = env.options();
     options.check_interval = Duration::from_secs(3600);
-    let running = env.writer_with(options).await;
-    running.caught_up().await;
-    let index = env.node.behind(&env.alias).await.remove(0);
+    let running = env.start_writer_with(options).await;
+    running.wait_until_caught_up().await;
+    let index = env.node.indices_behind(&env.alias).await.remove(0);
     env.node.request("DELETE", &format!("/{index}"), None).await;
     for number in 100..200 {
         env.source.set(&format!("a{number}"), None);
     }
-    running.until("filled once more", |progress| progress.written >= 300).await;
-    env.equal(&running).await;
-    assert_eq!(env.node.behind(&env.alias).await.len(), 1);
+    running.wait_until("filled once more", |progress| progress.written >= 300).await;
+    env.assert_equal(&running).await;
+    assert_eq!(env.node.indices_behind(&env.alias).await.len(), 1);
 }
 
 async fn a_closed_index_is_waited_for(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 100);
-    env.equal(&running).await;
-    let index = env.node.behind(&env.alias).await.remove(0);
+    env.assert_equal(&running).await;
+    let index = env.node.indices_behind(&env.alias).await.remove(0);
     env.node.request("POST", &format!("/{index}/_close"), None).await;
     env.put("b", 100);
-    running.waiting_for("index_closed_exception").await;
+    running.wait_until_waiting("index_closed_exception").await;
     env.node.request("POST", &format!("/{index}/_open"), None).await;
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
     assert_eq!(running.writer.progress().dead_letters, 0);
 }
 
 async fn an_alias_elsewhere_is_left_alone(engine: &'static str) {
     let Some(env) = TestEnv::shared(engine).await else { return };
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("a", 100);
-    env.equal(&running).await;
-    let (alias, index) = (&env.alias, env.node.behind(&env.alias).await.remove(0));
+    env.assert_equal(&running).await;
+    let (alias, index) = (&env.alias, env.node.indices_behind(&env.alias).await.remove(0));
     let other = format!("other-{alias}");
     env.node.request("PUT", &format!("/{other}"), Some(env.template.clone())).await;
     let actions = |actions: serde_json::Value| Some(json!({ "actions": actions }));
     let add = json!({"add": {"index": other, "alias": alias}});
     env.node.request("POST", "/_aliases", actions(json!([add]))).await;
     env.put("b", 100);
-    running.waiting_for("points at 2 indices").await;
+    running.wait_until_waiting("points at 2 indices").await;
     let remove = json!({"remove": {"index": index, "alias": alias}});
     env.node.request("POST", "/_aliases", actions(json!([remove]))).await;
-    running.waiting_for("which Crowsnest did not create").await;
+    running.wait_until_waiting("which Crowsnest did not create").await;
     assert_eq!(env.node.documents(alias).await.len(), 0, "nothing is written to an index of others");
     let back = json!([
         {"add": {"index": index, "alias": alias}},
         {"remove_index": {"index": other}},
     ]);
     env.node.request("POST", "/_aliases", actions(back)).await;
-    env.equal(&running).await;
+    env.assert_equal(&running).await;
 }
 
 async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
     let Some(mut env) = TestEnv::shared(engine).await else { return };
     env.put("a", 1000);
-    let running = env.writer().await;
-    env.equal(&running).await;
+    let running = env.start_writer().await;
+    env.assert_equal(&running).await;
     running.stop().await;
 
     env.template["mappings"]["properties"]["text"] = json!({"type": "keyword"});
     env.source.set("a1", None);
-    let old = env.node.behind(&env.alias).await;
+    let old = env.node.indices_behind(&env.alias).await;
     // In small steps, so that the old index can be observed meanwhile.
     let mut options = env.options();
     options.batch.changes = 10;
-    let running = env.writer_with(options).await;
-    let half = running.until("half built", |progress| progress.position >= 500).await;
+    let running = env.start_writer_with(options).await;
+    let half = running.wait_until("half built", |progress| progress.position >= 500).await;
     assert_eq!((half.state, half.rebuilds), (State::Rebuilding, 0));
-    assert_eq!(env.node.behind(&env.alias).await, old, "the old index is searched meanwhile");
+    assert_eq!(env.node.indices_behind(&env.alias).await, old, "the old index is searched meanwhile");
     // The process ends during the rebuild, and another one completes it.
     running.stop().await;
-    let running = env.writer().await;
+    let running = env.start_writer().await;
     env.put("b", 100);
-    running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    env.equal(&running).await;
-    let new = env.node.behind(&env.alias).await;
+    running.wait_until("rebuilt", |progress| progress.rebuilds == 1).await;
+    env.assert_equal(&running).await;
+    let new = env.node.indices_behind(&env.alias).await;
     assert!(new.len() == 1 && new != old, "{new:?}");
     let left = env.node.request("GET", &format!("/{}-*/_alias", env.alias), None).await;
     assert_eq!(left.as_object().unwrap().len(), 1, "the old index is deleted: {left}");
@@ -405,9 +406,9 @@ async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
     // On request, while changes arrive.
     running.writer.rebuild().await.unwrap();
     env.put("c", 100);
-    running.until("rebuilt again", |progress| progress.rebuilds == 2).await;
-    env.equal(&running).await;
-    assert_ne!(env.node.behind(&env.alias).await, new);
+    running.wait_until("rebuilt again", |progress| progress.rebuilds == 2).await;
+    env.assert_equal(&running).await;
+    assert_ne!(env.node.indices_behind(&env.alias).await, new);
 }
 
 async fn forgotten_deletions_and_a_new_source_lead_to_a_rebuild(engine: &'static str) {
@@ -416,20 +417,20 @@ async fn forgotten_deletions_and_a_new_source_lead_to_a_rebuild(engine: &'static
     env.source.set("gone before", Some(json!({})));
     env.source.set("gone before", None);
     env.source.prune();
-    let running = env.writer().await;
-    env.equal(&running).await;
+    let running = env.start_writer().await;
+    env.assert_equal(&running).await;
     assert_eq!(running.writer.progress().rebuilds, 0, "an index that was empty needs no older deletions");
     running.stop().await;
 
     env.source.set("a7", None);
     env.source.prune();
-    let running = env.writer().await;
-    running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    env.equal(&running).await;
+    let running = env.start_writer().await;
+    running.wait_until("rebuilt", |progress| progress.rebuilds == 1).await;
+    env.assert_equal(&running).await;
     running.stop().await;
 
-    env.source.begin_again();
-    let running = env.writer().await;
-    running.until("rebuilt", |progress| progress.rebuilds == 1).await;
-    env.equal(&running).await;
+    env.source.restart();
+    let running = env.start_writer().await;
+    running.wait_until("rebuilt", |progress| progress.rebuilds == 1).await;
+    env.assert_equal(&running).await;
 }

@@ -120,11 +120,11 @@ impl Database {
     }
 
     /// Polls until a condition holds.
-    pub async fn wait_until(&self, what: &str, condition: impl AsyncFn() -> bool) {
+    pub async fn wait_until(&self, description: &str, condition: impl AsyncFn() -> bool) {
         let start = Instant::now();
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         while !condition().await {
-            assert!(start.elapsed() < WAIT_TIMEOUT, "timed out waiting for {what}");
+            assert!(start.elapsed() < WAIT_TIMEOUT, "timed out waiting for {description}");
             poll.tick().await;
         }
     }

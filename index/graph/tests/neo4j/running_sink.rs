@@ -172,10 +172,10 @@ impl RunningSink {
         self.wait_until("two errors", |progress| progress.counters.failures >= expected).await;
     }
 
-    pub async fn wait_until(&self, what: &str, condition: impl Fn(&SinkProgress) -> bool) {
+    pub async fn wait_until(&self, description: &str, condition: impl Fn(&SinkProgress) -> bool) {
         let mut progress = self.sink.watch();
         let result = tokio::time::timeout(WAIT_TIMEOUT, progress.wait_for(condition)).await;
-        assert!(result.is_ok(), "timed out waiting for {what}: {:?}", self.progress());
+        assert!(result.is_ok(), "timed out waiting for {description}: {:?}", self.progress());
     }
 
     /// Waits until the graph has exactly the objects of the cache that may be written.

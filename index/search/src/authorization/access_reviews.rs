@@ -160,7 +160,7 @@ impl CallerReviews {
             Progress::Done => None,
             Progress::Pending if has_failed => Some("access reviews failed".to_owned()),
             Progress::Pending => Some("access reviews are in progress".to_owned()),
-            Progress::Incomplete(why) => Some(why.clone()),
+            Progress::Incomplete(reason) => Some(reason.clone()),
         };
         ReviewResults { allowed: Arc::clone(&self.allowed.lock()), missing_reason }
     }
@@ -196,8 +196,8 @@ impl CallerReviews {
         let reviewed = limit_scopes(&undecided, remaining, MAX_NAMESPACES);
         is_truncated |= reviewed.len() < undecided.len();
         sender.send(reviewed.iter().cloned()).await?;
-        let why = || format!("access reviews are limited to {MAX_REVIEWS} in {MAX_NAMESPACES} namespaces");
-        Ok(if is_truncated { Progress::Incomplete(why()) } else { Progress::Done })
+        let reason = || format!("access reviews are limited to {MAX_REVIEWS} in {MAX_NAMESPACES} namespaces");
+        Ok(if is_truncated { Progress::Incomplete(reason()) } else { Progress::Done })
     }
 
     fn allows(&self, group: &str, resource: &str, namespace: &str) -> bool {

@@ -427,7 +427,7 @@ mod tests {
         let subjects = json!([{"kind": "User", "name": "ann"}]);
         let binding =
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
-        let seen = || {
+        let readable = || {
             let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
             ann.readable(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
@@ -435,9 +435,9 @@ mod tests {
             for object in [&role, &binding] {
                 rights.apply(&object.record, &object.body, ChangeKind::Added);
             }
-            assert_eq!(seen(), Readable::All);
+            assert_eq!(readable(), Readable::All);
             rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, ChangeKind::Modified);
-            assert_eq!(seen(), Readable::Nothing);
+            assert_eq!(readable(), Readable::Nothing);
         }
     }
 }

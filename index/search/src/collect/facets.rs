@@ -145,25 +145,25 @@ impl FacetRequest {
             let column = columns.iter().position(|column| Some(*column) == field.column());
             let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
             let column = column.unwrap_or_default();
-            let summed;
+            let converted;
             let values = match field.terms_request() {
                 Some(terms_request) => {
                     let is_incomplete;
-                    (summed, is_incomplete) =
+                    (converted, is_incomplete) =
                         count_label_values(sources, &found.current_matches, before.next(), &terms_request).await?;
                     if is_incomplete {
                         counts.notice = Some(format!("not all values of {} were counted", field.field()));
                     }
-                    &summed
+                    &converted
                 }
                 None if *field == FacetField::Column(Facet::Kind) => {
-                    summed = shorten_kinds(column);
-                    &summed
+                    converted = shorten_kinds(column);
+                    &converted
                 }
                 None if matches!(field, FacetField::Column(_)) => column,
                 None => {
-                    summed = sum_by_property(field, facts, column, u64::saturating_add);
-                    &summed
+                    converted = sum_by_property(field, facts, column, u64::saturating_add);
+                    &converted
                 }
             };
             match nth < self.facets.len() {

@@ -337,7 +337,7 @@ mod tests {
     #[case("", 0, (0, 0, ""))]
     #[case("a ", 99, (2, 2, ""))]
     #[case("é:", 1, (0, 3, ""))]
-    fn the_token_at_the_cursor(#[case] query: &str, #[case] cursor: usize, #[case] expected: (usize, usize, &str)) {
+    fn token_at_cursor_is_found(#[case] query: &str, #[case] cursor: usize, #[case] expected: (usize, usize, &str)) {
         let Token { start, end, typed } = token_at(query, cursor);
         assert_eq!((start, end, typed), expected);
     }

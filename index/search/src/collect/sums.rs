@@ -23,8 +23,8 @@ pub(crate) fn parse_amount(field: &str) -> Option<Number> {
     amounts().find(|number| number.name() == field)
 }
 
-/// Names of the fields that can be summed, for error messages.
-pub(crate) fn amount_names() -> String {
+/// Names of the fields that can be summed, for messages and documentation.
+pub fn amount_names() -> String {
     amounts().map(Number::name).collect::<Vec<_>>().join(", ")
 }
 

@@ -12,7 +12,7 @@ use crate::document::columns::{Facet, Key, Keyword, Number, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
-use crowsnest_api::propagation::{MemberCopy, Propagation, read_propagation};
+use crowsnest_api::propagation::{MemberCopy, Propagation, PropagationState, read_propagation};
 use crowsnest_api::references::find_referenced_objects;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
@@ -164,14 +164,7 @@ impl Document {
         columns
             .into_iter()
             .for_each(|(keyword, values)| values.iter().for_each(|value| self.add_keyword(keyword, value)));
-        let states = [
-            ("unscheduled", propagation.is_unscheduled),
-            ("evicting", !propagation.evicting_clusters.is_empty()),
-            ("drifted", propagation.has_apply_error),
-            ("conflicting", propagation.has_conflict),
-            ("failover", propagation.is_failover),
-        ];
-        states.into_iter().filter(|(_, applies)| *applies).for_each(|(state, _)| self.add_keyword(Keyword::Is, state));
+        propagation.states.iter().for_each(|state| self.add_keyword(Keyword::Is, word_of_state(*state)));
         let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
         if !propagation.template_uid.is_empty() {
             self.keys.push((Key::About, Key::from_uid(cluster, &propagation.template_uid)));
@@ -383,6 +376,17 @@ fn is_bare_word_reference(keyword: Keyword, reference: &str) -> bool {
 
 fn is_pod(record: &Record) -> bool {
     (&*record.key.resource().group, &*record.kind) == ("", "Pod")
+}
+
+/// Value of `is:` for a state of a binding or Work.
+fn word_of_state(state: PropagationState) -> &'static str {
+    match state {
+        PropagationState::Unscheduled => "unscheduled",
+        PropagationState::Evicting => "evicting",
+        PropagationState::ApplyFailed => "drifted",
+        PropagationState::Conflict => "conflicting",
+        PropagationState::Failover => "failover",
+    }
 }
 
 /// Values of `is:` that are derived from the object alone.

@@ -266,13 +266,13 @@ fn to_lower_text(text: &str) -> String {
 
 /// The first term that extends the chunk, as it is more informative; otherwise the chunk itself.
 fn find_term_with_prefix<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
-    let (mut itself, mut seen) = (None, 0);
+    let (mut itself, mut searched_until) = (None, 0);
     for (at, _) in lower.match_indices(chunk) {
-        if at < seen {
+        if at < searched_until {
             continue;
         }
         let (around, end) = chunk_around(lower, at);
-        seen = end;
+        searched_until = end;
         for term in terms(around) {
             if term == chunk {
                 itself = Some(term);

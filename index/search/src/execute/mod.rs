@@ -291,7 +291,8 @@ impl RelatedObjectLookup for ConditionResolver {
         // Kept until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
         let _permit = self.sources.dependency_permits.acquire(self.sources.context.requested_at).await;
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());
-        graph.read(&roots).await?;
+        // Only ids are returned.
+        graph.max_records = 0;
         let found = closure(&mut graph, roots, direction, depth, &PathLimits::default()).await?;
         self.note_truncation(!found.limits_reached.is_empty() || !graph.limits_reached.is_empty());
         self.notices.extend(found.limits_reached.iter().map(|limit| (*limit).to_owned()));

@@ -46,10 +46,10 @@ impl Searcher {
         request: SearchRequest,
     ) -> Result<impl Stream<Item = Result<Vec<Hit>, Error>> + Send + 'static, Error> {
         let (PlannedSearch { query, plan, sort, facts, .. }, sources) = self.plan_search(&request).await;
-        let limits = [query.output.limit, request.limit];
+        let limits = [query.output.limit, request.page.limit];
         let scanned = TopHitsRequest {
             sort,
-            after: request.after,
+            after: request.page.after,
             keep: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
             facts,
             ..TopHitsRequest::total_only()

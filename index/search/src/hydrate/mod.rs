@@ -92,7 +92,7 @@ async fn run_search(searcher: Searcher, request: SearchRequest) -> Result<Respon
     let skipped = skipped_clusters::list_skipped(&searcher, &sources.context.rights.lock());
     let request = TopHitsRequest {
         sort: planned.sort,
-        after: request.after.clone(),
+        after: request.page.after.clone(),
         keep: planned.keep,
         facets: planned.facet_request.columns(),
         sums: planned.facet_request.sums_request(),

@@ -1,6 +1,6 @@
 //! OpenSearch and Elasticsearch as the search engine.
 //!
-//! [`client`] sends requests to the nodes of an engine and types their errors. [`bulk`] builds and reads bulk requests.
+//! [`client`] sends requests to the nodes of an engine and classifies their errors. [`bulk`] builds and reads bulk requests.
 //! [`writer`] follows a source of changes and keeps an index behind an alias equal to it.
 //!
 //! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]

@@ -63,7 +63,7 @@ impl ClusterRanks {
     }
 
     /// Score of a value: the first value of the order has the highest score; clusters without a value score 0. A value
-    /// that no cluster has any more lies between its neighbours.
+    /// that no cluster has anymore lies between its neighbours.
     fn rank_score(&self, text: &str) -> f64 {
         let before = self.clusters.keys().take_while(|other| other.as_str() < text).count();
         let score = if self.descending { before + 1 } else { self.clusters.len() - before };

@@ -31,7 +31,7 @@ pub fn template(size: IndexSize) -> Value {
             "index": {
                 "number_of_shards": size.shards,
                 "number_of_replicas": size.replicas,
-                // Set explicitly, because otherwise a shard that was not searched for 30 s is not refreshed any more.
+                // Set explicitly, because otherwise a shard that was not searched for 30 s is no longer refreshed.
                 "refresh_interval": "1s",
                 "max_terms_count": MAX_TERMS,
                 "max_regex_length": MAX_REGEX,

@@ -53,7 +53,7 @@ pub(crate) async fn closure(
         let mut next = BTreeMap::new();
         let mut ends = BTreeMap::new();
         for (step, is_last) in closure_steps(direction, distance) {
-            let edges = graph.edges(&frontier, &step).await?;
+            let edges = graph.edges(&frontier, &step, None).await?;
             for edge in edges {
                 let (from, to) = if step.direction == Direction::Out { (edge.0, edge.1) } else { (edge.1, edge.0) };
                 if frontier.contains(&from) && !followed.contains(&to) {

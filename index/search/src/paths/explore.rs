@@ -21,14 +21,32 @@ pub(crate) struct StepEdges {
     pub direction: Direction,
 }
 
+impl StepEdges {
+    fn of_hop(hop: &HopPattern) -> Self {
+        Self { types: hop.effective_types(), direction: hop.direction }
+    }
+}
+
 /// The objects that the caller may read, and the edges between them.
 #[async_trait]
 pub(crate) trait PathGraph: Send {
-    /// Ids of the objects that match the pattern: of all objects, or only of `among`.
-    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error>;
+    /// Ids of the objects that match the pattern: of all objects, or only of `among`. `next` is the step that will be
+    /// followed from them.
+    async fn matching_ids(
+        &mut self,
+        node: &NodePattern,
+        among: Option<BTreeSet<u64>>,
+        next: Option<&StepEdges>,
+    ) -> Result<BTreeSet<u64>, Error>;
 
-    /// All edges at these objects. With [`Direction::Out`] they begin there, with [`Direction::In`] they end there.
-    async fn edges(&mut self, ids: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error>;
+    /// All edges at these objects. With [`Direction::Out`] they begin there, with [`Direction::In`] they end there. Edges
+    /// whose other ends do not match `ends` may be left out.
+    async fn edges(
+        &mut self,
+        ids: &BTreeSet<u64>,
+        step: &StepEdges,
+        ends: Option<&NodePattern>,
+    ) -> Result<BTreeSet<EdgeKey>, Error>;
 }
 
 /// Maximum number of objects that a search reads and visits.
@@ -140,7 +158,7 @@ type Steps = BTreeMap<u64, Vec<(u64, EdgeKey)>>;
 
 /// The objects that a hop reaches.
 pub(super) struct Layer {
-    least: usize,
+    min_steps: usize,
     /// Objects after each number of steps.
     pub(super) depths: Vec<BTreeSet<u64>>,
     /// Objects at which the hop may end.
@@ -151,7 +169,7 @@ pub(super) struct Layer {
 impl Layer {
     /// True if the hop may end at an object after this number of steps.
     pub(super) fn may_end(&self, depth: usize, id: u64) -> bool {
-        depth >= self.least && self.ends.contains(&id)
+        depth >= self.min_steps && self.ends.contains(&id)
     }
 
     /// Keeps the steps to objects for which `leads_on` is true.
@@ -173,13 +191,14 @@ struct Explorer<'g> {
 impl Explorer<'_> {
     /// Start objects and layers; None if a hop reaches nothing.
     async fn explore_layers(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
-        let starts = self.graph.matching_ids(&pattern.first, None).await?;
+        let steps: Vec<StepEdges> = pattern.hops.iter().map(|(hop, _)| StepEdges::of_hop(hop)).collect();
+        let starts = self.graph.matching_ids(&pattern.first, None, steps.first()).await?;
         let mut visited = BTreeSet::new();
         let starts = self.admit(starts, &mut visited);
         let mut frontier = starts.clone();
         let mut layers: Vec<Layer> = Vec::with_capacity(pattern.hops.len());
-        for (hop, node) in &pattern.hops {
-            let layer = self.layer(frontier, hop, node, &mut visited).await?;
+        for (nth, hop) in pattern.hops.iter().enumerate() {
+            let layer = self.explore_layer(frontier, hop, steps.get(nth + 1), &mut visited).await?;
             if layer.ends.is_empty() {
                 return Ok(None);
             }
@@ -189,36 +208,38 @@ impl Explorer<'_> {
         Ok((!starts.is_empty()).then_some((starts, layers)))
     }
 
-    /// Explores the objects that a hop reaches from `starts`.
-    async fn layer(
+    /// Explores the objects that a hop reaches from `starts`, before the step `next`.
+    async fn explore_layer(
         &mut self,
         starts: BTreeSet<u64>,
-        hop: &HopPattern,
-        node: &NodePattern,
+        (hop, node): &(HopPattern, NodePattern),
+        next: Option<&StepEdges>,
         visited: &mut BTreeSet<u64>,
     ) -> Result<Layer, Error> {
-        let step = StepEdges { types: hop.effective_types(), direction: hop.direction };
-        let least = usize::from(hop.min_steps);
-        let mut reached = if least == 0 { starts.clone() } else { BTreeSet::new() };
-        let mut layer = Layer { least, depths: vec![starts], ends: BTreeSet::new(), steps: Steps::new() };
+        let step = StepEdges::of_hop(hop);
+        let min_steps = usize::from(hop.min_steps);
+        let mut reached = if min_steps == 0 { starts.clone() } else { BTreeSet::new() };
+        let mut layer = Layer { min_steps, depths: vec![starts], ends: BTreeSet::new(), steps: Steps::new() };
         for depth in 1..=usize::from(hop.max_steps) {
             let frontier = layer.depths.last().cloned().unwrap_or_default();
             let new: BTreeSet<u64> = frontier.iter().copied().filter(|id| !layer.steps.contains_key(id)).collect();
             if !new.is_empty() {
-                let edges = self.graph.edges(&new, &step).await?;
+                // A path ends its hop at the object that the last step reaches.
+                let ends = (depth == usize::from(hop.max_steps)).then_some(node);
+                let edges = self.graph.edges(&new, &step, ends).await?;
                 add_steps(&mut layer.steps, &new, &edges, step.direction);
             }
-            let next = frontier.iter().filter_map(|id| layer.steps.get(id)).flatten().map(|(to, _)| *to).collect();
-            let next = self.admit(next, visited);
-            if next.is_empty() {
+            let found = frontier.iter().filter_map(|id| layer.steps.get(id)).flatten().map(|(to, _)| *to).collect();
+            let found = self.admit(found, visited);
+            if found.is_empty() {
                 break;
             }
-            if depth >= least {
-                reached.extend(&next);
+            if depth >= min_steps {
+                reached.extend(&found);
             }
-            layer.depths.push(next);
+            layer.depths.push(found);
         }
-        layer.ends = self.graph.matching_ids(node, Some(reached)).await?;
+        layer.ends = self.graph.matching_ids(node, Some(reached), next).await?;
         Ok(layer)
     }
 

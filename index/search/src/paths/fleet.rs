@@ -1,32 +1,29 @@
 //! The objects of the fleet as a graph. Objects are found through the text index within the caller's permissions; their
 //! edges are the links that they state.
 
+use super::candidates::CandidateConditions;
 use super::explore::{EdgeKey, MAX_OBJECTS, MAX_OBJECTS_NOTICE, PathGraph, StepEdges};
-use super::links::Target;
 use super::node::node_match;
-use super::stored_links::{Node, NodeLink, NodeLinks, read_nodes};
-use crate::document::columns::{Key, Keyword};
+use super::stored_links::{NamespaceRef, NeededLinks, Node, NodeLink, NodeTarget, read_nodes};
+use crate::document::columns::Key;
 use crate::engine::{Lookup, MAX_NUMBERS};
 use crate::execute::{self, Sources, resolve_with_notices};
 use crate::plan::FleetFacts;
-use crate::plan::kinds::kinds_in_group;
-use crate::plan::predicate::{Match, Test};
+use crate::plan::predicate::Match;
 use async_trait::async_trait;
-use crowsnest_api::constants::annotation;
-use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING_KINDS};
-use crowsnest_apimachinery::selector::{Operator, Selector};
-use crowsnest_query::path::{Direction, EdgeType, NodePattern};
-use crowsnest_store::{BodyMode, Error, Object, Record};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crowsnest_apimachinery::references::CustomRule;
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_query::path::{Direction, NodePattern, Property};
+use crowsnest_store::{BodyMode, Error, Object, RecordKey};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Number of objects read at once.
 const READ_BATCH: usize = 500;
-/// Maximum number of clauses of one lookup. OpenSearch refuses queries with more than 1,024
-/// (`indices.query.bool.max_clause_count`), counted in all nested conditions.
-const MAX_CLAUSES: usize = 500;
+/// Maximum number of objects of a search whose records are kept in memory. Those of an answer that are not among them are
+/// read again.
+const MAX_RECORDS: usize = 10_000;
 const TRUNCATED: &str = "the search index did not return all objects; some may be missing";
 
 /// The fleet as a caller sees it.
@@ -35,30 +32,23 @@ pub(crate) struct FleetGraph {
     facts: Arc<FleetFacts>,
     rules: Arc<[CustomRule]>,
     nodes: HashMap<u64, Node>,
-    /// Objects by their own keys.
-    by_key: HashMap<u64, Vec<u64>>,
+    /// Objects without their bodies: those that were read first, and those of the answer.
+    objects: HashMap<u64, Object>,
+    /// Own keys of objects, and their ids.
+    by_key: BTreeSet<(u64, u64)>,
     /// Pods by cluster and namespace.
     pods: HashMap<(String, String), BTreeSet<u64>>,
-    /// Maximum number of objects in memory.
+    /// Maximum number of objects that are visited.
     pub max_objects: usize,
+    /// Maximum number of records that the search keeps.
+    pub max_records: usize,
     pub notices: BTreeSet<String>,
     /// Reasons why objects may be missing.
     pub limits_reached: BTreeSet<String>,
 }
 
-/// The cluster and namespace of an object.
-type NamespaceRef<'r> = (&'r str, &'r str);
-
-fn namespace_of(record: &Record) -> NamespaceRef<'_> {
-    (record.key.cluster().as_str(), &*record.key.namespace)
-}
-
 fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
     (cluster.to_owned(), namespace.to_owned())
-}
-
-fn is_pod(record: &Record) -> bool {
-    (&*record.key.resource().group, &*record.kind) == ("", "Pod")
 }
 
 impl FleetGraph {
@@ -69,9 +59,11 @@ impl FleetGraph {
             facts,
             rules,
             nodes: HashMap::new(),
-            by_key: HashMap::new(),
+            objects: HashMap::new(),
+            by_key: BTreeSet::new(),
             pods: HashMap::new(),
             max_objects: MAX_OBJECTS,
+            max_records: MAX_RECORDS,
             notices: BTreeSet::new(),
             limits_reached: BTreeSet::new(),
         }
@@ -81,53 +73,83 @@ impl FleetGraph {
         &self.sources
     }
 
-    /// An object that the graph returned, without its body.
+    /// An object without its body. Only some are in memory before [`Self::read_records`].
     pub fn object(&self, id: u64) -> Option<&Object> {
-        self.nodes.get(&id).map(|node| &node.object)
+        self.objects.get(&id)
     }
 
-    fn node(&self, id: u64) -> Option<(&Record, &NodeLinks)> {
-        self.nodes.get(&id).map(|node| (&*node.object.record, &node.links))
+    /// Key and kind of an object that was read.
+    pub fn identity(&self, id: u64) -> Option<(&RecordKey, &str)> {
+        self.nodes.get(&id).map(|node| (&node.key, &*node.kind))
     }
 
-    /// Reads objects that are not known yet, up to the limits. The ids must be those of objects that the caller may read.
+    /// Reads objects with all their links, up to the limits. The ids must be those of objects that the caller may read.
     pub async fn read(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
-        let mut new: Vec<u64> = ids.iter().copied().filter(|id| !self.nodes.contains_key(id)).collect();
+        self.read_links(ids, NeededLinks::All).await
+    }
+
+    /// Reads the objects that were not read yet or without these links, up to the limits.
+    async fn read_links(&mut self, ids: &BTreeSet<u64>, needed: NeededLinks) -> Result<(), Error> {
         let room = self.max_objects.saturating_sub(self.nodes.len());
+        let new = ids.iter().copied().filter(|id| !self.nodes.contains_key(id));
+        let mut new: Vec<u64> = new.take(room.saturating_add(1)).collect();
         if new.len() > room {
             new.truncate(room);
             self.limits_reached.insert(MAX_OBJECTS_NOTICE.to_owned());
         }
-        for some in new.chunks(READ_BATCH) {
+        self.read_nodes(&new, needed.body_mode()).await?;
+        let lacks_links = |id: &u64| self.nodes.get(id).is_some_and(|node| node.lacks(needed));
+        let incomplete: Vec<u64> = ids.iter().copied().filter(lacks_links).collect();
+        self.read_nodes(&incomplete, BodyMode::Read).await
+    }
+
+    async fn read_nodes(&mut self, ids: &[u64], body_mode: BodyMode) -> Result<(), Error> {
+        for some in ids.chunks(READ_BATCH) {
             if self.is_late() {
                 self.limits_reached.insert(self.late_notice());
                 break;
             }
-            let objects = self.sources.store.by_ids(some, BodyMode::Read).await?;
+            let keep_records = self.objects.len() + some.len() <= self.max_records;
+            let objects = self.sources.store.by_ids(some, body_mode).await?;
             let rules = Arc::clone(&self.rules);
-            let nodes = self.sources.permits.run(Instant::now(), move || read_nodes(&objects, &rules)).await?;
-            for node in nodes {
-                let id = node.object.record.id;
-                for key in node.links.own_keys.iter() {
-                    self.by_key.entry(*key).or_default().push(id);
-                }
-                if is_pod(&node.object.record) {
-                    self.pods.entry(to_owned_key(namespace_of(&node.object.record))).or_default().insert(id);
-                }
-                self.nodes.insert(id, node);
-            }
+            let read = move || read_nodes(&objects, body_mode, &rules, keep_records);
+            let read = self.sources.permits.run(Instant::now(), read).await?;
+            read.into_iter().for_each(|(node, object)| self.insert(node, object));
         }
         Ok(())
     }
 
-    /// Readable objects that match, with their links read.
-    async fn find(&mut self, matches: &Match) -> Result<BTreeSet<u64>, Error> {
+    /// Adds an object, or replaces it by one with more links.
+    fn insert(&mut self, node: Node, object: Option<Object>) {
+        let id = node.id;
+        self.by_key.extend(node.links.own_keys.iter().map(|key| (*key, id)));
+        if node.is_pod() {
+            self.pods.entry(to_owned_key(node.namespace())).or_default().insert(id);
+        }
+        self.objects.extend(object.map(|object| (id, object)));
+        self.nodes.insert(id, node);
+    }
+
+    /// Reads the records of the objects of an answer that are not in memory. Objects that were deleted in the meantime have
+    /// none.
+    pub async fn read_records(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
+        let is_missing = |id: &u64| self.nodes.contains_key(id) && !self.objects.contains_key(id);
+        let missing: Vec<u64> = ids.iter().copied().filter(is_missing).collect();
+        for some in missing.chunks(READ_BATCH) {
+            let objects = self.sources.store.by_ids(some, BodyMode::Skip).await?;
+            self.objects.extend(objects.into_iter().map(|object| (object.record.id, object)));
+        }
+        Ok(())
+    }
+
+    /// Readable objects that match, with these links read.
+    async fn find(&mut self, matches: &Match, needed: NeededLinks) -> Result<BTreeSet<u64>, Error> {
         if *matches == Match::None {
             return Ok(BTreeSet::new());
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
         let ids = self.take_numbers(lookup);
-        self.read(&ids).await?;
+        self.read_links(&ids, needed).await?;
         // Objects that were deleted in the meantime are not read.
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
@@ -160,16 +182,27 @@ impl FleetGraph {
     /// Conditions for the objects at the other ends of the edges of a step, and possibly more. Each is for one lookup.
     fn candidates(&self, ids: &BTreeSet<u64>, step: &StepEdges) -> Vec<Match> {
         let mut conditions = CandidateConditions::default();
-        for (record, links) in ids.iter().filter_map(|id| self.node(*id)) {
-            links
-                .links
-                .iter()
-                .filter(|link| follows(step, link, true))
-                .for_each(|link| conditions.add_target(record, link));
-            conditions.add_referrers(record, links, step);
-            self.rules.iter().for_each(|rule| conditions.add_custom(record, rule, step));
+        for node in ids.iter().filter_map(|id| self.nodes.get(id)) {
+            let links = node.links.links.iter().filter(|link| follows(step, link, true));
+            links.for_each(|link| conditions.add_target(node, link));
+            conditions.add_referrers(node, step);
+            self.rules.iter().for_each(|rule| conditions.add_custom(node, rule, step));
         }
         conditions.conditions()
+    }
+
+    /// The condition of the objects at which a hop may end, if it can be evaluated together with others; otherwise
+    /// [`Match::All`].
+    fn end_condition(&mut self, ends: Option<&NodePattern>) -> Match {
+        // A query may have parts that are resolved first: see `matching_ids`.
+        let without_query = ends.filter(|node| node.property(Property::Q).is_none());
+        let condition = without_query.map(|node| node_match(node, &self.facts, &mut self.notices));
+        condition.and_then(Result::ok).unwrap_or(Match::All)
+    }
+
+    /// Objects with a key.
+    fn with_key(&self, key: u64) -> impl Iterator<Item = u64> {
+        self.by_key.range((key, u64::MIN)..=(key, u64::MAX)).map(|(_, id)| *id)
     }
 
     /// Adds the edges of a step that an object states: to any object, or only to those in `to`. `is_start`: see
@@ -182,11 +215,11 @@ impl FleetGraph {
         to: Option<&BTreeSet<u64>>,
         edges: &mut BTreeSet<EdgeKey>,
     ) {
-        let Some((record, links)) = self.node(id) else { return };
-        for link in links.links.iter().filter(|link| follows(step, link, is_start)) {
+        let Some(node) = self.nodes.get(&id) else { return };
+        for link in node.links.links.iter().filter(|link| follows(step, link, is_start)) {
             let neighbours: Vec<u64> = match &link.target {
-                Target::Key(key) => self.by_key.get(key).into_iter().flatten().copied().collect(),
-                Target::Pods(selector) => self.selected_pods(record, selector),
+                NodeTarget::Key(key) => self.with_key(*key).collect(),
+                NodeTarget::Pods(selector) => self.selected_pods(node, selector),
             };
             for neighbour in neighbours.into_iter().filter(|neighbour| to.is_none_or(|to| to.contains(neighbour))) {
                 let (from, to) = if link.forward { (id, neighbour) } else { (neighbour, id) };
@@ -196,42 +229,41 @@ impl FleetGraph {
     }
 
     /// Pods in the cluster and namespace of an object that its selector matches.
-    fn selected_pods(&self, selecting: &Record, selector: &Selector) -> Vec<u64> {
-        let pods = self.pods.get(&to_owned_key(namespace_of(selecting))).into_iter().flatten();
-        let matches = |id: &&u64| self.node(**id).is_some_and(|(record, _)| selector.matches(&record.labels));
-        pods.filter(matches).copied().collect()
+    fn selected_pods(&self, selecting: &Node, selector: &Selector) -> Vec<u64> {
+        let pods = self.pods.get(&to_owned_key(selecting.namespace())).into_iter().flatten();
+        let is_selected = |id: &&u64| self.nodes.get(*id).is_some_and(|node| node.is_selected_by(selector));
+        pods.filter(is_selected).copied().collect()
     }
 
     /// Fields that state an edge, at either of its ends.
     pub fn edge_fields(&self, (from, to, edge): EdgeKey) -> Vec<String> {
         let mut fields = BTreeSet::new();
         for (id, other_end, forward) in [(from, to, true), (to, from, false)] {
-            let Some((record, links)) = self.node(id) else { continue };
-            let matching_links = links.links.iter().filter(|link| link.edge == edge && link.forward == forward);
-            fields.extend(matching_links.filter(|link| self.leads_to(record, link, other_end)).map(|link| &*link.via));
+            let Some(node) = self.nodes.get(&id) else { continue };
+            let matching_links = node.links.links.iter().filter(|link| link.edge == edge && link.forward == forward);
+            fields.extend(matching_links.filter(|link| self.leads_to(node, link, other_end)).map(|link| &*link.via));
         }
         fields.into_iter().map(str::to_owned).collect()
     }
 
     /// True if a link of an object leads to another object that was read.
-    fn leads_to(&self, stating: &Record, link: &NodeLink, other_end: u64) -> bool {
-        let Some((record, links)) = self.node(other_end) else { return false };
+    fn leads_to(&self, stating: &Node, link: &NodeLink, other_end: u64) -> bool {
+        let Some(node) = self.nodes.get(&other_end) else { return false };
         match &link.target {
-            Target::Key(key) => links.own_keys.contains(key),
-            Target::Pods(selector) => {
-                is_pod(record) && namespace_of(record) == namespace_of(stating) && selector.matches(&record.labels)
-            }
+            NodeTarget::Key(key) => node.links.own_keys.contains(key),
+            NodeTarget::Pods(selector) => node.namespace() == stating.namespace() && node.is_selected_by(selector),
         }
     }
 
     /// References between objects that were read, with their columns in the text index.
     pub fn references(&self, ids: &BTreeSet<u64>) -> Vec<(u64, u64, Key)> {
         let mut edges = BTreeSet::new();
-        for (id, links) in ids.iter().filter_map(|id| Some((*id, self.node(*id)?.1))) {
-            for link in links.links.iter() {
-                let (Some(column), Target::Key(key)) = (link.column, &link.target) else { continue };
-                let others = self.by_key.get(key).into_iter().flatten();
-                edges.extend(others.filter(|to| **to != id && ids.contains(to)).map(|to| (id, *to, column)));
+        for node in ids.iter().filter_map(|id| self.nodes.get(id)) {
+            let id = node.id;
+            for link in node.links.links.iter() {
+                let (Some(column), NodeTarget::Key(key)) = (link.column, &link.target) else { continue };
+                let others = self.with_key(*key).filter(|to| *to != id && ids.contains(to));
+                edges.extend(others.map(|to| (id, to, column)));
             }
         }
         edges.into_iter().collect()
@@ -240,11 +272,11 @@ impl FleetGraph {
     /// Readable objects that state a reference to one of these, or to which these state one.
     pub async fn neighbours(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
         let graph = &*self;
-        let links = move || ids.iter().filter_map(move |id| graph.node(*id)).map(|(_, links)| links);
+        let links = move || ids.iter().filter_map(move |id| graph.nodes.get(id)).map(|node| &node.links);
         let links_with_column = links().flat_map(|links| links.links.iter()).filter(|link| link.column.is_some());
         let targets = links_with_column.filter_map(|link| match &link.target {
-            Target::Key(key) => Some(*key),
-            Target::Pods(_) => None,
+            NodeTarget::Key(key) => Some(*key),
+            NodeTarget::Pods(_) => None,
         });
         let to = Match::keys(&[Key::Own], targets.collect());
         let own_keys = links().flat_map(|links| links.own_keys.iter().copied()).collect();
@@ -256,7 +288,12 @@ impl FleetGraph {
 
 #[async_trait]
 impl PathGraph for FleetGraph {
-    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
+    async fn matching_ids(
+        &mut self,
+        node: &NodePattern,
+        among: Option<BTreeSet<u64>>,
+        next: Option<&StepEdges>,
+    ) -> Result<BTreeSet<u64>, Error> {
         let matches = match node_match(node, &self.facts, &mut self.notices) {
             Ok(matches) => matches,
             Err(notice) => {
@@ -278,10 +315,19 @@ impl PathGraph for FleetGraph {
             notices.into_iter().partition(|notice| notice == execute::TRUNCATED);
         self.limits_reached.extend(limits);
         self.notices.extend(notices);
-        self.find(&matches).await
+        let needed = next.map_or(NeededLinks::OfRecord, |step| NeededLinks::of_types(&step.types, &self.rules));
+        self.find(&matches, needed).await
     }
 
-    async fn edges(&mut self, ids: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
+    async fn edges(
+        &mut self,
+        ids: &BTreeSet<u64>,
+        step: &StepEdges,
+        ends: Option<&NodePattern>,
+    ) -> Result<BTreeSet<EdgeKey>, Error> {
+        let needed = NeededLinks::of_types(&step.types, &self.rules);
+        self.read_links(ids, needed).await?;
+        let ends = self.end_condition(ends);
         let mut edges = BTreeSet::new();
         for direction in [Direction::Out, Direction::In] {
             if step.direction != Direction::Both && step.direction != direction {
@@ -290,7 +336,8 @@ impl PathGraph for FleetGraph {
             let step = StepEdges { types: step.types.clone(), direction };
             let mut found = BTreeSet::new();
             for condition in self.candidates(ids, &step) {
-                found.extend(self.find(&condition).await?);
+                let condition = if ends == Match::All { condition } else { condition.and(ends.clone()) };
+                found.extend(self.find(&condition, needed).await?);
             }
             ids.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
             found.iter().for_each(|id| self.collect(*id, &step, false, Some(ids), &mut edges));
@@ -304,168 +351,4 @@ impl PathGraph for FleetGraph {
 fn follows(step: &StepEdges, link: &NodeLink, is_start: bool) -> bool {
     let is_outgoing = link.forward == is_start;
     step.types.contains(&link.edge) && is_outgoing == (step.direction == Direction::Out)
-}
-
-/// Conditions for the other ends of edges.
-#[derive(Default)]
-struct CandidateConditions {
-    targets: BTreeSet<u64>,
-    referrers: BTreeMap<Vec<Key>, BTreeSet<u64>>,
-    others: Vec<Match>,
-    /// Conditions in `others`, by cluster and namespace, or by cluster, group and kind; so that each is added once.
-    added: BTreeSet<(String, String, String)>,
-}
-
-impl CandidateConditions {
-    /// Adds the other end of a link.
-    fn add_target(&mut self, record: &Record, link: &NodeLink) {
-        match &link.target {
-            Target::Key(key) => {
-                self.targets.insert(*key);
-            }
-            Target::Pods(selector) => {
-                let labels = selector.requirements().iter().filter_map(|requirement| {
-                    let key = requirement.key();
-                    let pair = |value: &str| Match::Exact(Keyword::Label, format!("{key}={value}"));
-                    match requirement.operator() {
-                        Operator::Equals | Operator::In => {
-                            Some(Match::any_of(requirement.values().map(pair).collect()))
-                        }
-                        Operator::Exists => Some(Match::Keyword(Keyword::LabelKey, Test::Equals(key.to_lowercase()))),
-                        _ => None,
-                    }
-                });
-                // The conditions that match the fewest objects are first: engines may skip the rest.
-                let mut parts: Vec<Match> = labels.collect();
-                parts.extend(namespace_conditions(namespace_of(record)));
-                parts.push(kinds_in_group("", &["pod"]));
-                self.others.push(Match::And(parts));
-            }
-        }
-    }
-
-    /// Adds the objects that may state an edge of the step to an object.
-    fn add_referrers(&mut self, record: &Record, links: &NodeLinks, step: &StepEdges) {
-        let columns = columns(step);
-        if !columns.is_empty() {
-            self.referrers.entry(columns).or_default().extend(links.own_keys.iter());
-        }
-        let (cluster, namespace) = namespace_of(record);
-        let out = step.direction == Direction::Out;
-        let name = &*record.key.name;
-        if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
-            let template = format!("{}={}", annotation::RESOURCE_TEMPLATE_UID, record.uid);
-            self.others.push(Match::Exact(Keyword::Annotation, template));
-            match &*record.kind {
-                "ResourceBinding" => self.others.push(works_of(format!("{namespace}/{name}"))),
-                "ClusterResourceBinding" => self.others.push(works_of(name.to_owned())),
-                _ => {}
-            }
-        }
-        let is_namespace = (&*record.key.resource().group, &*record.kind) == ("", "Namespace");
-        if out && step.types.contains(&EdgeType::Contains) && is_namespace {
-            self.others.push(Match::And(namespace_conditions((cluster, name))));
-        }
-        let is_new = |added: &mut BTreeSet<_>| added.insert((cluster.to_owned(), namespace.to_owned(), String::new()));
-        if !out && step.types.contains(&EdgeType::Selects) && is_pod(record) && is_new(&mut self.added) {
-            let kinds =
-                SELECTING_KINDS.iter().map(|(group, kind)| kinds_in_group(group, &[kind.to_lowercase()])).collect();
-            let parts = [Match::any_of(kinds)].into_iter().chain(namespace_conditions((cluster, namespace)));
-            self.others.push(Match::And(parts.collect()));
-        }
-    }
-
-    /// Adds the objects of the kind of a user's rule, which may refer to an object of its target kind in their cluster.
-    fn add_custom(&mut self, record: &Record, rule: &CustomRule, step: &StepEdges) {
-        let edge = match rule.relation {
-            CustomRelation::Uses => EdgeType::Uses,
-            CustomRelation::RoutesTo => EdgeType::RoutesTo,
-        };
-        if step.direction != Direction::In || !step.types.contains(&edge) {
-            return;
-        }
-        let cluster = record.key.cluster().as_str();
-        let is_target =
-            (rule.target.group.as_str(), rule.target.kind.as_str()) == (&*record.key.resource().group, &*record.kind);
-        if is_target && self.added.insert((cluster.to_owned(), rule.group.clone(), rule.kind.clone())) {
-            let in_cluster = Match::Exact(Keyword::Cluster, cluster.to_owned());
-            self.others.push(kinds_in_group(&rule.group.to_lowercase(), &[rule.kind.to_lowercase()]).and(in_cluster));
-        }
-    }
-
-    fn conditions(self) -> Vec<Match> {
-        let mut any = self.others;
-        any.push(Match::keys(&[Key::Own], self.targets));
-        any.extend(self.referrers.into_iter().map(|(columns, keys)| Match::keys(&columns, keys)));
-        any.retain(|condition| *condition != Match::None);
-        group_alternatives(any)
-    }
-}
-
-/// Alternatives in groups of at most [`MAX_CLAUSES`] clauses; a larger one is alone.
-fn group_alternatives(alternatives: Vec<Match>) -> Vec<Match> {
-    let (mut groups, mut group, mut size) = (Vec::new(), Vec::new(), 0);
-    for alternative in alternatives {
-        let clause_count = clauses(&alternative);
-        if size + clause_count > MAX_CLAUSES && !group.is_empty() {
-            groups.push(Match::any_of(std::mem::take(&mut group)));
-            size = 0;
-        }
-        size += clause_count;
-        group.push(alternative);
-    }
-    if !group.is_empty() {
-        groups.push(Match::any_of(group));
-    }
-    groups
-}
-
-/// Number of conditions on single fields.
-fn clauses(matches: &Match) -> usize {
-    match matches {
-        Match::And(parts) | Match::Or(parts) => parts.iter().map(clauses).sum(),
-        Match::Not(inner) | Match::Because(_, _, inner) => clauses(inner),
-        _ => 1,
-    }
-}
-
-/// Columns of the text index with references to an object by objects at the other ends of a step.
-fn columns(step: &StepEdges) -> Vec<Key> {
-    let mut columns = BTreeSet::new();
-    for edge in &step.types {
-        match (edge, step.direction) {
-            (EdgeType::Owns, Direction::Out) => columns.extend([Key::Owner]),
-            (EdgeType::RoutesTo, Direction::Out) => columns.extend([Key::Owner, Key::Uses]),
-            (EdgeType::PropagatedTo, _) | (EdgeType::About, Direction::In) => columns.extend([Key::About]),
-            (EdgeType::RoutesTo | EdgeType::Uses | EdgeType::RunsOn, Direction::In) => columns.extend([Key::Uses]),
-            (EdgeType::Subject | EdgeType::RoleRef, Direction::In) => columns.extend([Key::Uses]),
-            _ => {}
-        }
-    }
-    columns.into_iter().collect()
-}
-
-fn namespace_conditions((cluster, namespace): NamespaceRef<'_>) -> Vec<Match> {
-    vec![Match::Exact(Keyword::Cluster, cluster.to_owned()), Match::Exact(Keyword::Namespace, namespace.to_owned())]
-}
-
-fn works_of(binding: String) -> Match {
-    kinds_in_group("work.karmada.io", &["work"]).and(Match::Exact(Keyword::Binding, binding))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case::none(&[], &[])]
-    #[case::one_lookup(&[2, 498], &[500])]
-    #[case::several_lookups(&[2, 499, 1, 1], &[2, 500, 1])]
-    #[case::too_large(&[501, 1], &[501, 1])]
-    fn alternatives_are_grouped_by_their_clauses(#[case] alternatives: &[usize], #[case] expected: &[usize]) {
-        let nested = |size: &usize| Match::And(vec![Match::All; *size]);
-        let groups = group_alternatives(alternatives.iter().map(nested).collect());
-        assert_eq!(groups.iter().map(clauses).collect::<Vec<_>>(), expected);
-    }
 }

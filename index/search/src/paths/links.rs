@@ -10,7 +10,7 @@ use crowsnest_apimachinery::references::{
 };
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_query::path::EdgeType;
-use crowsnest_store::{Error, Object};
+use crowsnest_store::{Error, Object, Record};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ pub struct NamedObject {
     pub cluster: String,
     /// An owner without a stated namespace has that of its dependent, also if its kind is cluster-scoped.
     pub object: ObjectKey,
-    /// The only uid that is meant; empty for any.
+    /// The uid that the object must have; empty for any.
     pub uid: String,
 }
 
@@ -61,9 +61,7 @@ impl Links {
     pub fn from_object(object: &Object, rules: &[CustomRule]) -> Result<Self, Error> {
         let record = &object.record;
         let group = &*record.key.resource().group;
-        let mut reader = LinkReader { object, cluster: record.key.cluster().as_str(), links: Self::default() };
-        reader.add_own_keys(group);
-        reader.add_owners(group)?;
+        let mut reader = LinkReader::new(record)?;
         let references = find_references(group, &record.kind, &*object.body);
         references.iter().for_each(|reference| reader.add_reference(reference, Some(Key::Uses)));
         if rules.iter().any(|rule| rule.applies_to(group, &record.kind)) {
@@ -72,8 +70,8 @@ impl Links {
             references.iter().for_each(|reference| reader.add_reference(reference, None));
         }
         reader.add_event_objects()?;
-        reader.add_propagation(group);
-        reader.add_annotations(group);
+        reader.add_propagation(group, &object.body);
+        reader.add_annotations(group, object);
         if SELECTING_KINDS.contains(&(group, &*record.kind))
             && let Some(selection) = pod_selection(group, &record.kind, &object.parse()?)
         {
@@ -82,15 +80,29 @@ impl Links {
         }
         Ok(reader.links)
     }
+
+    /// The links of an object to its namespace and owners, which need no body, and its own keys.
+    pub(crate) fn from_record(record: &Record) -> Result<Self, Error> {
+        Ok(LinkReader::new(record)?.links)
+    }
 }
 
 struct LinkReader<'o> {
-    object: &'o Object,
+    record: &'o Record,
     cluster: &'o str,
     links: Links,
 }
 
-impl LinkReader<'_> {
+impl<'o> LinkReader<'o> {
+    /// A reader that has added the own keys of a record, and the links to its namespace and owners.
+    fn new(record: &'o Record) -> Result<Self, Error> {
+        let group = &*record.key.resource().group;
+        let mut reader = Self { record, cluster: record.key.cluster().as_str(), links: Links::default() };
+        reader.add_own_keys(group);
+        reader.add_owners(group)?;
+        Ok(reader)
+    }
+
     fn add(&mut self, edge: EdgeType, forward: bool, target: Target, via: impl Into<String>, column: Option<Key>) {
         self.links.links.push(Link { edge, forward, target, via: via.into(), column, named: None });
     }
@@ -117,7 +129,7 @@ impl LinkReader<'_> {
 
     /// Adds the object's own keys, and the link to its namespace.
     fn add_own_keys(&mut self, group: &str) {
-        let record = &self.object.record;
+        let record = self.record;
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         self.links.own_keys.push(Key::from_object(self.cluster, &ObjectKey::new(group, &record.kind, namespace, name)));
         if !record.uid.is_empty() {
@@ -134,7 +146,7 @@ impl LinkReader<'_> {
 
     fn add_owners(&mut self, group: &str) -> Result<(), Error> {
         const VIA: &str = "metadata.ownerReferences";
-        let record = &self.object.record;
+        let record = self.record;
         let is_slice = (group, &*record.kind) == ("discovery.k8s.io", "EndpointSlice");
         for owner in record.owners()?.iter().filter(|owner| !owner.uid.is_empty()) {
             let group = group_of_reference(&owner.api_version, &owner.kind);
@@ -163,7 +175,7 @@ impl LinkReader<'_> {
 
     /// Adds the objects that an event is about.
     fn add_event_objects(&mut self) -> Result<(), Error> {
-        let printed = self.object.record.printed_object()?;
+        let printed = self.record.printed_object()?;
         let objects = printed.about.iter().map(|about| (about, "involvedObject"));
         for (about, via) in objects.chain(printed.related.iter().map(|related| (related, "related"))) {
             match about.uid.as_str() {
@@ -178,9 +190,9 @@ impl LinkReader<'_> {
     }
 
     /// Adds the template of a binding or Work, the copies of a Work or quota, and the bindings that a quota limits.
-    fn add_propagation(&mut self, group: &str) {
-        let record = &self.object.record;
-        let Some(propagation) = read_propagation(group, &record.kind, &*self.object.body) else { return };
+    fn add_propagation(&mut self, group: &str, body: &[u8]) {
+        let record = self.record;
+        let Some(propagation) = read_propagation(group, &record.kind, body) else { return };
         let (template, copies) = match &*record.kind {
             "FederatedResourceQuota" => ("", "spec.staticAssignments[]"),
             "Work" => ("spec.workload.manifests[].metadata.annotations", "spec.workload.manifests[]"),
@@ -204,20 +216,20 @@ impl LinkReader<'_> {
     }
 
     /// Adds the template that the annotations of a copy in a member name, and the binding that those of a Work name.
-    fn add_annotations(&mut self, group: &str) {
-        let is_work = (group, &*self.object.record.kind) == (WORK_GROUP, "Work");
+    fn add_annotations(&mut self, group: &str, object: &Object) {
+        let is_work = (group, &*self.record.kind) == (WORK_GROUP, "Work");
         let is_copy = self.cluster != CONTROL_PLANE;
         if !is_work && !is_copy {
             return;
         }
-        let annotations = annotations(self.object);
+        let annotations = annotations(object);
         let named = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
         let template = named(annotation::RESOURCE_TEMPLATE_UID);
         if is_copy && !template.is_empty() {
             let target = Target::Key(Key::from_uid(CONTROL_PLANE, template));
             let via = format!("metadata.annotations[{}]", annotation::RESOURCE_TEMPLATE_UID);
             self.add(EdgeType::PropagatedTo, false, target, via, None);
-            let record = &self.object.record;
+            let record = self.record;
             let (group, key) = (&record.key.resource().group, &record.key);
             // A copy has the name of its template.
             let object = ObjectKey::new(group, &record.kind, &key.namespace, &key.name);

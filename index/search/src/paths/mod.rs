@@ -4,6 +4,7 @@
 //! through the text index within the caller's permissions, so that every object of a path is one that the caller may list.
 //! [`links`] reads the edges that an object states.
 
+mod candidates;
 pub(crate) mod closure;
 pub(crate) mod explore;
 pub(crate) mod fleet;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of concurrent requests for paths or blast radius; further ones are refused. Each may keep 200,000 objects in
-/// memory.
+/// memory, about 750 bytes of each.
 pub const MAX_PATH_SEARCHES: usize = 8;
 /// Maximum number of concurrent search conditions that follow dependencies, each with as many objects; further ones wait. They
 /// are counted separately, so that slow path searches do not delay searches.
@@ -147,9 +148,13 @@ impl Searcher {
         let FoundPaths { mut paths, limits_reached } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();
         // Ids depend on the order in which objects were stored.
-        let key_of = |id: &u64| graph.object(*id).map(|object| &object.record.key);
+        let key_of = |id: &u64| graph.identity(*id).map(|(key, _)| key);
         paths.sort_by_cached_key(|path| (path.nodes.len(), path.nodes.iter().map(key_of).collect::<Vec<_>>()));
         paths.truncate(limit);
+        let ids: BTreeSet<u64> = paths.iter().flat_map(|path| &path.nodes).copied().collect();
+        graph.read_records(&ids).await?;
+        // Objects that were deleted in the meantime are left out with their paths.
+        paths.retain(|path| path.nodes.iter().all(|id| graph.object(*id).is_some()));
         let mut answer = PositionTable::default();
         let paths = paths.iter().map(|path| NodePath {
             nodes: path.nodes.iter().map(|id| answer.node(*id)).collect(),
@@ -173,16 +178,20 @@ impl Searcher {
         }
         let Some(root) = self.inner.cache.store.get(key).await? else { return Ok(None) };
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
-        let roots = BTreeSet::from([root.record.id]);
-        graph.read(&roots).await?;
-        if graph.object(root.record.id).is_none() {
+        let root = root.record.id;
+        let found = closure::closure(&mut graph, [root].into(), direction, depth, &PathLimits::default()).await?;
+        let listed = found.reached.iter().take(MAX_REACHED);
+        let ids: BTreeSet<u64> = listed.clone().map(|object| object.id).chain([root]).collect();
+        graph.read_records(&ids).await?;
+        if graph.object(root).is_none() {
             return Ok(None);
         }
-        let found = closure::closure(&mut graph, roots, direction, depth, &PathLimits::default()).await?;
         let counts = count_reached(&graph, &found.reached);
         let mut answer = PositionTable::default();
-        answer.node(root.record.id);
-        let listed = found.reached.iter().take(MAX_REACHED);
+        answer.node(root);
+        // Objects that were deleted in the meantime are only counted, as those that were reached over them.
+        let is_present = |id: u64| graph.object(id).is_some();
+        let listed = listed.filter(|object| [object.id, object.edge.0, object.edge.1].into_iter().all(is_present));
         let reached = listed.map(|object| ReachedNode {
             node: answer.node(object.id),
             distance: object.distance,
@@ -241,9 +250,8 @@ fn take_notices(graph: &mut FleetGraph, limits_reached: BTreeSet<&'static str>) 
 fn count_reached(graph: &FleetGraph, reached: &[closure::ReachedObject]) -> Vec<ReachedCount> {
     let mut counts: BTreeMap<(String, String), (usize, usize)> = BTreeMap::new();
     for reached_object in reached {
-        let Some(object) = graph.object(reached_object.id) else { continue };
-        let key = &object.record.key;
-        let kind = qualified_kind(&key.resource().group, &object.record.kind);
+        let Some((key, kind)) = graph.identity(reached_object.id) else { continue };
+        let kind = qualified_kind(&key.resource().group, kind);
         let count = counts.entry((key.cluster().to_string(), kind)).or_default();
         match reached_object.distance {
             1 => count.0 += 1,

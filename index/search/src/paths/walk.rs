@@ -3,7 +3,7 @@
 use super::explore::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A set of numbers of edges: bit `n` is set if `n` is in the set. Patterns have at most 8.
+/// A set of numbers of edges: bit `n` is set if `n` is in the set. Paths have at most 8 edges.
 type Lengths = u32;
 
 /// A position in the layers: hop, number of its steps, and object. The hop after the last one is the end of a path.

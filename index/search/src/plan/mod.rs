@@ -87,9 +87,9 @@ const CURRENT_RELATIONS_NOTICE: &str = "relations are evaluated on current objec
 /// Plans a query.
 pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
     let output = &query.output;
-    let at = output.at.as_ref().map(|moment| moment.seconds(facts.clock()) as i64);
+    let at = output.at.as_ref().map(|moment| moment.seconds(facts.timestamp()) as i64);
     let bound = |moment: &Option<Moment>, default: i64| {
-        moment.as_ref().map_or(default, |moment| moment.seconds(facts.clock()) as i64)
+        moment.as_ref().map_or(default, |moment| moment.seconds(facts.timestamp()) as i64)
     };
     let during = output.during.as_ref().map(|(from, to)| {
         let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
@@ -127,7 +127,7 @@ pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
 }
 
 impl FleetFacts {
-    fn clock(&self) -> jiff::Timestamp {
+    fn timestamp(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_second(self.now).unwrap_or_default()
     }
 }

@@ -47,11 +47,11 @@ fn scalar(literal: &Literal, scale: f64, is_age: bool, unix: i64) -> (f64, bool)
         Scalar::Number(number) if is_age => (now - number, true),
         Scalar::Number(number) => (number * scale, false),
         Scalar::Duration(seconds) => (now - seconds, true),
-        Scalar::Moment(moment) => (moment.seconds(clock(unix)), false),
+        Scalar::Moment(moment) => (moment.seconds(timestamp(unix)), false),
     }
 }
 
-fn clock(unix: i64) -> jiff::Timestamp {
+fn timestamp(unix: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(unix).unwrap_or_default()
 }
 

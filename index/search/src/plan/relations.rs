@@ -135,26 +135,26 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
         }
         Relation::Holders { inner, .. } => {
             let held_objects = steps.resolve_inner(inner).await?;
-            let owners = steps.repeat(&held_objects, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
-            Match::Or(vec![owners, steps.referencing(&held_objects, &[Key::Uses]).await?])
+            let owners = steps.follow_repeatedly(&held_objects, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+            Match::Or(vec![owners, steps.find_referrers(&held_objects, &[Key::Uses]).await?])
         }
         Relation::Owned { inner, depth, .. } => {
             let first = steps.resolve_inner(inner).await?;
-            let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
+            let more = steps.follow_repeatedly(&first, depth - 1, Step::Back(&[Key::Owner])).await?;
             Match::Or(vec![first, more])
         }
         Relation::Using { inner, depth, .. } => {
             let first = steps.resolve_inner(inner).await?;
-            let more = steps.repeat(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
+            let more = steps.follow_repeatedly(&first, depth - 1, Step::Back(&[Key::Uses])).await?;
             Match::Or(vec![first, more])
         }
         Relation::Used { inner, depth, .. } => {
             let users = steps.resolve_inner(inner).await?;
-            steps.repeat(&users, depth, Step::Out(&[Key::Uses])).await?
+            steps.follow_repeatedly(&users, depth, Step::Out(&[Key::Uses])).await?
         }
         Relation::Near { inner, depth, .. } => {
             let center = steps.resolve_inner(inner).await?;
-            let neighbours = steps.repeat(&center, depth, Step::Both(&EDGES)).await?;
+            let neighbours = steps.follow_repeatedly(&center, depth, Step::Both(&EDGES)).await?;
             neighbours.and(center.negated())
         }
         Relation::Dependent { inner, direction, depth, .. } => {
@@ -163,7 +163,7 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
         }
         Relation::Family { inner, kind, .. } => {
             let roots = steps.resolve_inner(inner).await?;
-            kind.and(steps.family(roots).await?)
+            kind.and(steps.find_family(roots).await?)
         }
     };
     Ok(Match::Because(field, condition, Box::new(found)))
@@ -195,26 +195,26 @@ impl Steps<'_> {
     }
 
     /// The objects that reference matching objects.
-    async fn referencing(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
+    async fn find_referrers(&mut self, from: &Match, edges: &[Key]) -> Result<Match, Error> {
         Ok(Match::keys(edges, self.objects.keys(from, &[Key::Own]).await?))
     }
 
-    async fn take(&mut self, step: Step, from: &Match) -> Result<Match, Error> {
+    async fn follow(&mut self, step: Step, from: &Match) -> Result<Match, Error> {
         match step {
             Step::Out(edges) => self.find_referenced(from, edges).await,
-            Step::Back(edges) => self.referencing(from, edges).await,
+            Step::Back(edges) => self.find_referrers(from, edges).await,
             Step::Both(edges) => {
-                Ok(Match::Or(vec![self.find_referenced(from, edges).await?, self.referencing(from, edges).await?]))
+                Ok(Match::Or(vec![self.find_referenced(from, edges).await?, self.find_referrers(from, edges).await?]))
             }
         }
     }
 
     /// All objects reached in up to `depth` steps; stops when a step reaches no new objects.
-    async fn repeat(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
+    async fn follow_repeatedly(&mut self, from: &Match, depth: u8, step: Step) -> Result<Match, Error> {
         let mut reached = Vec::new();
         let mut frontier = from.clone();
         for _ in 0..depth {
-            let next = self.take(step, &frontier).await?;
+            let next = self.follow(step, &frontier).await?;
             if !next.contains(&|part| matches!(part, Match::Keys(..))) || reached.contains(&next) {
                 break;
             }
@@ -225,16 +225,16 @@ impl Steps<'_> {
     }
 
     /// Related objects: see `select:` in docs/QUERY.md.
-    async fn family(&mut self, roots: Match) -> Result<Match, Error> {
+    async fn find_family(&mut self, roots: Match) -> Result<Match, Error> {
         let subjects = self.find_referenced(&roots, &[Key::About]).await?;
         let all = Match::Or(vec![roots, subjects]);
-        let owners = self.repeat(&all, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
-        let owned = self.repeat(&all, MAX_STEPS, Step::Back(&[Key::Owner])).await?;
+        let owners = self.follow_repeatedly(&all, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+        let owned = self.follow_repeatedly(&all, MAX_STEPS, Step::Back(&[Key::Owner])).await?;
         let family = Match::Or(vec![all, owners, owned]);
         let used = self.find_referenced(&family, &[Key::Uses]).await?;
-        let users = self.referencing(&family, &[Key::Uses, Key::About]).await?;
+        let users = self.find_referrers(&family, &[Key::Uses, Key::About]).await?;
         let neighbours = Match::Or(vec![used, users]);
-        let their_owners = self.repeat(&neighbours, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
+        let their_owners = self.follow_repeatedly(&neighbours, MAX_STEPS, Step::Out(&[Key::Owner])).await?;
         Ok(Match::Or(vec![family, neighbours, their_owners]))
     }
 }

@@ -92,13 +92,13 @@ pub fn derive_name(title: &str, owner: &str) -> String {
 
 /// The queries that a caller may use with `scope:`, by name and by lower-case title.
 pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: &UserInfo) -> BTreeMap<String, String> {
-    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= AccessLevel::Read);
-    let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
+    let readable = all.into_iter().filter(|(_, saved)| access(saved, caller) >= AccessLevel::Read);
+    let mut readable: Vec<(String, SavedSearchSpec)> = readable.collect();
     // Own searches take precedence over shared ones, and names over titles.
-    seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
+    readable.sort_by_key(|(_, saved)| saved.owner == caller.name);
     let mut scopes = BTreeMap::new();
     let mut others = BTreeSet::new();
-    for (_, saved) in &seen {
+    for (_, saved) in &readable {
         let title = saved.title.to_lowercase();
         if saved.owner != caller.name && !others.insert(title.clone()) {
             // An ambiguous title of shared searches is not resolved.
@@ -107,7 +107,7 @@ pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: 
             scopes.insert(title, saved.query.clone());
         }
     }
-    scopes.extend(seen.into_iter().map(|(name, saved)| (name, saved.query)));
+    scopes.extend(readable.into_iter().map(|(name, saved)| (name, saved.query)));
     scopes
 }
 

@@ -136,15 +136,15 @@ impl DocSetBuilder {
 
 /// Union of the sets.
 pub fn union(parts: &[DocSet]) -> DocSet {
-    let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
+    let mut bitmaps: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
     for part in parts {
         match part {
             DocSet::All => return DocSet::All,
             DocSet::Some(docs) if docs.is_empty() => {}
-            DocSet::Some(docs) => some.push(docs),
+            DocSet::Some(docs) => bitmaps.push(docs),
         }
     }
-    match some.as_slice() {
+    match bitmaps.as_slice() {
         [] => DocSet::empty(),
         [one] => DocSet::Some(Arc::clone(one)),
         [first, rest @ ..] => {
@@ -157,10 +157,10 @@ pub fn union(parts: &[DocSet]) -> DocSet {
 
 /// Intersection of the sets, beginning with the smallest ones.
 pub fn intersection(parts: &[DocSet]) -> DocSet {
-    let some = parts.iter().filter_map(|part| if let DocSet::Some(docs) = part { Some(docs) } else { None });
-    let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
-    some.sort_by_key(|docs| docs.len());
-    match some.as_slice() {
+    let bitmaps = parts.iter().filter_map(|part| if let DocSet::Some(docs) = part { Some(docs) } else { None });
+    let mut bitmaps: Vec<&Arc<RoaringBitmap>> = bitmaps.collect();
+    bitmaps.sort_by_key(|docs| docs.len());
+    match bitmaps.as_slice() {
         [] => DocSet::All,
         [one] => DocSet::Some(Arc::clone(one)),
         [first, second, rest @ ..] => {

@@ -24,9 +24,9 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// Opens the text index and prepares its writer.
-pub fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
-    let EngineContext { options, store, tail, rights, metrics, permits, committed, stop, .. } = opening;
-    let opened = TextIndex::open(options, opening.identity)?;
+pub fn open(context: EngineContext<'_>) -> Result<EngineHandle, Error> {
+    let EngineContext { options, store, tail, rights, metrics, permits, committed, stop, .. } = context;
+    let opened = TextIndex::open(options, context.identity)?;
     let text = Arc::clone(&opened.0);
     let (follower, searchable) =
         TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::with_rights(rights));

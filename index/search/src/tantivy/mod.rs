@@ -38,7 +38,7 @@ use terms::FilterCache;
 /// The backend of this engine.
 pub(crate) const BACKEND: Backend = Backend {
     name: "tantivy",
-    open: |opening| Box::pin(async move { engine::open(opening) }),
+    open: |context| Box::pin(async move { engine::open(context) }),
     local: Some(LocalIndex { folders: &FOLDERS, inspect: TextIndex::inspect }),
 };
 
@@ -188,9 +188,9 @@ impl TextIndex {
     pub fn has_merged_segments(&self) -> Result<bool, Error> {
         let built = self.current.load();
         let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be reloaded", e))?;
-        let seen: BTreeSet<_> =
+        let current: BTreeSet<_> =
             built.snapshot.load().searcher.segment_readers().iter().map(SegmentReader::segment_id).collect();
-        Ok(seen != ids.into_iter().collect())
+        Ok(current != ids.into_iter().collect())
     }
 
     /// Calls a function for each segment, in parallel if there are many documents. Returns the results in the order of

@@ -13,24 +13,29 @@ use tantivy::schema::Field;
 
 /// Limit on the memory of all filters of an index.
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum bytes of a filter per number, by which the memory of a filter is counted before it is created.
+/// Maximum bytes of a filter per distinct number, by which the memory of a filter is counted before it is created.
 const BYTES_PER_NUMBER: u64 = 4;
-/// Bits of a hash in addition to those that number the values: one in 2^7 absent numbers passes.
+/// Mean number of documents per number above which numbers are read from the dictionary of terms, which takes longer for each
+/// than reading the documents' values.
+const REPETITIONS: usize = 4;
+/// Bits of a hash in addition to those that count the numbers: about one in 2^7 absent numbers passes, and more only if
+/// [`NumberFilter::bits`] reaches its maximum.
 const EXTRA_BITS: u32 = 7;
 /// Multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A set of numbers that may contain others. It needs two to four bytes per number.
+/// A set of numbers that may contain others. It needs two to four bytes per distinct number.
 #[derive(Debug)]
 pub struct NumberFilter {
     hashes: RoaringBitmap,
-    /// Number of bits of each hash, 1 to 32.
+    /// Number of bits of each hash: the bits of the count of distinct numbers and [`EXTRA_BITS`], so 8 to 32.
     bits: u32,
 }
 
 impl NumberFilter {
-    pub fn new(numbers: impl ExactSizeIterator<Item = u64>) -> Self {
-        let bits = (numbers.len().max(1).ilog2() + 1 + EXTRA_BITS).min(u32::BITS);
+    /// A filter of numbers, of which `distinct` are different.
+    pub fn new(numbers: impl Iterator<Item = u64>, distinct: usize) -> Self {
+        let bits = (distinct.max(1).ilog2() + 1 + EXTRA_BITS).min(u32::BITS);
         let mut hashes: Vec<u32> = numbers.map(|number| hash(number, bits)).collect();
         hashes.sort_unstable();
         hashes.dedup();
@@ -50,6 +55,8 @@ impl NumberFilter {
 /// filters are left out.
 pub struct NumberFilters {
     entries: Mutex<HashMap<FilterId, Entry>>,
+    /// Columns that are left out, so that their size is not read from the segment at each lookup. Locked after `entries`.
+    left_out: Mutex<HashSet<FilterId>>,
     max_bytes: u64,
 }
 
@@ -73,7 +80,7 @@ impl Default for NumberFilters {
 
 impl NumberFilters {
     fn with_limit(max_bytes: u64) -> Self {
-        Self { entries: Mutex::default(), max_bytes }
+        Self { entries: Mutex::default(), left_out: Mutex::default(), max_bytes }
     }
 
     /// The filter of a column; None if it is left out. Only users of the same filter wait while it is created.
@@ -83,10 +90,27 @@ impl NumberFilters {
         if let Some(filter) = existing.as_ref().and_then(|filter| filter.get()) {
             return Ok(Some(Arc::clone(filter)));
         }
+        if self.left_out.lock().contains(&id) {
+            return Ok(None);
+        }
+        let index = reader.inverted_index(field)?;
+        let distinct = index.terms().num_terms();
+        let Some(filter) = self.reserve(id, (distinct as u64).saturating_mul(BYTES_PER_NUMBER)) else {
+            return Ok(None);
+        };
         let values = reader.fast_fields().u64(reader.schema().get_field_name(field))?.values;
-        let numbers = (0..values.num_vals()).map(|row| values.get_val(row));
-        let reserved = self.reserve(id, u64::from(values.num_vals()) * BYTES_PER_NUMBER);
-        Ok(reserved.map(|filter| Arc::clone(filter.get_or_init(|| Arc::new(NumberFilter::new(numbers))))))
+        // Many objects may have the same numbers, such as that of a ConfigMap that all Pods of a namespace use.
+        let is_repetitive = distinct < values.num_vals() as usize / REPETITIONS;
+        let mut terms = index.terms().stream()?;
+        let create = || {
+            Arc::new(match is_repetitive {
+                true => {
+                    NumberFilter::new(std::iter::from_fn(|| terms.advance().then(|| number(terms.key()))), distinct)
+                }
+                false => NumberFilter::new((0..values.num_vals()).map(|row| values.get_val(row)), distinct),
+            })
+        };
+        Ok(Some(Arc::clone(filter.get_or_init(create))))
     }
 
     /// Reserves the memory of a filter, for which larger filters are dropped if necessary. None if it exceeds the limit
@@ -99,6 +123,7 @@ impl NumberFilters {
         }
         let not_larger: u64 = entries.values().map(|entry| entry.bytes).filter(|other| *other <= bytes).sum();
         if not_larger.saturating_add(bytes) > self.max_bytes {
+            self.left_out.lock().insert(id);
             return None;
         }
         let mut total = entries.values().map(|entry| entry.bytes).sum::<u64>().saturating_add(bytes);
@@ -119,10 +144,19 @@ impl NumberFilters {
         entries.keys().filter(|(segment, _)| !segments.contains(segment)).map(|(_, field)| *field).collect()
     }
 
-    /// Drops the filters of all other segments.
+    /// Drops the filters of all other segments. Columns that were left out are tried again if this frees memory.
     pub fn retain(&self, segments: &HashSet<SegmentId>) {
-        self.entries.lock().retain(|(segment, _), _| segments.contains(segment));
+        let mut entries = self.entries.lock();
+        let count = entries.len();
+        entries.retain(|(segment, _), _| segments.contains(segment));
+        let is_freed = entries.len() < count;
+        self.left_out.lock().retain(|(segment, _)| !is_freed && segments.contains(segment));
     }
+}
+
+/// The number of a term, whose bytes are in the order of their significance.
+fn number(term: &[u8]) -> u64 {
+    term.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 /// The highest bits of the product; at most 32.
@@ -142,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn contained_numbers_pass(numbers in prop::collection::vec(any::<u64>(), 0..200)) {
-            let filter = NumberFilter::new(numbers.iter().copied());
+            let filter = NumberFilter::new(numbers.iter().copied(), numbers.len());
             prop_assert!(numbers.iter().all(|number| filter.may_contain(*number)));
         }
     }
@@ -154,19 +188,26 @@ mod tests {
     fn few_other_numbers_pass(#[case] distance: u64) {
         let multiples = |range: std::ops::Range<u64>| range.map(move |nth| nth.wrapping_mul(distance));
         let numbers: Vec<u64> = multiples(0..10_000).collect();
-        let filter = NumberFilter::new(numbers.into_iter());
+        let filter = NumberFilter::new(numbers.iter().copied(), numbers.len());
         let passed = multiples(10_000..20_000).filter(|number| filter.may_contain(*number)).count();
         assert!(passed < 200, "{passed} of 10,000");
     }
 
     /// An index of one segment with one document, and its reader.
     fn index() -> (Arc<TextIndex>, SegmentReader) {
+        index_of(&[8])
+    }
+
+    /// An index of one segment with a document for each number that it uses, and its reader.
+    fn index_of(uses: &[u64]) -> (Arc<TextIndex>, SegmentReader) {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
-        let mut document = tantivy::TantivyDocument::new();
-        document.add_u64(text.columns.id, 7);
-        document.add_u64(text.columns.key(Key::Uses), 8);
-        writer.add_document(document).unwrap();
+        for (id, number) in (7..).zip(uses) {
+            let mut document = tantivy::TantivyDocument::new();
+            document.add_u64(text.columns.id, id);
+            document.add_u64(text.columns.key(Key::Uses), *number);
+            writer.add_document(document).unwrap();
+        }
         writer.commit().unwrap();
         text.reload(Seq(0), &|_, _, _| {}).unwrap();
         let reader = text.snapshot().segments[0].data.reader.clone();
@@ -218,6 +259,34 @@ mod tests {
         assert!(NumberFilters::with_limit(BYTES_PER_NUMBER).get(&reader, text.columns.id).unwrap().is_some());
     }
 
+    #[test]
+    fn columns_without_space_are_tried_again_after_a_merge() {
+        let (text, reader) = index();
+        let filters = NumberFilters::with_limit(BYTES_PER_NUMBER);
+        let (segments, left_out) = (HashSet::from([reader.segment_id()]), (reader.segment_id(), text.columns.id));
+        assert!(filters.get(&reader, text.columns.key(Key::Uses)).unwrap().is_some());
+        for _ in 0..2 {
+            assert!(filters.get(&reader, text.columns.id).unwrap().is_none());
+            assert_eq!(*filters.left_out.lock(), HashSet::from([left_out]));
+            filters.retain(&segments);
+        }
+        filters.retain(&HashSet::new());
+        assert!(filters.get(&reader, text.columns.id).unwrap().is_some());
+    }
+
+    #[rstest]
+    #[case::read_from_values(2)]
+    #[case::read_from_terms(20)]
+    fn memory_is_counted_by_distinct_numbers(#[case] documents: usize) {
+        const NUMBERS: [u64; 2] = [8, u64::MAX - 0x0102_0304];
+        let (text, reader) = index_of(&NUMBERS.repeat(documents));
+        let (filters, uses) = (NumberFilters::with_limit(2 * BYTES_PER_NUMBER), text.columns.key(Key::Uses));
+        let (filter, expected) =
+            (filters.get(&reader, uses).unwrap().unwrap(), NumberFilter::new(NUMBERS.into_iter(), 2));
+        assert_eq!((&filter.hashes, filter.bits), (&expected.hashes, expected.bits));
+        assert!(filters.get(&reader, text.columns.id).unwrap().is_none());
+    }
+
     /// The filter of one column is created while the filter of another column is being created.
     #[test]
     fn filters_do_not_wait_for_those_of_other_columns() {
@@ -230,7 +299,7 @@ mod tests {
 
     #[test]
     fn an_empty_set_rejects_all() {
-        let filter = NumberFilter::new(std::iter::empty());
+        let filter = NumberFilter::new(std::iter::empty(), 0);
         assert!(!filter.may_contain(0) && !filter.may_contain(u64::MAX));
     }
 }

@@ -208,7 +208,7 @@ impl TermDocs<'_> {
         let timed = DeadlineAutomaton::new(automaton, self.deadline);
         let dictionary = self.terms.terms();
         self.take(dictionary.search(&timed).without_keys().into_stream()?)?;
-        timed.in_time()
+        timed.check_deadline()
     }
 
     fn take<A: Automaton>(&mut self, mut stream: TermStreamer<'_, A, WithoutKeys>) -> Result<(), EvaluationError>
@@ -273,7 +273,7 @@ impl<A> DeadlineAutomaton<A> {
     }
 
     /// Fails if the deadline was exceeded.
-    fn in_time(&self) -> Result<(), EvaluationError> {
+    fn check_deadline(&self) -> Result<(), EvaluationError> {
         if self.late.load(Ordering::Relaxed) { Err(EvaluationError::DeadlineExceeded) } else { Ok(()) }
     }
 }
@@ -318,13 +318,13 @@ impl ContainsAutomaton {
     fn new(part: &str) -> Self {
         let part = part.as_bytes().to_vec();
         let mut shorter = vec![0; part.len()];
-        let mut met = 0;
+        let mut matched = 0;
         for at in 1..part.len() {
-            while met > 0 && part[at] != part[met] {
-                met = shorter[met - 1];
+            while matched > 0 && part[at] != part[matched] {
+                matched = shorter[matched - 1];
             }
-            met += usize::from(part[at] == part[met]);
-            shorter[at] = met;
+            matched += usize::from(part[at] == part[matched]);
+            shorter[at] = matched;
         }
         Self { part, shorter }
     }
@@ -338,23 +338,23 @@ impl Automaton for ContainsAutomaton {
         0
     }
 
-    fn is_match(&self, met: &usize) -> bool {
-        *met == self.part.len()
+    fn is_match(&self, matched: &usize) -> bool {
+        *matched == self.part.len()
     }
 
-    fn will_always_match(&self, met: &usize) -> bool {
-        self.is_match(met)
+    fn will_always_match(&self, matched: &usize) -> bool {
+        self.is_match(matched)
     }
 
-    fn accept(&self, met: &usize, byte: u8) -> usize {
-        if self.is_match(met) {
-            return *met;
+    fn accept(&self, matched: &usize, byte: u8) -> usize {
+        if self.is_match(matched) {
+            return *matched;
         }
-        let mut met = *met;
-        while met > 0 && self.part[met] != byte {
-            met = self.shorter[met - 1];
+        let mut matched = *matched;
+        while matched > 0 && self.part[matched] != byte {
+            matched = self.shorter[matched - 1];
         }
-        met + usize::from(self.part[met] == byte)
+        matched + usize::from(self.part[matched] == byte)
     }
 }
 
@@ -367,7 +367,7 @@ mod tests {
         #[test]
         fn the_automaton_equals_str_contains(text in "[ab]{0,12}é?[ab]{0,3}", part in "[ab]{0,4}é?") {
             let automaton = ContainsAutomaton::new(&part);
-            let end = text.bytes().fold(automaton.start(), |met, byte| automaton.accept(&met, byte));
+            let end = text.bytes().fold(automaton.start(), |matched, byte| automaton.accept(&matched, byte));
             prop_assert_eq!(automaton.is_match(&end), text.contains(&part));
         }
     }

@@ -63,8 +63,8 @@ impl CpuTimes {
     }
 }
 
-/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that threads of
-/// others need the CPU; otherwise zero. The thread also sleeps while another one builds the segment, so both times may
+/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that other
+/// threads need the CPU; otherwise zero. The thread also sleeps while another one builds the segment, so both times may
 /// be much shorter than `elapsed`.
 fn pause_duration(elapsed: Duration, cpu_times: CpuTimes) -> Duration {
     match elapsed >= MIN_WORK && cpu_times.runnable > cpu_times.running {

@@ -104,12 +104,12 @@ impl TextFollower {
         }
     }
 
-    /// Builds and commits documents on a separate thread, until stopped or, if `until` is given, up to date for
-    /// that time.
+    /// Builds and commits documents on a separate thread, until stopped. With `start_phase_idle`, also until the index
+    /// has been up to date for that time; then the follower is returned.
     async fn run_on_thread(
         mut self,
         nice: i32,
-        until: Option<Duration>,
+        start_phase_idle: Option<Duration>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, Error> {
         let runtime = Handle::current();
@@ -118,9 +118,9 @@ impl TextFollower {
             lower_priority(nice);
             // For timers created in this thread.
             let _entered = runtime.enter();
-            self.work_timer = until.map(|_| WorkTimer::start());
+            self.work_timer = start_phase_idle.map(|_| WorkTimer::start());
             // The receiver is dropped only at shutdown.
-            let _ = ended.send(self.follow(&runtime, until, &stop));
+            let _ = ended.send(self.follow(&runtime, start_phase_idle, &stop));
         };
         let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
         thread.map_err(|source| Error::Io { path: "the text index's thread".to_owned(), source })?;
@@ -130,7 +130,7 @@ impl TextFollower {
     fn follow(
         mut self,
         runtime: &Handle,
-        until: Option<Duration>,
+        start_phase_idle: Option<Duration>,
         stop: &CancellationToken,
     ) -> Result<Option<Self>, Error> {
         let mut behind_at = Instant::now();
@@ -145,7 +145,7 @@ impl TextFollower {
             let next_mode = self.commit_policy.mode(&uncommitted, now);
             if next_mode == MergeMode::Filling {
                 behind_at = now;
-            } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
+            } else if pending.seq.is_none() && start_phase_idle.is_some_and(|idle| behind_at.elapsed() > idle) {
                 writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
                 return Ok(Some(self));
             }

@@ -53,7 +53,7 @@ impl Backend {
         let (committed, stop) = (Arc::new(AtomicU64::default()), CancellationToken::new());
         let identity = store.identity().await.unwrap();
         let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20));
-        let opening = EngineContext {
+        let context = EngineContext {
             options: &options,
             identity: &identity,
             tail: Arc::clone(&tail),
@@ -66,7 +66,7 @@ impl Backend {
             elected: watch::channel(true).1,
             stop: stop.clone(),
         };
-        let EngineHandle { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
+        let EngineHandle { engine, worker } = (backend(&options.index_backend).unwrap().open)(context).await.unwrap();
         tokio::spawn(worker);
         Self { engine, committed, tail, _stop: stop.drop_guard() }
     }

@@ -49,7 +49,7 @@ fn only_amounts_are_accepted(#[case] fields: &str, #[case] expected: Result<Vec<
     let mut request = SearchRequest::new("kind:pod group:node", UserInfo::system());
     let result = request.set_sums(fields.split(',').filter(|field| !field.is_empty()));
     match expected {
-        Ok(numbers) => assert_eq!((result, request.sums), (Ok(()), numbers)),
+        Ok(numbers) => assert_eq!((result, request.counts.sums), (Ok(()), numbers)),
         Err(problem) => {
             let names = "restarts, replicas, ready, count, cpu.req, cpu.limit, mem.req, mem.limit";
             assert_eq!(result, Err(format!("{problem}; fields that can be summed are {names}")));

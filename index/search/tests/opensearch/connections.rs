@@ -1,4 +1,4 @@
-//! Connections: credentials, certificates, several nodes, bounds, what is sent to which engine.
+//! Connections: credentials, certificates, several nodes, limits, and the media types of each engine.
 
 use super::node::install_cryptography;
 use super::proxy::{Fault, Proxy, answer};
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 /// An engine that gives the same answer to every request.
-async fn engine(distribution: &str, version: &str, headers: &str) -> Proxy {
+async fn start_engine(distribution: &str, version: &str, headers: &str) -> Proxy {
     let proxy = Proxy::start(([127, 0, 0, 1], 1).into()).await;
     let distribution =
         if distribution.is_empty() { String::new() } else { format!(r#""distribution":"{distribution}","#) };
@@ -57,20 +57,20 @@ async fn requests_use_the_media_type_of_the_engine(
     #[case] json: &str,
     #[case] lines: &str,
 ) {
-    let proxy = engine(distribution, version, headers).await;
+    let proxy = start_engine(distribution, version, headers).await;
     let client = Client::new(client_options(&[&proxy.url()])).await.unwrap();
     let bulk = Request::new(http::Method::POST, "/_bulk").lines("{}\n".repeat(2000));
     client.send(&bulk).await.unwrap();
-    let seen = proxy.seen();
-    assert!(seen[0].head.starts_with("get / ") && seen[0].head.contains("accept: application/json\r\n"));
-    let head = &seen[1].head;
+    let requests = proxy.requests();
+    assert!(requests[0].head.starts_with("get / ") && requests[0].head.contains("accept: application/json\r\n"));
+    let head = &requests[1].head;
     assert!(head.contains(&format!("accept: {json}\r\n")) && head.contains(&format!("content-type: {lines}\r\n")));
-    assert!(head.contains("content-encoding: gzip\r\n") && seen[1].body.len() < 500, "{head}");
+    assert!(head.contains("content-encoding: gzip\r\n") && requests[1].body.len() < 500, "{head}");
 }
 
 #[tokio::test]
 async fn an_unsupported_engine_is_named_with_the_supported_ones() {
-    let proxy = engine("opensearch", "1.3.0", "").await;
+    let proxy = start_engine("opensearch", "1.3.0", "").await;
     let client = Client::new(client_options(&[&proxy.url()])).await.unwrap();
     let error = client.detect().await.unwrap_err();
     assert!(error.to_string().contains("opensearch 1.3.0") && error.to_string().contains("OpenSearch 2.19"), "{error}");
@@ -79,13 +79,14 @@ async fn an_unsupported_engine_is_named_with_the_supported_ones() {
 
 #[tokio::test]
 async fn requests_fail_over_to_another_node() {
-    let (first, second) = (engine("opensearch", "2.19.6", "").await, engine("opensearch", "2.19.6", "").await);
+    let (first, second) =
+        (start_engine("opensearch", "2.19.6", "").await, start_engine("opensearch", "2.19.6", "").await);
     let client = Client::new(client_options(&[&first.url(), NOWHERE, &second.url()])).await.unwrap();
     first.set(answer(503, "", ""));
     for _ in 0..6 {
         client.detect().await.unwrap();
     }
-    assert!(first.seen().len() <= 2, "a node that failed is not preferred: {}", first.seen().len());
+    assert!(first.requests().len() <= 2, "a node that failed is not preferred: {}", first.requests().len());
     second.set(Fault::Refuse);
     let error = client.detect().await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
@@ -98,9 +99,9 @@ async fn requests_fail_over_to_another_node() {
 #[case::silence(Fault::Silence, "did not answer within")]
 #[tokio::test]
 async fn invalid_answers_end_within_the_limits(#[case] fault: Fault, #[case] message: &str) {
-    // Silence needs something behind the proxy that answers.
-    let behind = engine("opensearch", "2.19.6", "").await;
-    let proxy = Proxy::start(behind.address).await;
+    // For `Silence`, an engine behind the proxy has to answer.
+    let upstream = start_engine("opensearch", "2.19.6", "").await;
+    let proxy = Proxy::start(upstream.address).await;
     proxy.set(fault);
     let mut options = client_options(&[&proxy.url()]);
     options.request_timeout = Duration::from_secs(2);
@@ -122,8 +123,8 @@ fn bomb() -> Fault {
 
 #[tokio::test]
 async fn a_changed_password_is_used_without_a_restart() {
-    let behind = engine("opensearch", "2.19.6", "").await;
-    let proxy = Proxy::start(behind.address).await;
+    let upstream = start_engine("opensearch", "2.19.6", "").await;
+    let proxy = Proxy::start(upstream.address).await;
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("username", "crow");
@@ -154,8 +155,8 @@ async fn a_changed_password_is_used_without_a_restart() {
 #[case::bearer(Authorization::Bearer(Secret::new("abc")), "Bearer abc")]
 #[tokio::test]
 async fn other_credentials_are_sent(#[case] authorization: Authorization, #[case] header: &str) {
-    let behind = engine("opensearch", "2.19.6", "").await;
-    let proxy = Proxy::start(behind.address).await;
+    let upstream = start_engine("opensearch", "2.19.6", "").await;
+    let proxy = Proxy::start(upstream.address).await;
     proxy.set(Fault::Authorization(header.to_owned()));
     let mut options = client_options(&[&proxy.url()]);
     options.credentials = CredentialSource::Fixed(Credentials { authorization, ..Credentials::default() });
@@ -164,12 +165,12 @@ async fn other_credentials_are_sent(#[case] authorization: Authorization, #[case
 
 #[tokio::test]
 async fn requests_go_through_a_proxy() {
-    let proxy = engine("opensearch", "2.19.6", "").await;
+    let proxy = start_engine("opensearch", "2.19.6", "").await;
     let mut options = client_options(&["http://engine.example:9200"]);
     options.proxy = ProxyChoice::At(Secret::new(format!("http://user:s3cret@{}", proxy.address)));
     assert!(!format!("{options:?}").contains("s3cret"));
     Client::new(options).await.unwrap().detect().await.unwrap();
-    let head = proxy.seen().remove(0).head;
+    let head = proxy.requests().remove(0).head;
     assert!(
         head.starts_with("get http://engine.example:9200/ ") && head.contains("proxy-authorization: basic"),
         "{head}"
@@ -212,8 +213,8 @@ fn authority(expired: bool) -> Authority {
 }
 
 async fn detect_over_tls(folder: &Path, authority: &Authority) -> Result<(), ClientError> {
-    let behind = engine("opensearch", "2.19.6", "").await;
-    let proxy = Proxy::with_tls(behind.address, Some(authority.acceptor.clone())).await;
+    let upstream = start_engine("opensearch", "2.19.6", "").await;
+    let proxy = Proxy::with_tls(upstream.address, Some(authority.acceptor.clone())).await;
     let mut options = client_options(&[&proxy.url().replace("http", "https")]);
     options.credentials = CredentialSource::Folder(folder.to_owned());
     Client::new(options).await?.detect().await.map(drop)

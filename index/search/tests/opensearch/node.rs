@@ -62,17 +62,17 @@ impl Node {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Its process id. None if it never started.
+    /// The process id; None if the process never started.
     fn process(&self) -> Option<String> {
         Some(std::fs::read_to_string(self.directory.path().join("pid")).ok()?.trim().to_owned())
     }
 
-    /// Ends the node as a crash of its machine would, for its process.
+    /// Kills the process of the node without a shutdown.
     pub fn kill(&self) {
         assert!(Command::new("kill").args(["-KILL", &self.process().unwrap()]).status().unwrap().success());
     }
 
-    /// Starts the node again over its data.
+    /// Starts the node again with its data.
     pub async fn restart(&self) {
         while tokio::net::TcpStream::connect(self.address()).await.is_ok() {
             tokio::task::yield_now().await;
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Names of the indices behind an alias.
-    pub async fn behind(&self, alias: &str) -> Vec<String> {
+    pub async fn indices_behind(&self, alias: &str) -> Vec<String> {
         let answer = self.request("GET", &format!("/_alias/{alias}"), None).await;
         answer.as_object().unwrap().keys().cloned().collect()
     }
@@ -128,7 +128,7 @@ impl Drop for Node {
     }
 }
 
-/// Like `main`.
+/// Installs the provider of cryptography, as `main` does.
 pub fn install_cryptography() {
     // Another test may have done so.
     drop(rustls::crypto::ring::default_provider().install_default());

@@ -20,7 +20,7 @@ pub enum Fault {
     Refuse,
     /// The engine gets the first half of the body, then both connections end.
     TruncateRequest,
-    /// The engine gets the request; the client gets so many bytes of the answer.
+    /// The engine gets the request; the client gets this number of bytes of the answer.
     TruncateResponse(usize),
     /// The engine gets the request; the client's connection stays open without an answer.
     Silence,
@@ -52,7 +52,7 @@ pub struct Proxy {
 struct State {
     upstream: SocketAddr,
     fault: RwLock<Fault>,
-    seen: RwLock<Vec<RecordedRequest>>,
+    requests: RwLock<Vec<RecordedRequest>>,
 }
 
 impl Proxy {
@@ -63,7 +63,7 @@ impl Proxy {
     pub async fn with_tls(upstream: SocketAddr, tls: Option<tokio_rustls::TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(State { upstream, fault: RwLock::new(Fault::Pass), seen: RwLock::default() });
+        let state = Arc::new(State { upstream, fault: RwLock::new(Fault::Pass), requests: RwLock::default() });
         let stop = CancellationToken::new();
         tokio::spawn(accept(listener, tls, Arc::clone(&state), stop.clone()));
         Self { address, state, _stop: stop.drop_guard() }
@@ -73,8 +73,8 @@ impl Proxy {
         *self.state.fault.write() = fault;
     }
 
-    pub fn seen(&self) -> Vec<RecordedRequest> {
-        self.state.seen.read().clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.state.requests.read().clone()
     }
 
     pub fn url(&self) -> String {
@@ -121,7 +121,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
         return Ok(());
     }
     let Some(RecordedRequest { head, body }) = read_request(&mut client).await? else { return Ok(()) };
-    state.seen.write().push(RecordedRequest { head: head.to_lowercase(), body: body.clone() });
+    state.requests.write().push(RecordedRequest { head: head.to_lowercase(), body: body.clone() });
     let refused = matches!(&fault, Fault::Authorization(expected)
         if !head.lines().any(|line| line.strip_prefix("authorization: ") == Some(expected)));
     if refused {

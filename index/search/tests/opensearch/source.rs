@@ -25,7 +25,7 @@ struct Log {
     /// Deletions up to this sequence number were pruned.
     pruned: u64,
     /// Largest number of changes that were read at once.
-    most_read: usize,
+    max_read: usize,
 }
 
 impl MemorySource {
@@ -52,8 +52,8 @@ impl MemorySource {
         log.pruned = *self.latest.borrow();
     }
 
-    /// Begins again with sequence number 1, as a new store with the same records.
-    pub fn begin_again(&self) {
+    /// Starts again with sequence number 1, like a new store with the same records.
+    pub fn restart(&self) {
         let mut log = self.log.lock().unwrap();
         let existing: Vec<_> = std::mem::take(&mut log.changes).into_values().filter(|(_, d)| d.is_some()).collect();
         *log = Log { identity: log.identity + 1, ..Log::default() };
@@ -71,8 +71,8 @@ impl MemorySource {
         existing.map(|(id, seq, document)| (id.clone(), (seq, document.clone()))).collect()
     }
 
-    pub fn most_read(&self) -> usize {
-        self.log.lock().unwrap().most_read
+    pub fn max_read(&self) -> usize {
+        self.log.lock().unwrap().max_read
     }
 }
 
@@ -98,7 +98,7 @@ impl ChangeSource for MemorySource {
             document: document.as_ref().map(|document| Bytes::from(document.to_string())),
         };
         let changes: Vec<_> = next.map(change).collect();
-        log.most_read = log.most_read.max(changes.len());
+        log.max_read = log.max_read.max(changes.len());
         let position = if changes.len() < bounds.changes {
             *self.latest.borrow()
         } else {

@@ -1,4 +1,4 @@
-//! A writer between a source and an engine, with the proxy on the way.
+//! A writer that follows a source and sends its changes to an engine through the proxy.
 
 use super::node::{Node, install_cryptography};
 use super::proxy::Proxy;
@@ -62,11 +62,11 @@ impl TestEnv {
         options
     }
 
-    pub async fn writer(&self) -> Running {
-        self.writer_with(self.options()).await
+    pub async fn start_writer(&self) -> Running {
+        self.start_writer_with(self.options()).await
     }
 
-    pub async fn writer_with(&self, options: WriterOptions) -> Running {
+    pub async fn start_writer_with(&self, options: WriterOptions) -> Running {
         let client = Client::new(client_options(&[&self.proxy.url()])).await.unwrap();
         let writer = Arc::new(Writer::new(Arc::new(client), self.source.clone(), options));
         let stop = CancellationToken::new();
@@ -83,8 +83,8 @@ impl TestEnv {
     }
 
     /// Waits until the writer has caught up, then compares the engine with the source.
-    pub async fn equal(&self, running: &Running) {
-        running.caught_up().await;
+    pub async fn assert_equal(&self, running: &Running) {
+        running.wait_until_caught_up().await;
         let (engine, source) = (self.node.documents(&self.alias).await, self.source.documents());
         if engine != source {
             let missing: Vec<_> = source.iter().filter(|(id, document)| engine.get(*id) != Some(document)).collect();
@@ -96,28 +96,28 @@ impl TestEnv {
 
 impl Running {
     /// Waits until the progress fulfils a condition.
-    pub async fn until(&self, what: &str, mut condition: impl FnMut(&Progress) -> bool) -> Progress {
+    pub async fn wait_until(&self, description: &str, mut condition: impl FnMut(&Progress) -> bool) -> Progress {
         let mut watch = self.writer.watch();
         let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;
         let reached = reached.ok().map(|progress| progress.unwrap().clone());
-        reached.unwrap_or_else(|| panic!("not {what} after {TIMEOUT:?}: {:?}", self.writer.progress()))
+        reached.unwrap_or_else(|| panic!("not {description} after {TIMEOUT:?}: {:?}", self.writer.progress()))
     }
 
-    pub async fn caught_up(&self) -> Progress {
+    pub async fn wait_until_caught_up(&self) -> Progress {
         let latest = self.writer.progress().latest;
-        self.until("caught up", |progress| progress.state == State::Following && progress.position >= latest).await
+        self.wait_until("caught up", |progress| progress.state == State::Following && progress.position >= latest).await
     }
 
     /// Waits until the writer has read that another one has caught up.
-    pub async fn standing_by(&self) -> Progress {
+    pub async fn wait_until_standby(&self) -> Progress {
         let latest = self.writer.progress().latest;
-        self.until("standing by", |progress| progress.state == State::Standby && progress.position >= latest).await
+        self.wait_until("standing by", |progress| progress.state == State::Standby && progress.position >= latest).await
     }
 
-    /// Waits until the writer waits for a reason that holds a text.
-    pub async fn waiting_for(&self, text: &str) -> Progress {
+    /// Waits until the writer waits for a reason that contains a text.
+    pub async fn wait_until_waiting(&self, text: &str) -> Progress {
         let waits = |progress: &Progress| matches!(&progress.state, State::Waiting { reason } if reason.contains(text));
-        self.until(&format!("waiting for {text:?}"), waits).await
+        self.wait_until(&format!("waiting for {text:?}"), waits).await
     }
 
     pub async fn stop(self) {

@@ -1,4 +1,4 @@
-//! Bulk requests with external versions: building them and reading the answer item by item. No effects.
+//! Bulk requests with external versions: building them and reading the answer item by item. Pure.
 //!
 //! Every write carries the sequence number of its change as external version, so an engine keeps the newest one for any order
 //! and number of writes. Each request begins with an `index` action on a marker document, for three reasons. Engines create a

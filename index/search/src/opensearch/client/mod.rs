@@ -235,9 +235,9 @@ impl Client {
         if !self.options.credentials.can_change() {
             return Ok(false);
         }
-        let seen = self.session.load_full();
+        let current = self.session.load_full();
         let mut last = self.credentials_read_at.lock().await;
-        if !Arc::ptr_eq(&seen, &self.session.load_full()) {
+        if !Arc::ptr_eq(&current, &self.session.load_full()) {
             return Ok(true);
         }
         if !force && last.elapsed() < self.options.credentials_interval {
@@ -245,7 +245,7 @@ impl Client {
         }
         *last = Instant::now();
         let renewed = match session::read(&self.options.credentials).await {
-            Ok(credentials) if credentials == seen.credentials => return Ok(false),
+            Ok(credentials) if credentials == current.credentials => return Ok(false),
             Ok(credentials) => Session::new(&self.options, credentials),
             Err(error) => Err(error),
         };

@@ -193,11 +193,11 @@ fn undecided_query(matches: &Match) -> Option<Query> {
     let mut queries = queries.into_inner();
     let mut seen = Vec::new();
     queries.retain(|query| {
-        let new = !seen.contains(query);
-        if new {
+        let is_new = !seen.contains(query);
+        if is_new {
             seen.push(query.clone());
         }
-        new
+        is_new
     });
     all.get().then(|| query::any(queries))
 }

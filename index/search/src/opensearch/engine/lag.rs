@@ -19,11 +19,11 @@ impl LagClock {
     pub fn tick(&mut self, now: Instant, latest: u64, searchable: u64) -> Duration {
         let step = self.samples.front().map(|(since, _)| now.saturating_duration_since(*since) / LAG_RESOLUTION);
         match self.samples.back_mut() {
-            Some((_, seen)) if *seen >= latest => {}
-            Some((at, seen)) if step.is_some_and(|step| now.saturating_duration_since(*at) < step) => *seen = latest,
+            Some((_, seq)) if *seq >= latest => {}
+            Some((at, seq)) if step.is_some_and(|step| now.saturating_duration_since(*at) < step) => *seq = latest,
             _ => self.samples.push_back((now, latest)),
         }
-        while self.samples.front().is_some_and(|(_, seen)| *seen <= searchable) {
+        while self.samples.front().is_some_and(|(_, seq)| *seq <= searchable) {
             self.samples.pop_front();
         }
         self.samples.front().map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(*since))

@@ -52,7 +52,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// The backend of this engine.
 pub(crate) const BACKEND: Backend =
-    Backend { name: "opensearch", open: |opening| Box::pin(open::open(opening)), local: None };
+    Backend { name: "opensearch", open: |context| Box::pin(open::open(context)), local: None };
 
 /// Maximum number of terms counted in a request for all terms: an engine refuses more than 65,535 buckets.
 const MAX_COUNTED_TERMS: usize = 10_000;
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::whole(response(), false, None)]
+    #[case::complete(response(), false, None)]
     #[case::shards(
         SearchResponse { partial: vec![PartialReason::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
         true,

@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 const CLOSE_QUEUE_LENGTH: usize = 256;
 
 /// Sets up the backend. Sends no request; the worker waits for an unreachable engine.
-pub(super) async fn open(opening: EngineContext<'_>) -> Result<EngineHandle, Error> {
+pub(super) async fn open(context: EngineContext<'_>) -> Result<EngineHandle, Error> {
     let EngineContext { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } =
-        opening;
+        context;
     let client = Arc::new(Client::new(ClientOptions::from_store_options(&options.opensearch)?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let examiner = Examiner { store: Arc::clone(&store), permits };

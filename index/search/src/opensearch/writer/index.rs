@@ -46,7 +46,7 @@ struct Document {
 }
 
 #[derive(Deserialize)]
-struct Name {
+struct IndexName {
     index: String,
 }
 
@@ -93,14 +93,14 @@ impl Indices<'_> {
         match self.resolve_alias(&alias).await? {
             AliasTarget::None => self.create(&alias).await,
             AliasTarget::Usable { .. } => Ok(()),
-            AliasTarget::Unusable(foreign) => Err(foreign.into()),
+            AliasTarget::Unusable(error) => Err(error.into()),
         }
     }
 
     /// Creates the next index behind an alias. Another writer may have done so meanwhile.
     async fn create(&self, alias: &str) -> Result<(), WriterError> {
         let path = format!("/_cat/indices/{}-*?format=json&h=index&expand_wildcards=all", self.alias);
-        let existing: Vec<Name> =
+        let existing: Vec<IndexName> =
             decode_if_found("a list of indices", self.client.send(&Request::get(path)).await)?.unwrap_or_default();
         let existing: Vec<String> = existing.into_iter().map(|name| name.index).collect();
         let index = plan::next_index(self.alias, &existing);

@@ -220,7 +220,7 @@ impl<S: ChangeSource> Writer<S> {
         let indices = self.indices();
         match indices.resolve_alias(&self.options.alias).await? {
             AliasTarget::None => Err(WriterError::NoIndex),
-            AliasTarget::Unusable(foreign) => Err(foreign.into()),
+            AliasTarget::Unusable(error) => Err(error.into()),
             AliasTarget::Usable { origin, .. } if origin.source != indices.origin.source => {
                 Err(WriterError::OtherSource)
             }

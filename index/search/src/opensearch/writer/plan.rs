@@ -60,7 +60,7 @@ pub(super) enum Step {
 /// than `required` has to be rebuilt.
 pub(super) fn decide(live: AliasTarget, rebuild: AliasTarget, required: &Origin) -> Result<Step, AliasError> {
     match (live, rebuild) {
-        (AliasTarget::Unusable(foreign), _) | (_, AliasTarget::Unusable(foreign)) => Err(foreign),
+        (AliasTarget::Unusable(error), _) | (_, AliasTarget::Unusable(error)) => Err(error),
         (_, AliasTarget::Usable { index, origin }) if origin != *required => Ok(Step::Discard { index }),
         (AliasTarget::None, AliasTarget::Usable { index, .. }) => Ok(Step::Promote { index }),
         (AliasTarget::None, AliasTarget::None) => Ok(Step::Create),
@@ -171,7 +171,7 @@ mod tests {
     )]
     #[case::outdated_rebuild(usable("a-1", "new"), usable("a-2", "old"), Step::Discard { index: "a-2".to_owned() })]
     #[case::live_lost(AliasTarget::None, usable("a-2", "new"), Step::Promote { index: "a-2".to_owned() })]
-    fn next_steps(#[case] live: AliasTarget, #[case] rebuild: AliasTarget, #[case] step: Step) {
+    fn next_steps_are_decided(#[case] live: AliasTarget, #[case] rebuild: AliasTarget, #[case] step: Step) {
         assert_eq!(decide(live, rebuild, &origin("new")), Ok(step));
     }
 
@@ -187,10 +187,10 @@ mod tests {
         r#"{"x":{"mappings":{"_meta":{"x":1}}}}"#,
         Err("the alias a points at x, which Crowsnest did not create")
     )]
-    fn reads_aliases(#[case] answer: &str, #[case] expected: Result<AliasTarget, &str>) {
+    fn aliases_are_resolved(#[case] answer: &str, #[case] expected: Result<AliasTarget, &str>) {
         let read = resolve_alias("a", &serde_json::from_str(answer).unwrap());
         let read = match read {
-            AliasTarget::Unusable(foreign) => Err(foreign.to_string()),
+            AliasTarget::Unusable(error) => Err(error.to_string()),
             other => Ok(other),
         };
         assert_eq!(read, expected.map_err(ToOwned::to_owned));

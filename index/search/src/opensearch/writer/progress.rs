@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_the_last_letters_one_for_each_document() {
+    fn last_letters_are_kept_one_for_each_document() {
         let letter = |id: &str, seq| DeadLetter { id: id.to_owned(), seq, reason: String::new() };
         let mut letters = DeadLetters::new(2);
         for (id, seq) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {

@@ -99,6 +99,12 @@ async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
 #[case::query("(:Pod {q: 'node:n1 -label:app=db'})<-[:SELECTS]-(:Service)", &["Pod/web-0 Service/web"])]
 #[case::status("(:Pod {status: 'Running'})-[:USES]->(:Secret)", &["Pod/web-0 Secret/db"])]
 #[case::nothing_starts("pod/other --> *", &[])]
+#[case::bodies_are_read_later(
+    "deployment/web -OWNS-> replicaset -OWNS-> pod -USES-> secret",
+    &["Deployment/web ReplicaSet/web-1 Pod/web-0 Secret/db"]
+)]
+#[case::selectors_are_read_later("pod <-SELECTS- service <-ROUTES_TO- ingress", &["Pod/web-0 Service/web Ingress/web"])]
+#[case::steps_end_at_a_kind("secret/db -*..3- ingress", &["Secret/db Pod/web-0 Service/web Ingress/web"])]
 #[tokio::test]
 async fn paths_follow_edges(#[case] pattern: &str, #[case] expected: &[&str]) {
     let fleet = fleet().await;
@@ -231,6 +237,25 @@ async fn limits_are_named() {
     assert!(found.paths.is_empty());
     let expected = "the time limit of 0 s was reached; some objects may be missing".to_owned();
     assert_eq!(late.limits_reached, BTreeSet::from([expected]));
+}
+
+/// Records that exceed their limit are read for the answer.
+#[tokio::test]
+async fn records_of_an_answer_are_read_again() {
+    let fleet = fleet().await;
+    let pattern: PathPattern = "replicaset -OWNS-> pod -USES-> secret".parse().unwrap();
+    let mut few = graph(fleet.sources.clone());
+    few.max_records = 0;
+    let found = find(&mut few, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
+    let ids: BTreeSet<u64> = found.paths.into_iter().flat_map(|path| path.nodes).collect();
+    assert!(ids.len() == 3 && ids.iter().all(|id| few.object(*id).is_none()));
+    // The last one was not found by the search.
+    few.read_records(&ids.iter().copied().chain([u64::MAX >> 1]).collect()).await.unwrap();
+    for id in ids {
+        let (object, (key, kind)) = (few.object(id).unwrap(), few.identity(id).unwrap());
+        assert_eq!((&object.record.key, &*object.record.kind, object.record.id), (key, kind, id));
+        assert!(object.body.is_empty());
+    }
 }
 
 #[tokio::test]

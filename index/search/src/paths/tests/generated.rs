@@ -139,15 +139,22 @@ async fn stored_ids(sources: &Sources, objects: &Objects) -> BTreeMap<Identity, 
 }
 
 async fn found(sources: Sources, pattern: &PathPattern, selection: PathSelection) -> PathSet {
-    let (mut graph, limits) = (graph(sources), PathLimits::default());
+    let (mut graph, mut with_all_links, limits) = (graph(sources.clone()), graph(sources), PathLimits::default());
+    graph.max_records = 2;
     let found = explore(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection);
     assert!(found.limits_reached.is_empty() && graph.limits_reached.is_empty(), "{:?}", graph.limits_reached);
     let count = found.paths.len();
     let paths: PathSet = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();
     assert_eq!(paths.len(), count, "a path was found twice");
+    let nodes: BTreeSet<u64> = paths.iter().flat_map(|path| &path.0).copied().collect();
+    with_all_links.read(&nodes).await.unwrap();
     for edge in paths.iter().flat_map(|path| &path.1) {
-        assert!(!graph.edge_fields(*edge).is_empty(), "no field states {edge:?}");
+        let fields = graph.edge_fields(*edge);
+        assert!(!fields.is_empty(), "no field states {edge:?}");
+        assert_eq!(fields, with_all_links.edge_fields(*edge), "{edge:?}");
     }
+    graph.read_records(&nodes).await.unwrap();
+    assert!(nodes.iter().all(|id| graph.object(*id).is_some()), "records of {nodes:?}");
     paths
 }
 

@@ -117,14 +117,25 @@ impl Model {
 
 #[async_trait]
 impl PathGraph for Model {
-    async fn matching_ids(&mut self, node: &NodePattern, among: Option<BTreeSet<u64>>) -> Result<BTreeSet<u64>, Error> {
+    async fn matching_ids(
+        &mut self,
+        node: &NodePattern,
+        among: Option<BTreeSet<u64>>,
+        _next: Option<&StepEdges>,
+    ) -> Result<BTreeSet<u64>, Error> {
         let of = among.unwrap_or_else(|| self.readable.clone());
         Ok(of.into_iter().filter(|id| self.readable.contains(id) && self.is_labelled(node, *id)).collect())
     }
 
-    async fn edges(&mut self, of: &BTreeSet<u64>, step: &StepEdges) -> Result<BTreeSet<EdgeKey>, Error> {
+    async fn edges(
+        &mut self,
+        of: &BTreeSet<u64>,
+        step: &StepEdges,
+        ends: Option<&NodePattern>,
+    ) -> Result<BTreeSet<EdgeKey>, Error> {
         let steps = of.iter().flat_map(|id| self.steps(*id, &step.types, step.direction));
-        Ok(steps.map(|(_, edge)| edge).collect())
+        let may_end = |(to, _): &(u64, EdgeKey)| ends.is_none_or(|node| self.is_labelled(node, *to));
+        Ok(steps.filter(may_end).map(|(_, edge)| edge).collect())
     }
 }
 

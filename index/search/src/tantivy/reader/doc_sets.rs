@@ -29,7 +29,8 @@ use tantivy_fst::Regex;
 
 /// Maximum number of terms that the last word of a phrase may expand to.
 const MAX_EXPANSIONS: u32 = 1 << 14;
-/// Number of numbers up to which each is looked up in a segment. More are found faster in one pass over the terms.
+/// Maximum count of numbers that are looked up one by one in a segment. More are found faster in one pass over the
+/// terms.
 const MAX_LOOKUPS: usize = 100;
 
 /// A plan prepared for evaluation on segments.

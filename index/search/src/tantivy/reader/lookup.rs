@@ -45,9 +45,9 @@ impl<'t> SegmentLookup<'t> {
 
     fn numbers(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
         let deadline = self.deadline;
-        let seen = self.map_matching(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
+        let by_segment = self.map_matching(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
         let mut all = BTreeSet::new();
-        for (numbers, truncated) in seen {
+        for (numbers, truncated) in by_segment {
             all.extend(numbers);
             self.truncated |= truncated;
         }
@@ -61,17 +61,17 @@ impl<'t> SegmentLookup<'t> {
         visit: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
         let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
-        let seen = self.text.map_segments(&snapshot, |segment| {
+        let results = self.text.map_segments(&snapshot, |segment| {
             match query.evaluate(segment, &snapshot.values, &self.rights) {
                 Ok(matching) => visit(segment, &matching.docs).map(Some),
                 Err(EvaluationError::DeadlineExceeded) => Ok(None),
                 Err(EvaluationError::Failed(error)) => Err(error),
             }
         });
-        let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
-        self.truncated |= seen.iter().any(Option::is_none);
+        let results = results.map_err(|error| Error::text("cannot be searched", error))?;
+        self.truncated |= results.iter().any(Option::is_none);
         self.notices.extend(query.notices());
-        Ok(seen.into_iter().flatten().collect())
+        Ok(results.into_iter().flatten().collect())
     }
 }
 

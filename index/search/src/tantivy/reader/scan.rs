@@ -95,7 +95,7 @@ impl SnapshotScan {
         let (next, remaining) = (BinaryHeap::with_capacity(runs.len()), request.keep);
         let mut scan = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, remaining };
         for run in 0..scan.runs.len() {
-            scan.offer(run)?;
+            scan.push_next_hit(run)?;
         }
         Ok(scan)
     }
@@ -111,15 +111,15 @@ impl SnapshotScan {
         while hits.len() < limit.min(self.remaining) {
             let Some(NextHit { hit, run, .. }) = self.next.pop() else { break };
             hits.push(hit);
-            self.offer(run)?;
+            self.push_next_hit(run)?;
         }
         self.remaining -= hits.len();
         Ok(hits)
     }
 
     /// Adds the next hit of a run to the heap.
-    fn offer(&mut self, at: usize) -> Result<(), Error> {
-        let Some(run) = self.runs.get_mut(at) else { return Ok(()) };
+    fn push_next_hit(&mut self, index: usize) -> Result<(), Error> {
+        let Some(run) = self.runs.get_mut(index) else { return Ok(()) };
         if run.ready.is_empty()
             && !run.docs.is_empty()
             && let Some(segment) = self.snapshot.segments.get(run.segment)
@@ -129,7 +129,7 @@ impl SnapshotScan {
             run.ready = best.hits_in_order(&docs).map_err(fail)?.into();
         }
         if let Some(hit) = run.ready.pop_front() {
-            self.next.push(NextHit { hit, run: at, sort: Arc::clone(&self.sort) });
+            self.next.push(NextHit { hit, run: index, sort: Arc::clone(&self.sort) });
         }
         Ok(())
     }

@@ -26,16 +26,12 @@ pub(crate) fn sum_segment(
     // segment may have few.
     for number in &request.numbers {
         let amounts = fast.i64(number.name())?;
-        let mut sums: Vec<Option<i64>> = vec![None; value_count];
+        let mut sums = ColumnSums::new(value_count);
         let mut in_time = true;
         docs.for_each_block(segment.data.max_doc(), |block| {
             for doc in block {
                 let amount = amounts.first(*doc).unwrap_or(0);
-                for value in groups.of_doc(*doc) {
-                    if let Some(sum) = sums.get_mut(*value as usize) {
-                        *sum = Some(sum.unwrap_or(0).saturating_add(amount));
-                    }
-                }
+                groups.of_doc(*doc).iter().for_each(|value| sums.add(*value, amount));
             }
             in_time = Instant::now() <= deadline;
             in_time
@@ -43,7 +39,7 @@ pub(crate) fn sum_segment(
         if !in_time {
             return Ok(None);
         }
-        all.push((0..).zip(sums).filter_map(|(value, sum)| Some((value, sum?))).collect());
+        all.push(sums.into_ordinals().collect());
     }
     Ok(Some(all))
 }
@@ -53,12 +49,28 @@ pub(crate) fn add_by_text<'s>(
     segments: impl Iterator<Item = &'s OrdinalSums>,
     texts: &ColumnValues,
 ) -> ValueAmounts<i64> {
-    let mut all: Vec<Option<i64>> = vec![None; texts.count()];
-    for (value, amount) in segments.flatten() {
-        if let Some(sum) = all.get_mut(*value as usize) {
-            *sum = Some(sum.unwrap_or(0).saturating_add(*amount));
+    let mut sums = ColumnSums::new(texts.count());
+    segments.flatten().for_each(|(value, amount)| sums.add(*value, *amount));
+    sums.into_ordinals().filter_map(|(value, sum)| Some((Arc::clone(texts.text(value)?), sum))).collect()
+}
+
+/// Sums by number of a value; `None` for values that no document has.
+struct ColumnSums(Vec<Option<i64>>);
+
+impl ColumnSums {
+    fn new(value_count: usize) -> Self {
+        ColumnSums(vec![None; value_count])
+    }
+
+    /// Adds an amount to the sum of a value.
+    fn add(&mut self, value: u32, amount: i64) {
+        if let Some(sum) = self.0.get_mut(value as usize) {
+            *sum = Some(sum.unwrap_or(0).saturating_add(amount));
         }
     }
-    let sums = (0..).zip(all).filter_map(|(value, sum)| Some((value, sum?)));
-    sums.filter_map(|(value, sum)| Some((Arc::clone(texts.text(value)?), sum))).collect()
+
+    /// The values that documents have, with their sums.
+    fn into_ordinals(self) -> impl Iterator<Item = (u32, i64)> {
+        (0..).zip(self.0).filter_map(|(value, sum)| Some((value, sum?)))
+    }
 }

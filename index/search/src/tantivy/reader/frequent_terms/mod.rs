@@ -49,12 +49,12 @@ impl SegmentLookup<'_> {
         let mut found = sort_by_frequency(found);
         if !incomplete_segments.is_empty() {
             found.truncate(MAX_TERMS_IN_ALL);
-            let again = self.text.map_parts(incomplete_segments.iter(), |at| {
+            let occurrences = self.text.map_parts(incomplete_segments.iter(), |at| {
                 find_candidates(&counters[*at].terms, &terms_request.prefix, &found)
             });
-            let again = again.map_err(fail)?;
-            for (at, occurrences) in incomplete_segments.into_iter().zip(again) {
-                for (term, info) in occurrences {
+            let occurrences = occurrences.map_err(fail)?;
+            for (at, segment_occurrences) in incomplete_segments.into_iter().zip(occurrences) {
+                for (term, info) in segment_occurrences {
                     found[term].1.add_occurrence(at, info);
                 }
             }

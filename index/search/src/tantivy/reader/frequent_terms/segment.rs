@@ -83,19 +83,19 @@ pub(super) fn find_candidates(
 ) -> tantivy::Result<Vec<(usize, TermInfo)>> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_unstable_by(|a, b| candidates[*a].0.cmp(&candidates[*b].0));
-    let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
+    let (mut order, mut found) = (order.into_iter().peekable(), Vec::new());
     let mut stream = terms.terms().range().ge(prefix).into_stream()?;
-    let mut seen = 0;
-    while seen < MAX_TERMS && stream.advance() {
-        seen += 1;
+    let mut visited = 0;
+    while visited < MAX_TERMS && stream.advance() {
+        visited += 1;
         while order.next_if(|at| candidates[*at].0.as_bytes() < stream.key()).is_some() {}
         match order.peek() {
             None => break,
-            Some(at) if candidates[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
+            Some(at) if candidates[*at].0.as_bytes() == stream.key() => found.push((*at, stream.value().clone())),
             Some(_) => {}
         }
     }
-    Ok(met)
+    Ok(found)
 }
 
 /// A set of documents within which terms are counted.
