@@ -67,13 +67,14 @@ async function loads(page, origin, protocol) {
   report('ui/initial-requests', requests, 'requests')
 }
 
-/** In the page: waits until the results of the search box's query are painted; returns the durations since the key and since the request. */
+/** In the page: waits until the visible rows of the search box's query and their number are painted; returns the durations since the key and since the request. */
 async function waitForResults() {
   const box = document.querySelector('.searchbox input')
   const pressed = window.lastInput
   for (;;) {
     await new Promise(requestAnimationFrame)
-    const isShown = !document.querySelector('.summary [role=status]')?.textContent.startsWith('Searching')
+    // The rows and their number are those of the query: until then, the address is that of the previous one, or the rows are marked as incomplete.
+    const isShown = new URLSearchParams(location.search).get('q') === box.value && document.querySelector('.hits')?.getAttribute('aria-busy') === 'false'
     const isQuery = ({ name }) => /v1alpha1\/query$/.test(new URL(name).pathname) && new URL(name).searchParams.get('q') === box.value
     // An entry is added when the response has ended.
     const request = performance.getEntriesByType('resource').findLast((entry) => isQuery(entry) && entry.startTime >= pressed)

@@ -22,6 +22,7 @@ export async function propagationViews(page, origin, pictures, problems) {
     await assertAccessible(page)
     if (picture) await shot(picture)
   }
+  await visit(clusterGroups)
   await visit(cluster, 'cluster')
   await visit(nodes)
   await visit(events, 'events')
@@ -84,6 +85,26 @@ async function overview(page, origin, shot) {
   await page.goto(`${origin}/fleet`)
   await row.getByRole('link', { name: 'member1' }).click()
   await page.waitForURL(`${origin}/cluster/member1`)
+}
+
+/** The clusters in groups: the address has them, and the keyboard collapses them. */
+async function clusterGroups(page, origin) {
+  await page.goto(`${origin}/fleet`)
+  await page.getByRole('combobox', { name: 'Group by' }).selectOption('Region')
+  await page.waitForURL((url) => url.searchParams.get('group') === 'region')
+  const group = table(page, 'Clusters').locator('tbody[data-group]').first()
+  const rows = group.locator('tr[data-cluster]')
+  await rows.first().waitFor()
+  await group.getByText(/^\d+ of \d+ ready$/).waitFor()
+  await assertAccessible(page)
+  await group.getByRole('button', { expanded: true }).press('Enter')
+  await page.waitForURL((url) => url.searchParams.has('collapsed'))
+  await rows.first().waitFor({ state: 'detached' })
+  await page.reload()
+  await group.getByRole('button', { expanded: false }).waitFor()
+  assert.equal(await rows.count(), 0)
+  await page.getByRole('button', { name: 'Expand all' }).click()
+  await rows.first().waitFor()
 }
 
 async function cluster(page, origin, problems) {

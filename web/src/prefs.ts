@@ -1,11 +1,25 @@
-// Preferences stored in this browser: theme, language, density, columns, recent queries, favourites. If the browser stores nothing, they last until
-// the page is closed.
+// Preferences stored in this browser: theme, language, density, columns, recent queries, favourites, acknowledged problems. If the browser stores
+// nothing, they last until the page is closed.
 import { useSyncExternalStore } from 'react'
 
 export type Theme = 'auto' | 'light' | 'dark'
 export type Locale = 'en' | 'zh-CN'
 export type Density = 'compact' | 'comfortable'
 export type Rail = 'wide' | 'narrow'
+
+/** A problem that a user has acknowledged, with the number of objects that it affected. */
+export interface Acknowledgement {
+  /** Time in RFC 3339. */
+  at: string
+  /** Time of the numbers in RFC 3339: `at`, or later if they have become smaller. */
+  countedAt: string
+  total: number
+  /** Objects by cluster, of the most affected clusters. */
+  clusters: Record<string, number>
+}
+
+/** Acknowledged problems by name. */
+export type Acknowledgements = Readonly<Record<string, Acknowledgement>>
 
 export interface Prefs {
   theme: Theme
@@ -28,11 +42,13 @@ export interface Prefs {
   starred: Record<string, string[]>
   /** Names of clusters that are listed first. */
   favouriteClusters: string[]
+  /** Acknowledged problems by user. */
+  acknowledged: Record<string, Acknowledgements>
 }
 
 const STORAGE_KEY = 'crowsnest'
 const MAX_RECENT_QUERIES = 50
-const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, wideKinds: [], keys: {}, asked: {}, starred: {}, favouriteClusters: [] }
+const DEFAULT: Prefs = { theme: 'auto', density: 'compact', rail: 'wide', columnsOf: {}, wideKinds: [], keys: {}, asked: {}, starred: {}, favouriteClusters: [], acknowledged: {} }
 
 function load(): Prefs {
   try {
@@ -124,6 +140,10 @@ export function setWide(kind: string, isWide: boolean): void {
 
 export function toggleFavouriteCluster(name: string): void {
   setPrefs({ favouriteClusters: toggled(prefs.favouriteClusters, name) })
+}
+
+export function setAcknowledgements(user: string, acknowledgements: Acknowledgements): void {
+  setPrefs({ acknowledged: { ...prefs.acknowledged, [user]: acknowledgements } })
 }
 
 /** Clears the recent queries of a user, except for the starred ones. */

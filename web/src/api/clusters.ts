@@ -48,15 +48,21 @@ export function summarizeCluster({ columns = {} }: Pick<Hit, 'columns'>): Cluste
   return { usage: Object.fromEntries(usage) as ClusterSummary['usage'], taints, isBeingDeleted: columns['.metadata.deletionTimestamp'] !== undefined }
 }
 
-/** Summaries of all clusters that the user may list, by name. */
-export async function readClusterSummaries(signal: AbortSignal): Promise<Map<string, ClusterSummary>> {
-  const summaries = new Map<string, ClusterSummary>()
+/** All clusters that the user may list, as hits with these columns. */
+export async function readClusterHits(columns: readonly string[], signal: AbortSignal): Promise<Hit[]> {
+  const hits: Hit[] = []
   let cursor: string | undefined
   do {
-    const parameters = new URLSearchParams({ q: CLUSTER_QUERY, columns: COLUMNS.join(), facets: '', limit: String(PAGE_SIZE), ...(cursor !== undefined && { cursor }) })
+    const parameters = new URLSearchParams({ q: CLUSTER_QUERY, columns: columns.join(), facets: '', limit: String(PAGE_SIZE), ...(cursor !== undefined && { cursor }) })
     const page = await getJson<{ hits: Hit[]; cursor?: string }>(`${API}/query?${parameters}`, signal)
-    for (const hit of page.hits) summaries.set(hit.name, summarizeCluster(hit))
+    hits.push(...page.hits)
     cursor = page.hits.length < PAGE_SIZE ? undefined : page.cursor
   } while (cursor !== undefined)
-  return summaries
+  return hits
+}
+
+/** Summaries of all clusters that the user may list, by name. */
+export async function readClusterSummaries(signal: AbortSignal): Promise<Map<string, ClusterSummary>> {
+  const hits = await readClusterHits(COLUMNS, signal)
+  return new Map(hits.map((hit) => [hit.name, summarizeCluster(hit)]))
 }

@@ -1,6 +1,7 @@
 // Kubernetes API client of the fleet and propagation views: queries, writes, and discovery of resources.
 import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef } from './client'
 import { parseJson, printJson, readJson } from './json'
+import { ReadCache } from './readCache'
 import type { Facets, KubeObject, SkippedCluster } from './types'
 import { API } from './useSearch'
 
@@ -57,20 +58,14 @@ interface ApiResource {
   namespaced: boolean
 }
 
-const discoveryCache = new Map<string, Promise<ApiResource[]>>()
+/** Resources of a group version in the control plane, by its path. */
+const discovery = new ReadCache(async (path) => (await getJson<{ resources: ApiResource[] }>(path)).resources)
 
 /** The resource of a kind in the control plane; undefined if it is not served. */
 export async function discoverResource(apiVersion: string, kind: string): Promise<ApiResource | undefined> {
   const path = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`
-  let discovery = discoveryCache.get(path)
-  if (!discovery) {
-    discovery = getJson<{ resources: ApiResource[] }>(path).then(({ resources }) => resources)
-    discoveryCache.set(path, discovery)
-    // A failed request is sent again the next time.
-    discovery.catch(() => discoveryCache.delete(path))
-  }
   try {
-    return (await discovery).find((resource) => resource.kind === kind && !resource.name.includes('/'))
+    return (await discovery.read(path)).find((resource) => resource.kind === kind && !resource.name.includes('/'))
   } catch (error) {
     if (error instanceof ApiError && error.code === 404) return undefined
     throw error

@@ -9,6 +9,8 @@ const metrics = [
 
 test('usage is in base units, by node', () => {
   expect([...usageByNode(metrics, 'cpu')]).toEqual([['a', 0.25], ['b', 1.5]])
+  expect([...usageByNode([{ metadata: { name: 'c' }, usage: { cpu: '0' } }], 'cpu')]).toEqual([['c', 0]])
+  expect([...usageByNode([{ metadata: { name: 'c' }, usage: { cpu: '0' } }], 'memory')]).toEqual([])
 })
 
 test.each([
@@ -16,6 +18,7 @@ test.each([
   ['memory', metrics, 1.5 * 2 ** 30],
   ['pods', metrics, undefined],
   ['cpu', [], undefined],
+  ['memory', [{ metadata: { name: 'c' }, usage: { cpu: '0' } }], undefined],
 ] as const)('total usage of %s in %j is %s', (resource, nodes, expected) => expect(totalUsage(nodes, resource)).toBe(expected))
 
 test.each([

@@ -27,13 +27,14 @@ export async function readNodeMetrics(cluster: string, signal: AbortSignal): Pro
   return items ?? []
 }
 
-/** Usage of a resource by node, in base units. */
+/** Usage of a resource by node, in base units. Nodes whose usage is not reported are absent. */
 export function usageByNode(metrics: readonly NodeMetrics[], resource: MeasuredResource): Map<string, number> {
-  return new Map(metrics.map(({ metadata, usage }) => [metadata.name, parseQuantity(usage[resource])]))
+  return new Map(metrics.flatMap(({ metadata, usage }): [string, number][] => (usage[resource] === undefined ? [] : [[metadata.name, parseQuantity(usage[resource])]])))
 }
 
 /** Usage of a resource in all nodes, in base units; undefined if it is not measured. */
 export function totalUsage(metrics: readonly NodeMetrics[], resource: string): number | undefined {
   const measured = MEASURED_RESOURCES.find((name) => name === resource)
-  return measured === undefined || metrics.length === 0 ? undefined : [...usageByNode(metrics, measured).values()].reduce((sum, usage) => sum + usage, 0)
+  const usages = measured === undefined ? [] : [...usageByNode(metrics, measured).values()]
+  return usages.length === 0 ? undefined : usages.reduce((sum, usage) => sum + usage, 0)
 }

@@ -17,12 +17,12 @@ export interface NodeRequestsResponse {
 }
 
 export interface NodeRequests {
-  /** Amounts by node, in base units. Nodes without pods are absent. */
+  /** Amounts by node, in base units; undefined if the response lacks the amount. Nodes without pods are absent. */
   pods: ReadonlyMap<string, number>
-  cpu: ReadonlyMap<string, number>
-  memory: ReadonlyMap<string, number>
-  /** True if there are more nodes than groups in the response: the amounts of an absent node are unknown. */
-  hasMoreNodes: boolean
+  cpu: ReadonlyMap<string, number | undefined>
+  memory: ReadonlyMap<string, number | undefined>
+  /** True if the response has the groups of all nodes with pods; otherwise, the amounts of an absent node are unknown. */
+  hasAllNodes: boolean
   /** True if a limit of the search was reached: the amounts may be too low. */
   isLowerBound: boolean
   /** The cluster, if its data is missing or outdated. */
@@ -40,21 +40,29 @@ export async function readNodeRequests(cluster: string, signal: AbortSignal): Pr
 
 export function parseNodeRequests(cluster: string, { totalRelation, groups, skipped }: NodeRequestsResponse): NodeRequests {
   const nodes = groups?.values ?? []
+  const skippedHere = skipped.filter((entry) => entry.cluster === cluster)
+  const isLowerBound = totalRelation !== 'eq'
   const sums = (resource: RequestedResource) => {
     const { name, unit } = FIELDS[resource]
-    return new Map(nodes.map(({ value, sums }) => [value, (sums?.[name] ?? 0) * unit]))
+    return new Map(
+      nodes.map(({ value, sums }) => {
+        const sum = sums?.[name] ?? undefined
+        return [value, sum === undefined ? undefined : sum * unit]
+      }),
+    )
   }
   return {
     pods: new Map(nodes.map(({ value, count }) => [value, count])),
     cpu: sums('cpu'),
     memory: sums('memory'),
-    hasMoreNodes: (groups?.more ?? 0) > 0,
-    isLowerBound: totalRelation !== 'eq',
-    skipped: skipped.filter((entry) => entry.cluster === cluster),
+    hasAllNodes: groups?.more === 0 && !isLowerBound && !skippedHere.some(({ missing }) => missing),
+    isLowerBound,
+    skipped: skippedHere,
   }
 }
 
 /** The amount of a node, 0 if it has no pods; undefined if it is unknown. */
 export function amountOfNode(requests: NodeRequests, resource: RequestedResource | 'pods', node: string): number | undefined {
-  return requests[resource].get(node) ?? (requests.hasMoreNodes ? undefined : 0)
+  if (requests.pods.has(node)) return requests[resource].get(node)
+  return requests.hasAllNodes ? 0 : undefined
 }

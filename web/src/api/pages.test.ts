@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { appendStreamedHits, applyChanges, appendPage, keyOf, dropFarPages, findMissingPage, findPageToLoad, FIRST_PAGE_SIZE, NO_PAGES, PAGE_SIZE, restorePage, hitAt, rowCount, type Pages } from './pages'
+import { appendStreamedHits, applyChanges, appendPage, keyOf, dropFarPages, findMissingPage, findPageToLoad, firstPageSize, MAX_FIRST_PAGE_SIZE, NO_PAGES, PAGE_SIZE, restorePage, hitAt, rowCount, type Pages } from './pages'
 import type { Hit } from './types'
 
 const hit = (name: string, status = 'Running'): Hit => ({
@@ -20,6 +20,16 @@ function loadedPages(pages: number): Pages {
   for (let nth = 1; nth < pages; nth++) all = appendPage(all, page(nth), `c${nth + 1}`)
   return all
 }
+
+describe('firstPageSize', () => {
+  it.each([
+    ['a small window', 500, 40],
+    ['a laptop', 850, 41],
+    ['a large screen', 2_160, MAX_FIRST_PAGE_SIZE],
+  ])('%s', (_name, height, expected) => {
+    expect(firstPageSize(height)).toBe(expected)
+  })
+})
 
 describe('pages', () => {
   it('grow by streamed hits', () => {
@@ -46,18 +56,18 @@ describe('pages', () => {
   })
 
   it.each([
-    ['their last rows are rendered', 0, FIRST_PAGE_SIZE - 1, { cursor: 'c1', nth: undefined }],
+    ['their last rows are rendered', 0, MAX_FIRST_PAGE_SIZE - 1, { cursor: 'c1', nth: undefined }],
     ['the user scrolls', 1, 40, { cursor: 'c1', nth: undefined }],
     ['a row after them is to be restored', 90, 90, { cursor: 'c1', nth: undefined }],
   ])('a new result has one page until %s', (_name, first, last, expected) => {
-    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, FIRST_PAGE_SIZE)), next: 'c1' }
+    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, MAX_FIRST_PAGE_SIZE)), next: 'c1' }
     expect(findPageToLoad(all, first, last)).toEqual(expected)
     // The only page of a small result.
     expect(findPageToLoad({ ...all, next: undefined }, first, last)).toBeUndefined()
   })
 
   it.each([0, 20, 34, 50])('are not requested for a new result of which row %i is the last rendered one', (last) => {
-    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, FIRST_PAGE_SIZE)), next: 'c1' }
+    const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, MAX_FIRST_PAGE_SIZE)), next: 'c1' }
     expect(findPageToLoad(all, 0, last)).toBeUndefined()
   })
 

@@ -1,8 +1,11 @@
 // Loaded pages of a search result. Pages far from the visible rows are dropped, and loaded again by their cursor. Pure.
 import type { Hit } from './types'
 
-/** Size of the first page in hits: about the rows of a large screen, so that it is shown soon. */
-export const FIRST_PAGE_SIZE = 60
+/** Limits of the size of the first page in hits. */
+const MIN_FIRST_PAGE_SIZE = 40
+export const MAX_FIRST_PAGE_SIZE = 60
+/** Height of the lowest row in pixels. */
+const MIN_ROW_HEIGHT = 28
 /** Size of further pages in hits. */
 export const PAGE_SIZE = 500
 /**
@@ -15,6 +18,12 @@ const PREFETCH_ROWS = PAGE_SIZE
 const KEPT_PAGES = 3
 /** Maximum number of hits that were added live; the oldest are dropped. */
 const MAX_FRESH_HITS = 500
+
+/** Size of the first page in hits: a little more than the rows of a window of this height, so that it is shown soon. */
+export function firstPageSize(windowHeight: number): number {
+  const rows = Math.ceil(windowHeight / MIN_ROW_HEIGHT) + PREFETCH_ROWS_AT_TOP
+  return Math.min(MAX_FIRST_PAGE_SIZE, Math.max(MIN_FIRST_PAGE_SIZE, rows))
+}
 
 export interface Page {
   /** The cursor that requests it; undefined for the first page. */

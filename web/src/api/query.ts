@@ -38,6 +38,13 @@ export function fieldValues(query: string, field: string): string[] {
     .flatMap((term) => term.values)
 }
 
+/** Texts of the terms of these fields, included and excluded ones. */
+export function termsOf(query: string, fields: readonly string[]): string[] {
+  return parseTerms(query)
+    .filter(({ field }) => field !== undefined && fields.includes(field))
+    .map(({ text }) => text)
+}
+
 export interface SortOrder {
   column: string
   descending: boolean

@@ -24,3 +24,12 @@ test('a failed read is repeated', async () => {
   fails = false
   expect(await cache.read('a')).toBe('a1')
 })
+
+test('a value without a maximum age is read once', async () => {
+  const clock = { now: 0 }
+  let reads = 0
+  const cache = new ReadCache(() => Promise.resolve(++reads), undefined, () => clock.now)
+  expect(await cache.read('a')).toBe(1)
+  clock.now = Number.MAX_SAFE_INTEGER
+  expect(await cache.read('a')).toBe(1)
+})

@@ -4,10 +4,10 @@
 export class ReadCache<T> {
   private readonly reads = new Map<string, { at: number; value: Promise<T> }>()
 
-  /** `maxAgeMs`: time for which a value is reused. */
+  /** `maxAgeMs`: time for which a value is reused; by default, until the page is closed. */
   constructor(
     private readonly readValue: (key: string) => Promise<T>,
-    private readonly maxAgeMs: number,
+    private readonly maxAgeMs = Infinity,
     private readonly now: () => number = Date.now,
   ) {}
 

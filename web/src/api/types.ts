@@ -34,9 +34,9 @@ export interface FacetValue {
   count: number
 }
 
-/** A group of hits, with the sums of the requested fields. */
+/** A group of hits, with the sums of the requested fields; null if a sum is unknown. */
 export interface Group extends FacetValue {
-  sums?: Record<string, number>
+  sums?: Record<string, number | null>
 }
 
 export type Facets = Record<string, FacetValue[]>
@@ -53,6 +53,8 @@ export interface SkippedCluster {
   cluster: string
   reason: string
   ageSeconds?: number
+  /** True if objects of the cluster are missing, not only outdated. */
+  missing?: boolean
 }
 
 export interface Notice {

@@ -1,5 +1,4 @@
 import { useEffect, useState } from 'react'
-import { quote } from './query'
 import { ReadCache } from './readCache'
 import { useOnConnectionRestored } from './useConnection'
 
@@ -8,9 +7,9 @@ const MAX_AGE_MS = 60_000
 /** Maximum number of paths of a kind. The server allows 32 columns. */
 const MAX_PATHS = 16
 
-const paths = new ReadCache(async (kind) => {
+const paths = new ReadCache(async (kindQuery) => {
   const { readPrintedColumns } = await import('./printed')
-  const names = await readPrintedColumns(`kind:${quote(kind)}`)
+  const names = await readPrintedColumns(kindQuery)
   return names.filter((name) => name.startsWith('.')).slice(0, MAX_PATHS)
 }, MAX_AGE_MS)
 
@@ -18,23 +17,23 @@ const NO_PATHS: readonly string[] = []
 
 /**
  * Paths of the columns that the definition of a custom resource prints; none until they are read, for other kinds, and for `undefined`. They are
- * read again for each query if they are old or the last request failed.
+ * read again for each query if they are old or the last request failed. `kindQuery` matches the objects of one kind.
  */
-export function useDefinitionPaths(kind: string | undefined, q: string): readonly string[] {
-  const [result, setResult] = useState<{ kind: string; paths: readonly string[] }>()
+export function useDefinitionPaths(kindQuery: string | undefined, q: string): readonly string[] {
+  const [result, setResult] = useState<{ kindQuery: string; paths: readonly string[] }>()
   const [attempt, setAttempt] = useState(0)
   useOnConnectionRestored(() => setAttempt((before) => before + 1))
   useEffect(() => {
-    if (kind === undefined) return
+    if (kindQuery === undefined) return
     let isCurrent = true
-    paths.read(kind).then(
-      (names) => isCurrent && setResult({ kind, paths: names }),
+    paths.read(kindQuery).then(
+      (names) => isCurrent && setResult({ kindQuery, paths: names }),
       // Without them, the table has the columns that hits contain. The next query reads them again.
       () => undefined,
     )
     return () => {
       isCurrent = false
     }
-  }, [kind, q, attempt])
-  return result !== undefined && result.kind === kind ? result.paths : NO_PATHS
+  }, [kindQuery, q, attempt])
+  return result !== undefined && result.kindQuery === kindQuery ? result.paths : NO_PATHS
 }

@@ -23,6 +23,8 @@ interface HitsProps {
   isCurrent: boolean
   /** True if the server has sent all hits of the first page. */
   isComplete: boolean
+  /** True until all hits of the first page of `q` are shown, unless the search has failed. */
+  isBusy: boolean
   columns: Column[]
   q: string
   changed: ReadonlySet<string>
@@ -45,7 +47,7 @@ interface HitsProps {
 const VIEW_KEYS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
 
 /** Grid with the rows of a result, of which only the visible ones are rendered. It is one tab stop; arrow keys select rows. */
-export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed, now, onVisibleRows, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
+export function Hits({ pages, total, isCurrent, isComplete, isBusy, columns, q, changed, now, onVisibleRows, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
   const t = useText()
   const rowHeight = ROW_HEIGHTS[usePrefs().density]
   const [, navigate] = useLocation()
@@ -149,6 +151,7 @@ export function Hits({ pages, total, isCurrent, isComplete, columns, q, changed,
       role="grid"
       aria-multiselectable="true"
       aria-label={t.results}
+      aria-busy={isBusy}
       // Rows beyond the query's limit do not exist.
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}

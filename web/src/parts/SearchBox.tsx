@@ -145,6 +145,8 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
         autoFocus
         value={text}
         onChange={(event) => {
+          // Before the text is rendered, so that the request is sent first.
+          if (event.target.value !== sentQuery.current) typeAhead.offer(event.target.value)
           setText(event.target.value)
           setCursor(event.target.selectionStart ?? event.target.value.length)
           setIsOpen(true)

@@ -3,12 +3,26 @@ import { useText } from '../text'
 import { ClusterName } from './ClusterName'
 import { skippedText } from './skipped'
 
-/** Clusters whose data is missing or outdated, with the reasons. */
-export function SkippedClusters({ skipped }: { skipped: readonly SkippedCluster[] }) {
+interface SkippedClustersProps {
+  skipped: readonly SkippedCluster[]
+  /** What the clusters are missing from; default: the result is not complete. */
+  label?: string
+  /** Shows the label without any cluster, if data is missing for another reason. */
+  isIncomplete?: boolean
+}
+
+/** Notice of the clusters whose data is missing or outdated, with the reasons; nothing if there are none. */
+export function SkippedClusters({ skipped, label, isIncomplete = false }: SkippedClustersProps) {
   const t = useText()
-  return skipped.map((entry) => (
-    <span key={entry.cluster} className="chip">
-      <ClusterName name={entry.cluster} /> {skippedText(entry, t)}
-    </span>
-  ))
+  if (skipped.length === 0 && !isIncomplete) return null
+  return (
+    <p className="bad" role="status">
+      {label ?? t.notComplete}{' '}
+      {skipped.map((entry) => (
+        <span key={entry.cluster} className="chip">
+          <ClusterName name={entry.cluster} /> {skippedText(entry, t)}
+        </span>
+      ))}
+    </p>
+  )
 }

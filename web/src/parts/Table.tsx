@@ -6,11 +6,13 @@ interface TableProps {
   headers: readonly ReactNode[]
   /** Shows the label above the table. */
   caption?: boolean
+  /** Rows in groups: `children` are `tbody` elements. */
+  grouped?: boolean
   children: ReactNode
 }
 
 /** A table that scrolls horizontally if it is too wide, also by keyboard. */
-export function Table({ label, headers, caption = false, children }: TableProps) {
+export function Table({ label, headers, caption = false, grouped = false, children }: TableProps) {
   return (
     <div className="scroll" role="region" aria-label={label} tabIndex={0}>
       <table aria-label={label}>
@@ -24,7 +26,7 @@ export function Table({ label, headers, caption = false, children }: TableProps)
             ))}
           </tr>
         </thead>
-        <tbody>{children}</tbody>
+        {grouped ? children : <tbody>{children}</tbody>}
       </table>
     </div>
   )

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../api/types'
-import { onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns, wideColumns } from './kindColumns'
+import { kindQueryOf, onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns, wideColumns } from './kindColumns'
 
 it.each([
   ['kind:pod', 'Pod'],
@@ -14,6 +14,16 @@ it.each([
   ['kind:pod OR web', undefined],
   ['web', undefined],
 ])('the only kind of %s is %s', (q, kind) => expect(onlyKindOf(q)).toBe(kind))
+
+it.each([
+  ['kind:widget ns:shop sort:name', 'kind:widget'],
+  ['ns:shop kind:widget apiVersion:example.com/v1', 'kind:widget apiVersion:example.com/v1'],
+  ['kind:Service apiversion:=serving.knative.dev/v1 web', 'kind:Service apiversion:=serving.knative.dev/v1'],
+  ['kind:widget -apiVersion:example.com/v1beta1 group:example.com', 'kind:widget -apiVersion:example.com/v1beta1 group:example.com'],
+  ['kind:pod,node apiVersion:v1', undefined],
+  ['kind:widget OR apiVersion:v1', undefined],
+  ['apiVersion:v1', undefined],
+])('the columns of %s are those of %s', (q, expected) => expect(kindQueryOf(q)).toBe(expected))
 
 const hit = (more: Partial<Hit>): Hit => ({ cluster: 'm1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name: 'web-0', matched: [], ...more })
 

@@ -1,5 +1,5 @@
 // Default columns of results with one kind: the fields that matter most for it. Pure.
-import { selectionOf, fieldValues } from '../api/query'
+import { selectionOf, fieldValues, quote, termsOf } from '../api/query'
 import type { Hit } from '../api/types'
 import { findColumns, DEFAULT_COLUMNS, isRequestedColumn, type Column } from './columns'
 
@@ -37,6 +37,12 @@ export function onlyKindOf(q: string): string | undefined {
   if (only === undefined || others.length > 0 || !/^[\w.-]+$/.test(only) || KIND_GROUPS.has(only.toLowerCase())) return undefined
   if (selectionOf(q, 'kind', only) !== 'included') return undefined
   return KINDS.find((kind) => selectionOf(q, 'kind', kind) === 'included') ?? only.toLowerCase()
+}
+
+/** Query for all objects of the only kind that a query matches, in the same groups and versions; undefined for several or any kinds. */
+export function kindQueryOf(q: string): string | undefined {
+  const kind = onlyKindOf(q)
+  return kind === undefined ? undefined : [`kind:${quote(kind)}`, ...termsOf(q, ['apiVersion', 'group'])].join(' ')
 }
 
 /** Names of the default columns for a kind; the printed columns of other kinds are taken from `hits`, the first page. */

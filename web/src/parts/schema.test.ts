@@ -1,5 +1,7 @@
-import { expect, test } from 'vitest'
-import { cursorContextAt, schemaAt, findSchema, type OpenApi } from './schema'
+import { afterEach, expect, test, vi } from 'vitest'
+import { cursorContextAt, readOpenApi, schemaAt, findSchema, type OpenApi } from './schema'
+
+afterEach(() => vi.unstubAllGlobals())
 
 const at = (text: string) => {
   const cursor = text.indexOf('|')
@@ -72,4 +74,17 @@ test.each([
 ])('line %i, column %i is in %j', (line, column, expected) => {
   const at = TEXT.slice(0, line).join('\n').length + 1 + column
   expect(cursorContextAt(TEXT.join('\n'), at).path).toEqual(expected)
+})
+
+test('a document is read once, and again after a failed request', async () => {
+  const responses = [new Response('broken', { status: 500 }), new Response('{"components": {}}')]
+  const paths: string[] = []
+  vi.stubGlobal('fetch', (path: string) => {
+    paths.push(path)
+    return Promise.resolve(responses[paths.length - 1] ?? new Response('', { status: 500 }))
+  })
+  expect(await readOpenApi('@control-plane', 'apps/v1')).toBeUndefined()
+  expect(await readOpenApi('@control-plane', 'apps/v1')).toEqual({ components: {} })
+  expect(await readOpenApi('@control-plane', 'apps/v1')).toEqual({ components: {} })
+  expect(paths).toEqual(['/openapi/v3/apis/apps/v1', '/openapi/v3/apis/apps/v1'])
 })

@@ -1,5 +1,6 @@
 // Finds the position of the cursor in a manifest, and its schema in the OpenAPI v3 documents of a cluster.
 import { clusterRoot, getJson } from '../api/client'
+import { ReadCache } from '../api/readCache'
 
 export interface Schema {
   $ref?: string
@@ -22,20 +23,12 @@ export interface OpenApi {
   components?: { schemas?: Record<string, Schema> }
 }
 
-const documents = new Map<string, Promise<OpenApi | undefined>>()
+const documents = new ReadCache((path) => getJson<OpenApi>(path))
 
-/** Requests a cluster's OpenAPI document of a group version; undefined if the request fails. Documents are cached. */
+/** A cluster's OpenAPI document of a group version; undefined if the request fails. Documents are cached, and a failed request is repeated. */
 export function readOpenApi(cluster: string, apiVersion: string): Promise<OpenApi | undefined> {
   const path = `${clusterRoot(cluster)}/openapi/v3/${apiVersion.includes('/') ? 'apis' : 'api'}/${apiVersion}`
-  const cached = documents.get(path)
-  if (cached) return cached
-  // A failed request is not cached, so the next call repeats it.
-  const request = getJson<OpenApi>(path).catch(() => {
-    documents.delete(path)
-    return undefined
-  })
-  documents.set(path, request)
-  return request
+  return documents.read(path).catch(() => undefined)
 }
 
 /** The schema of a kind in the OpenAPI document of its group version. */

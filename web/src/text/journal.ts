@@ -18,7 +18,6 @@ const en = {
   rootCause: 'root cause',
   unknownCause: 'its cause is not retained, or you may not read it',
   follow: (action: string, object: string) => `Go to ${action}: ${object}`,
-  notComplete: 'Not complete:',
   asQuery: 'As a query',
 }
 
@@ -39,7 +38,6 @@ const zh: typeof en = {
   rootCause: '没有已知的更早原因',
   unknownCause: '其原因已不再保留，或您无权读取',
   follow: (action, object) => `转到 ${action}：${object}`,
-  notComplete: '不完整：',
   asQuery: '作为查询',
 }
 

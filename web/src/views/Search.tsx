@@ -1,4 +1,4 @@
-import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
+import { lazy, Suspense, useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
 import { keyOf } from '../api/pages'
@@ -7,18 +7,17 @@ import { useSavedSearches } from '../api/saved'
 import { useDefinitionPaths } from '../api/useDefinitionPaths'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
 import type { Hit } from '../api/types'
-import { ClusterName } from '../parts/ClusterName'
 import { findColumns, isKindSpecific, type Column } from '../parts/columns'
-import { onlyKindOf, numericColumns, requestedColumnNames, shownColumns, wideColumns } from '../parts/kindColumns'
+import { kindQueryOf, onlyKindOf, numericColumns, requestedColumnNames, shownColumns, wideColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
 import { Skeleton } from '../parts/Skeleton'
-import { skippedText } from '../parts/skipped'
+import { SkippedClusters } from '../parts/SkippedClusters'
 import { Tools } from '../parts/Tools'
 import { momentOf } from '../parts/time/times'
 import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
-import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, setWide, usePrefs } from '../prefs'
+import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, setWide, usePrefs, type Prefs } from '../prefs'
 import { useText } from '../text'
 import type { MarkedHits } from './Bulk'
 import { MAX_OBJECTS, nextSelectionStep } from './bulkSelection'
@@ -47,12 +46,12 @@ export function Search() {
   const [selected, setSelected] = useState<Hit>()
   const [marked, setMarked] = useState<MarkedHits>(NO_HITS)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const kind = onlyKindOf(q)
-  const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  const isWide = kind !== undefined && prefs.wideKinds.includes(kind)
-  const definitionPaths = useDefinitionPaths(isWide ? kind : undefined, q)
+  const { kind, chosen, isWide } = tableOf(q, columns, prefs)
+  const definitionPaths = useDefinitionPaths(isWide ? kindQueryOf(q) : undefined, q)
   const widePaths = isWide ? definitionPaths : undefined
   const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
+  // The rows are painted before the facets.
+  const rail = useDeferredValue(useMemo(() => ({ facets: result.facets, q }), [result.facets, q]))
   const visibleColumns = useColumns(chosen, kind, widePaths, result)
 
   // Rounded to ten seconds, so that rows are not rendered again with each result.
@@ -66,13 +65,20 @@ export function Search() {
     },
     [navigate],
   )
-  const runQuery = useCallback(
-    (query: string, typing: boolean) => {
-      if (!typing) addRecentQuery(user, query)
-      updateView({ q: query }, typing && window.location.pathname === '/search')
-    },
-    [updateView, user],
-  )
+  /** The columns that this page will request for a query that is being typed. The paths of another kind are read when its query is shown. */
+  const typedColumns = (query: string) => {
+    const table = tableOf(query, columns, prefs)
+    const paths = kindQueryOf(query) === kindQueryOf(q) ? definitionPaths : []
+    return requestedColumnNames(table.chosen, table.kind, table.isWide ? paths : undefined).join()
+  }
+  const runQuery = (query: string, typing: boolean) => {
+    const show = () => updateView({ q: query }, typing && window.location.pathname === '/search')
+    if (typing) return result.prepare(query, typedColumns(query), show)
+    // The submitted query may be that of the page, which a typed one would replace.
+    result.cancelPrepared(query)
+    addRecentQuery(user, query)
+    show()
+  }
   const toggleHit = useCallback((hit: Hit) => setMarked((before) => toggleMark(before, hit)), [])
   const setPreview = useCallback((isShown: boolean) => updateView({ peek: isShown }, true), [updateView])
   const setQuery = useCallback((query: string) => updateView({ q: query }), [updateView])
@@ -147,6 +153,7 @@ export function Search() {
               total={result.done?.total}
               isCurrent={result.query === q}
               isComplete={result.done !== undefined}
+              isBusy={result.error === undefined && (result.query !== q || result.done === undefined)}
               columns={visibleColumns}
               q={q}
               changed={result.changedKeys}
@@ -166,12 +173,19 @@ export function Search() {
               </Suspense>
             )}
             {/* Facets follow the results in the order of focus, because there may be a hundred values. */}
-            <FacetRail facets={result.facets} q={q} onQuery={setQuery} />
+            <FacetRail facets={rail.facets} q={rail.q} onQuery={setQuery} />
           </div>
         </>
       )}
     </>
   )
+}
+
+/** The only kind of a query, the columns that the user has chosen for its table, and whether the table has all printed columns. */
+function tableOf(q: string, columns: string[] | undefined, prefs: Prefs) {
+  const kind = onlyKindOf(q)
+  const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
+  return { kind, chosen, isWide: kind !== undefined && prefs.wideKinds.includes(kind) }
 }
 
 const NO_HITS: MarkedHits = new Map()
@@ -256,17 +270,7 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
         </p>
       ))}
       {(done?.behind ?? 0) > BEHIND_THRESHOLD && <p className="notice late">{t.behind(done?.behind ?? 0)}</p>}
-      {skipped.length > 0 && (
-        <p className="bad">
-          {t.notComplete}
-          {skipped.map((cluster) => (
-            <span key={cluster.cluster}>
-              {' '}
-              <ClusterName name={cluster.cluster} /> ({skippedText(cluster, t)})
-            </span>
-          ))}
-        </p>
-      )}
+      <SkippedClusters skipped={skipped} />
       {done?.total === 0 && (
         <>
           <p>

@@ -5,10 +5,9 @@ import { objectAddress, readAddress, writeAddress } from '../../api/address'
 import { getJson } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
-import { ClusterName } from '../../parts/ClusterName'
 import { SearchForm } from '../../parts/SearchForm'
-import { skippedText } from '../../parts/skipped'
-import { useText, useTextOf } from '../../text'
+import { SkippedClusters } from '../../parts/SkippedClusters'
+import { useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
 import { TreeDrawing } from '../propagation/TreeDrawing'
 import { pathTrees, type ObjectPaths } from './pathTrees'
@@ -58,7 +57,6 @@ export function PathsPage() {
 
 function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean }) {
   const t = useTextOf(analysisText)
-  const commonText = useText()
   const [shownId, setShownId] = useState<string>()
   const parameters = writeAddress({ p: pattern, shortest, limit: MAX_PATHS })
   const result = usePolledQuery(['paths', pattern, shortest], (signal) => getJson<ObjectPaths>(`${API}/paths${parameters}`, signal), false)
@@ -74,11 +72,7 @@ function PathResults({ pattern, shortest }: { pattern: string; shortest: boolean
               {notice}
             </p>
           ))}
-          {response.skipped.map((skipped) => (
-            <p key={skipped.cluster} className="bad">
-              <ClusterName name={skipped.cluster} />: {skippedText(skipped, commonText)}
-            </p>
-          ))}
+          <SkippedClusters skipped={response.skipped} />
           {response.paths.length > 0 && (
             <TreeDrawing
               roots={pathTrees(response)}

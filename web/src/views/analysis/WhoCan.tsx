@@ -3,12 +3,12 @@ import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
-import { skippedText } from '../../parts/skipped'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { SearchForm } from '../../parts/SearchForm'
 import { Table } from '../../parts/Table'
-import { useText, useTextOf } from '../../text'
+import { useTextOf } from '../../text'
 import { analysisText } from '../../text/analysis'
-import { createAccessReview, createSubjectReview, referenceText, subjectAddress, subjectSpec, type AccessReview, type Action } from './access'
+import { createAccessReview, createSubjectReview, incompleteClusters, referenceText, subjectAddress, subjectSpec, type AccessReview, type Action } from './access'
 
 const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection', 'impersonate', 'bind', 'escalate', 'approve', 'use']
 /** Fields of the two forms, in the order of the address. */
@@ -94,7 +94,6 @@ function SubjectRoles({ spec }: { spec: Record<string, unknown> }) {
 
 function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 } }: { status: AccessReview['status'] }) {
   const t = useTextOf(analysisText)
-  const common = useText()
   return (
     <>
       {warnings.map((warning) => (
@@ -102,13 +101,7 @@ function Grants({ status: { grants, clusters, warnings, remainingItemCount = 0 }
           {warning}
         </p>
       ))}
-      {clusters
-        .filter(({ state }) => state !== 'Complete')
-        .map(({ name, state, evaluationError, ageSeconds }) => (
-          <p key={name} className="bad">
-            <ClusterName name={name} /> {skippedText({ reason: [state, evaluationError].filter(Boolean).join(': '), ageSeconds }, common)}
-          </p>
-        ))}
+      <SkippedClusters skipped={incompleteClusters(clusters)} />
       {grants.length === 0 && <p className="empty">{t.noGrants}</p>}
       {grants.length > 0 && (
         <Table label={t.grants} headers={t.grantHeaders}>

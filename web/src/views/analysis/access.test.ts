@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { ObjectRef } from '../../api/client'
-import { accessAddress, referenceText, reviewSpec, subjectAddress, subjectSpec, type Action, type Reference } from './access'
+import { accessAddress, incompleteClusters, referenceText, reviewSpec, subjectAddress, subjectSpec, type Action, type Reference } from './access'
 
 test.each<[Action, object]>([
   [{ verb: 'get', resource: 'secrets', namespace: 'shop' }, { resourceAttributes: { verb: 'get', resource: 'secrets', namespace: 'shop' } }],
@@ -37,3 +37,16 @@ test.each<[ObjectRef, string]>([
   [{ cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'n1' }, '/who-can?verb=get&resource=nodes&name=n1&cluster=m1&scope=Cluster'],
   [{ cluster: 'm1', apiVersion: 'v1', resource: 'namespaces', name: 'shop' }, '/who-can?verb=get&resource=namespaces&name=shop&namespace=shop&cluster=m1'],
 ])('the access to %j is at %s', (object, address) => expect(accessAddress(object)).toBe(address))
+
+test('clusters whose rules are not complete are listed with the reason and the age of the rules', () => {
+  expect(
+    incompleteClusters([
+      { name: 'm1', state: 'Complete' },
+      { name: 'm2', state: 'Stale', evaluationError: 'connection refused', ageSeconds: 90 },
+      { name: 'm3', state: 'Unknown' },
+    ]),
+  ).toEqual([
+    { cluster: 'm2', reason: 'Stale: connection refused', ageSeconds: 90 },
+    { cluster: 'm3', reason: 'Unknown' },
+  ])
+})

@@ -3,6 +3,7 @@ import { writeAddress } from '../../api/address'
 import { qualifiedName, type ObjectRef } from '../../api/client'
 import { readJson } from '../../api/json'
 import { send } from '../../api/kube'
+import type { SkippedCluster } from '../../api/types'
 
 const API_PATH = '/apis/access.crowsnest.io/v1alpha1'
 
@@ -100,6 +101,17 @@ export async function createSubjectReview(spec: Record<string, unknown>, signal?
   const { status } = await readJson<SubjectReview>(await send('POST', `${API_PATH}/subjectrulesreviews`, { spec }, { signal }))
   const { roles, ...others } = status
   return { status: { ...others, grants: roles } }
+}
+
+/** Clusters whose rules are outdated or unknown, with the reasons. */
+export function incompleteClusters(clusters: readonly ReviewedCluster[]): SkippedCluster[] {
+  return clusters
+    .filter(({ state }) => state !== 'Complete')
+    .map(({ name, state, evaluationError, ageSeconds }) => ({
+      cluster: name,
+      reason: evaluationError ? `${state}: ${evaluationError}` : state,
+      ...(ageSeconds !== undefined && { ageSeconds }),
+    }))
 }
 
 /** A subject as a user enters it: `sa/shop/web`. */

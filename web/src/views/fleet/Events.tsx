@@ -191,11 +191,7 @@ function Reasons({ query, onChoose, live }: { query: string; onChoose: (reason: 
   const skipped = reasons.data?.skipped ?? []
   return (
     <>
-      {skipped.length > 0 && (
-        <p className="notice" role="status">
-          {t.notComplete} <SkippedClusters skipped={skipped} />
-        </p>
-      )}
+      <SkippedClusters skipped={skipped} />
       {values.length > 0 && (
         <p role="group" aria-label={t.reasons}>
           {values.slice(0, 12).map(({ value, count }) => (

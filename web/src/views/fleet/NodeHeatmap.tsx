@@ -30,8 +30,7 @@ export function NodeHeatmap({ name, cluster, requests }: NodeHeatmapProps) {
   const measure = measures.find((candidate) => candidate.name === heat) ?? measures[0]
   if (!measure || nodes.length === 0) return null
   const { resource, amounts } = measure
-  // A new node has not been measured yet.
-  const cells = nodeUsages(nodes.filter(({ metadata }) => amounts.has(metadata.name)), resource, amounts)
+  const cells = nodeUsages(nodes, resource, amounts)
   const format = (amount: number) => (resource === 'pods' ? formatNumber(amount) : formatQuantity(resource, amount))
   return (
     <>
@@ -48,12 +47,12 @@ export function NodeHeatmap({ name, cluster, requests }: NodeHeatmapProps) {
         </label>
       </p>
       <ul className="heat" aria-label={t.heatOfNodes(t.heatNames[measure.name])}>
-        {cells.map(({ node, used, allocatable, percent, level }) => {
-          const label = t.heatOfNode(node, format(used), format(allocatable), resource)
+        {cells.map(({ node, usage }) => {
+          const label = usage ? t.heatOfNode(node, format(usage.used), format(usage.allocatable), resource) : t.unknownOfNode(t.heatNames[measure.name], node)
           return (
             <li key={node}>
-              <Link className={level} href={objectAddress({ cluster: name, apiVersion: 'v1', resource: 'nodes', name: node })} aria-label={`${label} (${percent} %)`} title={label}>
-                {percent}
+              <Link className={usage ? usage.level : 'unknown'} href={objectAddress({ cluster: name, apiVersion: 'v1', resource: 'nodes', name: node })} aria-label={usage ? `${label} (${usage.percent} %)` : label} title={label}>
+                {usage ? usage.percent : '-'}
               </Link>
             </li>
           )

@@ -13,6 +13,7 @@ import { Pill } from '../../parts/Pill'
 import { parseQuantity, formatQuantity } from '../../api/quantity'
 import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
+import { Unknown } from '../../parts/Unknown'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 
@@ -62,11 +63,7 @@ export function NodeTable({ q, requests }: NodeTableProps) {
           <p className="notice">
             {nodes.length < total ? t.firstNodes(nodes.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
           </p>
-          {requests && (requests.isLowerBound || requests.skipped.length > 0) && (
-            <p className="notice">
-              {t.requestsIncomplete} <SkippedClusters skipped={requests.skipped} />
-            </p>
-          )}
+          {requests && <SkippedClusters skipped={requests.skipped} label={t.requestsIncomplete} isIncomplete={requests.isLowerBound} />}
           <Table label={t.nodes} headers={headers}>
             {nodes.map((node) => (
               <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} requests={requests} />
@@ -85,7 +82,10 @@ function NodeRow({ node, requests }: { node: Node; requests: NodeRequests | unde
   const ready = status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown'
   // Node conditions other than Ready are normal when they are False.
   const abnormalConditions = (status?.conditions ?? []).filter(({ type, status }) => type !== 'Ready' && status === 'True')
-  const allocatable = (resource: string) => formatQuantity(resource, parseQuantity(status?.allocatable?.[resource]))
+  const allocatable = (resource: string, label: string) => {
+    const amount = status?.allocatable?.[resource]
+    return amount === undefined ? <Unknown label={t.unknownOfNode(label, metadata.name)} /> : formatQuantity(resource, parseQuantity(amount))
+  }
   return (
     <tr data-node={metadata.name}>
       <td>
@@ -104,8 +104,8 @@ function NodeRow({ node, requests }: { node: Node; requests: NodeRequests | unde
         ))}
       </td>
       <td>{status?.nodeInfo?.kubeletVersion}</td>
-      <td className="number">{allocatable('cpu')}</td>
-      <td className="number">{allocatable('memory')}</td>
+      <td className="number">{allocatable('cpu', t.nodeHeaders.cpu)}</td>
+      <td className="number">{allocatable('memory', t.nodeHeaders.memory)}</td>
       {requests &&
         REQUESTED_RESOURCES.map((resource) => (
           <td key={resource}>
@@ -113,7 +113,7 @@ function NodeRow({ node, requests }: { node: Node; requests: NodeRequests | unde
           </td>
         ))}
       <td className="number">
-        <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{allocatable('pods')}</Link>
+        <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{allocatable('pods', t.nodeHeaders.pods)}</Link>
       </td>
       <td>
         {(spec?.taints ?? []).map(({ key, effect }) => (
@@ -127,12 +127,13 @@ function NodeRow({ node, requests }: { node: Node; requests: NodeRequests | unde
   )
 }
 
-/** Requested amount of a node, relative to its allocatable amount; nothing if it is unknown. */
+/** Requested amount of a node, relative to its allocatable amount; a dash if one of them is unknown. */
 function RequestedBar({ node: { metadata, status }, resource, requests }: { node: Node; resource: RequestedResource; requests: NodeRequests }) {
   const t = useTextOf(fleetText)
   const requested = amountOfNode(requests, resource, metadata.name)
-  if (requested === undefined) return null
-  const total = parseQuantity(status?.allocatable?.[resource])
+  const allocatable = status?.allocatable?.[resource]
+  if (requested === undefined || allocatable === undefined) return <Unknown label={t.unknownOfNode(t.requestedHeaders[resource], metadata.name)} />
+  const total = parseQuantity(allocatable)
   const text = t.usedOf(formatQuantity(resource, requested), formatQuantity(resource, total))
   return <Bar label={t.requestedOfNode(resource, metadata.name)} used={requested} total={total} text={text} />
 }

@@ -1,24 +1,18 @@
 import { Link } from 'wouter'
 import { searchAddress } from '../../api/address'
-import { readClusterSummaries, RESOURCES, type ClusterSummary, type Resource, type ResourceUsage } from '../../api/clusters'
-import { isCordoned } from '../../api/karmada'
+import { readClusterSummaries, type ClusterSummary, type Resource } from '../../api/clusters'
 import { readProblems } from '../../api/problems'
 import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
-import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
-import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { formatNumber } from '../../parts/format'
-import { Pill } from '../../parts/Pill'
 import { formatQuantity } from '../../api/quantity'
-import { toneOfReadiness } from '../../parts/status'
 import { Table } from '../../parts/Table'
-import { favouritesFirst, usePrefs } from '../../prefs'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
-import { DataAge } from './DataAge'
+import { ClusterTable } from './ClusterTable'
 
 /** Maximum number of clusters listed with a problem. */
 const MAX_CLUSTERS_PER_PROBLEM = 3
@@ -37,7 +31,7 @@ export function Overview() {
       {isCapacityHidden && <p className="notice">{t.noCapacity}</p>}
       <Problems />
       <h2>{t.clusters}</h2>
-      {fleet && <Clusters statuses={fleet.clusters} clusters={clusters} />}
+      {fleet && <ClusterTable statuses={fleet.clusters} clusters={clusters} />}
     </>
   )
 }
@@ -107,63 +101,4 @@ function TopClusters({ q, values }: { q: string; values: FacetValue[] }) {
       </Link>
     </span>
   ))
-}
-
-function Clusters({ statuses, clusters }: { statuses: ClusterStatus[]; clusters: Map<string, ClusterSummary> }) {
-  const t = useTextOf(fleetText)
-  const { favouriteClusters } = usePrefs()
-  return (
-    <Table label={t.clusters} headers={t.clusterHeaders}>
-      {favouritesFirst(statuses, favouriteClusters, ({ name }) => name).map((status) => (
-        <ClusterRow key={status.name} status={status} cluster={clusters.get(status.name)} />
-      ))}
-    </Table>
-  )
-}
-
-function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: ClusterSummary | undefined }) {
-  const t = useTextOf(fleetText)
-  const taints = cluster?.taints ?? []
-  return (
-    <tr data-cluster={status.name}>
-      <th scope="row">
-        <span className="with-star">
-          <ClusterLink name={status.name} />
-          <FavouriteCluster name={status.name} />
-        </span>
-      </th>
-      <td>
-        <Pill state={status.ready} tone={toneOfReadiness(status.ready)} text={t.readyLabels[status.ready] ?? status.ready} title={status.message} />
-        {status.ready !== 'True' && status.message && <small> {status.message}</small>}
-      </td>
-      <td>{status.version}</td>
-      <td>{status.mode}</td>
-      <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
-      <td className="number">{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
-      {RESOURCES.map((resource) => (
-        <td key={resource}>
-          <UsageBar label={`${t[resource]}, ${status.name}`} usage={cluster?.usage[resource]} resource={resource} />
-        </td>
-      ))}
-      <td className="number">{formatNumber(status.objects)}</td>
-      <td>
-        {cluster?.isBeingDeleted && <span className="chip">{t.leaving}</span>}
-        {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}
-        {taints.filter((taint) => !isCordoned([taint])).map(({ key, effect }) => (
-          <span key={`${key}:${effect}`} className="chip">
-            {key}:{effect}
-          </span>
-        ))}
-      </td>
-      <td>
-        <DataAge seconds={status.ageSeconds} />
-      </td>
-    </tr>
-  )
-}
-
-function UsageBar({ label, usage, resource }: { label: string; usage: ResourceUsage | undefined; resource: Resource }) {
-  const t = useTextOf(fleetText)
-  if (!usage) return null
-  return <Bar label={label} used={usage.used} total={usage.total} text={t.usedOf(formatQuantity(resource, usage.used), formatQuantity(resource, usage.total))} />
 }

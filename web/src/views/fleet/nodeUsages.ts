@@ -5,20 +5,20 @@ import { usageLevelOf, type UsageLevel } from '../../parts/usage'
 
 export interface NodeUsage {
   node: string
-  used: number
-  allocatable: number
-  percent: number
-  level: UsageLevel | undefined
+  /** Absent if the used or the allocatable amount is unknown. */
+  usage?: { used: number; allocatable: number; percent: number; level: UsageLevel | undefined }
 }
 
-/** Nodes that report an allocatable amount of a resource, sorted by usage, highest first. `used` has the amounts by node. */
+/** Usage of nodes, highest first, and after them the nodes whose usage is unknown. `used` has the known amounts by node. */
 export function nodeUsages(nodes: readonly Node[], resource: string, used: ReadonlyMap<string, number>): NodeUsage[] {
-  const all = nodes.flatMap(({ metadata: { name }, status }): NodeUsage[] => {
+  const all = nodes.map(({ metadata: { name }, status }): NodeUsage => {
     const allocatable = parseQuantity(status?.allocatable?.[resource])
-    if (allocatable <= 0) return []
-    const amount = used.get(name) ?? 0
+    const amount = used.get(name)
+    if (amount === undefined || allocatable <= 0) return { node: name }
     const fraction = usedFraction(amount, allocatable)
-    return [{ node: name, used: amount, allocatable, percent: Math.round(fraction * 100), level: usageLevelOf(fraction) }]
+    return { node: name, usage: { used: amount, allocatable, percent: Math.round(fraction * 100), level: usageLevelOf(fraction) } }
   })
-  return all.sort((left, right) => right.used / right.allocatable - left.used / left.allocatable || left.node.localeCompare(right.node))
+  // Any known usage is higher than an unknown one.
+  const rank = ({ usage }: NodeUsage) => (usage ? usage.used / usage.allocatable : -1)
+  return all.sort((left, right) => rank(right) - rank(left) || left.node.localeCompare(right.node))
 }

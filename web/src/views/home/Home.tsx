@@ -1,4 +1,5 @@
 // Home page: the fleet's health, problems, clusters, and recent changes.
+import { useEffect, type MouseEvent } from 'react'
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { getJson } from '../../api/client'
@@ -19,11 +20,13 @@ import { Pill } from '../../parts/Pill'
 import { Skeleton } from '../../parts/Skeleton'
 import { Spark } from '../../parts/Spark'
 import { GLYPHS, toneOfReadiness } from '../../parts/status'
-import { usePrefs } from '../../prefs'
+import { setAcknowledgements, usePrefs, type Acknowledgements } from '../../prefs'
 import { useText, useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { homeText } from '../../text/home'
 import { DataAge } from '../fleet/DataAge'
+import { useSession } from '../SignIn'
+import { acknowledge, acknowledgedLast, validAcknowledgements } from './acknowledgements'
 import { clustersToShow, fleetHealthOf } from './fleetHealth'
 import './home.css'
 
@@ -47,12 +50,13 @@ function HomeContent() {
   const t = useTextOf(fleetText)
   const { fleet, errorMessage } = useFleet()
   const problems = usePolledQuery(['problems'], readProblems, 10_000)
+  const acknowledgements = useAcknowledgements(problems.data, problems.dataUpdatedAt)
   if (!fleet) return errorMessage ? <p role="alert">{t.interrupted(errorMessage)}</p> : <Skeleton />
   return (
     <div className="home">
       {errorMessage && <p role="alert">{t.interrupted(errorMessage)}</p>}
-      <Verdict clusters={fleet.clusters} problems={problems.data} />
-      <Attention problems={problems.data ?? []} />
+      <Verdict clusters={fleet.clusters} problems={problems.data} acknowledgements={acknowledgements} />
+      <Attention problems={problems.data ?? []} acknowledgements={acknowledgements} />
       <Clusters clusters={fleet.clusters} />
       <div className="pair">
         <Recent kind="changes" q={CHANGES_QUERY} />
@@ -63,12 +67,26 @@ function HomeContent() {
   )
 }
 
-function Verdict({ clusters, problems }: { clusters: ClusterStatus[]; problems: Problem[] | undefined }) {
+/** Valid acknowledgements of the user; those that have become invalid are removed. */
+function useAcknowledgements(problems: Problem[] | undefined, readAt: number): Acknowledgements {
+  const { user } = useSession()
+  const stored = usePrefs().acknowledged[user] ?? NO_ACKNOWLEDGEMENTS
+  const valid = problems ? validAcknowledgements(stored, problems, readAt) : stored
+  useEffect(() => {
+    if (valid !== stored) setAcknowledgements(user, valid)
+  })
+  return valid
+}
+
+const NO_ACKNOWLEDGEMENTS: Acknowledgements = {}
+
+function Verdict({ clusters, problems, acknowledgements }: { clusters: ClusterStatus[]; problems: Problem[] | undefined; acknowledgements: Acknowledgements }) {
   const t = useTextOf(homeText)
   if (!problems) return <Skeleton />
   const { tone, notReady } = fleetHealthOf(clusters, problems)
-  const text =
-    clusters.length === 0 ? t.noClusters : notReady > 0 ? t.notReady(notReady, clusters.length) : problems.length > 0 ? t.needAttention(problems.length) : t.allReady(clusters.length)
+  const unacknowledged = problems.filter(({ name }) => acknowledgements[name] === undefined).length
+  const problemText = problems.length === 0 ? t.allReady(clusters.length) : unacknowledged > 0 ? t.needAttention(unacknowledged) : t.allAcknowledged(problems.length)
+  const text = clusters.length === 0 ? t.noClusters : notReady > 0 ? t.notReady(notReady, clusters.length) : problemText
   return (
     <p className={`verdict ${tone}`} role="status">
       <i aria-hidden="true">{GLYPHS[tone]}</i> {text}
@@ -76,34 +94,55 @@ function Verdict({ clusters, problems }: { clusters: ClusterStatus[]; problems: 
   )
 }
 
-function Attention({ problems }: { problems: Problem[] }) {
+function Attention({ problems, acknowledgements }: { problems: Problem[]; acknowledgements: Acknowledgements }) {
   const t = useTextOf(homeText)
-  const names = useTextOf(fleetText).problemNames
   if (problems.length === 0) return null
   return (
     <section aria-label={t.attention}>
       <h2>{t.attention}</h2>
       <div className="cards attention">
-        {problems.map((problem) => (
-          <article key={problem.name} className="card" data-problem={problem.name}>
-            <h3>
-              <Link href={searchAddress({ q: problem.q })}>{names[problem.name]}</Link>
-            </h3>
-            <p>
-              <Pill state={formatNumber(problem.result.total)} tone={problem.tone} />
-              <Trend problem={problem} />
-            </p>
-            <p>
-              {(problem.result.facets.cluster ?? []).slice(0, 3).map(({ value, count }) => (
-                <Link key={value} className="chip" href={searchAddress({ q: `${problem.q} cluster:${value}` })}>
-                  <ClusterName name={value} /> {count}
-                </Link>
-              ))}
-            </p>
-          </article>
+        {acknowledgedLast(problems, acknowledgements).map((problem) => (
+          <ProblemCard key={problem.name} problem={problem} acknowledgements={acknowledgements} />
         ))}
       </div>
     </section>
+  )
+}
+
+function ProblemCard({ problem, acknowledgements }: { problem: Problem; acknowledgements: Acknowledgements }) {
+  const t = useTextOf(homeText)
+  const name = useTextOf(fleetText).problemNames[problem.name]
+  const { user } = useSession()
+  const { [problem.name]: acknowledgement, ...others } = acknowledgements
+  const action = acknowledgement ? t.undo : t.acknowledge
+  const toggle = ({ currentTarget: button }: MouseEvent<HTMLButtonElement>) => {
+    setAcknowledgements(user, acknowledgement ? others : { ...others, [problem.name]: acknowledge(problem, Date.now()) })
+    // An element that moves to another place loses the focus.
+    requestAnimationFrame(() => button.focus({ preventScroll: true }))
+  }
+  return (
+    <article className={acknowledgement ? 'card acknowledged' : 'card'} data-problem={problem.name}>
+      <h3>
+        <Link href={searchAddress({ q: problem.q })}>{name}</Link>
+      </h3>
+      <p>
+        <Pill state={formatNumber(problem.result.total)} tone={acknowledgement ? 'idle' : problem.tone} />
+        <Trend problem={problem} />
+      </p>
+      <p>
+        {(problem.result.facets.cluster ?? []).slice(0, 3).map(({ value, count }) => (
+          <Link key={value} className="chip" href={searchAddress({ q: `${problem.q} cluster:${value}` })}>
+            <ClusterName name={value} /> {count}
+          </Link>
+        ))}
+      </p>
+      <p className="acknowledge">
+        {acknowledgement && t.acknowledged(formatAgeSince(acknowledgement.at))}
+        <button type="button" aria-label={t.actionFor(action, name)} onClick={toggle}>
+          {action}
+        </button>
+      </p>
+    </article>
   )
 }
 

@@ -16,10 +16,10 @@ import { historyText } from '../../text/history'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './explain'
 import { objectParameters, copiesQuery, toFieldPath, isVolatile, isSecret, toSpecVersions, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
-import { managerAt, summaryOf, withoutSecrets } from './summary'
+import { hasManagers, managerAt, summaryOf, withoutSecrets } from './summary'
 import { useViewParameters } from './state'
 
-/** Number of versions whose changes are summarized at first, and with each click of the user. Each summary takes one request. */
+/** Number of versions whose changes are summarized at first, and with each click of the user. Each summary takes one request, or two if stored versions have field managers. */
 const SUMMARY_BATCH = 20
 
 const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
@@ -46,6 +46,9 @@ export function History({ objectRef, object }: { objectRef: ObjectRef; object: K
   const specVersions = toSpecVersions(allVersions)
   const includesStatus = view.versions === 'all'
   const versions = includesStatus ? allVersions : specVersions
+  // The newest stored version shows whether the server keeps the managers of fields; if not, those of the others are not requested.
+  const newestStored = useStoredVersion(objectRef, versions.find(({ until }) => until !== undefined)?.seq)
+  const storesManagers = hasManagers(newestStored.data)
   // A version is identified by its seq, and the current one by `now`, so that it stays selected when the object changes.
   const seqOf = (nth: number) => (versions[nth]?.until === undefined ? 'now' : String(versions[nth]?.seq))
   const to = view.to ?? (versions.length > 0 ? seqOf(0) : undefined)
@@ -64,7 +67,7 @@ export function History({ objectRef, object }: { objectRef: ObjectRef; object: K
               <td title={version.from}>{t.ago(formatAgeSince(version.from))}</td>
               <td>{version.generation || ''}</td>
               <td>
-                {nth < summaryCount && <Summary objectRef={objectRef} version={version} before={versions[nth + 1]} object={object} />}
+                {nth < summaryCount && <Summary objectRef={objectRef} version={version} before={versions[nth + 1]} object={object} storesManagers={storesManagers} />}
               </td>
               <td>
                 <input type="radio" name="from" aria-label={t.compareFrom(version.resourceVersion)} checked={!view.with && from === seqOf(nth)} onChange={() => change({ from: seqOf(nth), with: undefined })} />
@@ -133,8 +136,29 @@ export function History({ objectRef, object }: { objectRef: ObjectRef; object: K
   )
 }
 
+/** The manifest of a stored version; none without a seq. */
+function useStoredVersion(objectRef: ObjectRef, seq: number | string | undefined) {
+  return useQuery({
+    queryKey: ['version', objectRef, String(seq)],
+    queryFn: ({ signal }) => readVersion(objectRef, seq ?? '', signal),
+    enabled: seq !== undefined,
+    staleTime: Infinity,
+  })
+}
+
+interface SummaryProps {
+  objectRef: ObjectRef
+  version: Version
+  /** The previous version; absent for the oldest one, which has no summary. */
+  before: Version | undefined
+  /** The current object. */
+  object: KubeObject | undefined
+  /** True if stored versions have the managers of their fields. */
+  storesManagers: boolean
+}
+
 /** Summary of a version's changes in one line, with the field manager if it is known. */
-function Summary({ objectRef, version, before, object }: { objectRef: ObjectRef; version: Version; before: Version | undefined; object: KubeObject | undefined }) {
+function Summary({ objectRef, version, before, object, storesManagers }: SummaryProps) {
   const t = useTextOf(historyText)
   const isCurrent = version.until === undefined
   const parameters = before && `from=${before.seq}&to=${isCurrent ? 'now' : version.seq}`
@@ -144,8 +168,9 @@ function Summary({ objectRef, version, before, object }: { objectRef: ObjectRef;
     enabled: parameters !== undefined,
     staleTime: Infinity,
   })
+  const stored = useStoredVersion(objectRef, storesManagers && !isCurrent && before ? version.seq : undefined)
   if (!diff.data) return null
-  const manager = isCurrent ? managerAt(object, version.from) : undefined
+  const manager = managerAt(isCurrent ? object : stored.data, version.from)
   return (
     <>
       {summaryOf(isSecret(objectRef) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {manager !== undefined && t.by(manager)}
@@ -155,7 +180,7 @@ function Summary({ objectRef, version, before, object }: { objectRef: ObjectRef;
 
 function VersionManifest({ objectRef, seq }: { objectRef: ObjectRef; seq: string }) {
   const t = useTextOf(texts)
-  const version = useQuery({ queryKey: ['version', objectRef, seq], queryFn: ({ signal }) => readVersion(objectRef, seq, signal), staleTime: Infinity })
+  const version = useStoredVersion(objectRef, seq)
   if (viewErrorOf(version.error) !== undefined) return <p role="alert">{describeError(version.error, objectRef.cluster, t)}</p>
   const withoutSecretValues = (object: KubeObject) => (isSecret(objectRef) ? withoutValues(object) : object)
   return <Suspense fallback={<Loading />}>{version.data && <Printed value={withoutSecretValues(version.data)} label={t.versionOf(seq)} />}</Suspense>

@@ -21,11 +21,7 @@ export function Journal({ objectRef, about }: { objectRef: ObjectRef; about: str
       <QueryResult query={journal}>
         {({ entries, total, keptForSeconds, skipped, notices }) => (
           <>
-            {skipped.length > 0 && (
-              <p className="bad">
-                {t.notComplete} <SkippedClusters skipped={skipped} />
-              </p>
-            )}
+            <SkippedClusters skipped={skipped} />
             {notices.map(({ message }) => (
               <p key={message} className="notice">
                 {message}

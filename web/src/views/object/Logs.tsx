@@ -3,8 +3,8 @@ import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
-import { skippedText } from '../../parts/skipped'
-import { useText, useTextOf } from '../../text'
+import { SkippedClusters } from '../../parts/SkippedClusters'
+import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
 import { Lines } from './LogLines'
@@ -129,7 +129,6 @@ function OptionalSelect({ label, none, options, value, onChange }: OptionalSelec
 
 function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBuffer }) {
   const t = useTextOf(texts)
-  const common = useText()
   const { state, reason, sources, refused, notices, skipped } = status
   return (
     <>
@@ -142,11 +141,7 @@ function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBu
           {notice}
         </p>
       ))}
-      {skipped.map((cluster) => (
-        <p key={cluster.cluster} className="bad">
-          <ClusterName name={cluster.cluster} />: {skippedText(cluster, common)}
-        </p>
-      ))}
+      <SkippedClusters skipped={skipped} />
       {refused.map(({ source, message }) => (
         <p key={`${source.cluster}/${source.namespace}/${source.pod}/${source.container}`} className="bad">
           <ClusterName name={source.cluster} /> {source.pod} {source.container}: {message}

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { historyText } from '../../text/history'
-import { managerAt, summaryOf, withoutSecrets } from './summary'
+import { hasManagers, managerAt, summaryOf, withoutSecrets } from './summary'
 
 const image = (before: string, after: string): Difference => ({ path: '/spec/template/spec/containers/0/image', before, after })
 const replicas: Difference = { path: '/spec/replicas', before: 2, after: 3 }
@@ -39,3 +39,12 @@ test.each([
   ['two managers', managed({ manager: 'a', time: '2026-01-01T00:00:10Z' }, { manager: 'b', time: '2026-01-01T00:00:11Z' }), undefined],
   ['a deleted object', undefined, undefined],
 ] as const)('%s', (_, object, expected) => expect(managerAt(object, '2026-01-01T00:00:10.5Z')).toBe(expected))
+
+test.each([
+  ['a version with managed fields', managed({ manager: 'kubectl', time: '2026-01-01T00:00:10Z' }), true],
+  ['a version without managed fields', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' } }, false],
+  ['no version', undefined, false],
+] as const)('%s has managers: %s', (_, version, expected) => {
+  expect(hasManagers(version)).toBe(expected)
+  expect(managerAt(version, '2026-01-01T00:00:10Z')).toBe(expected ? 'kubectl' : undefined)
+})

@@ -67,6 +67,9 @@ function shortText(value: unknown): string | undefined {
 /** Maximum difference between the time of a field manager, which is in whole seconds, and the begin of a version. */
 const MAX_TIME_DIFFERENCE_SECONDS = 2
 
+/** True if an object has the managers of its fields. Cached versions have them only if the server keeps them (`--cache-managed-fields`). */
+export const hasManagers = (object: KubeObject | undefined): boolean => Array.isArray(object?.metadata.managedFields)
+
 /** The only field manager that wrote at a time; undefined if there is none or several, or it has written again since. */
 export function managerAt(object: KubeObject | undefined, time: string): string | undefined {
   const at = Date.parse(time) / 1000
