@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(choose_representation(Some(header), Offer::Object).map_err(|e| e.code), expected, "{header}");
         }
         const ROUTE: &str = "406: Not Acceptable\n\nAvailable representations: ";
-        const FORM: &str = "only the following media types are accepted: ";
+        const TRANSFORMATION: &str = "only the following media types are accepted: ";
         let refused = [
             (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
             (
@@ -287,20 +287,24 @@ mod tests {
                 format!("{ROUTE}application/json, application/yaml"),
             ),
             (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")),
-            (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA_TYPES}")),
-            (Offer::ObjectWithoutTable, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::Collection, "application/json;g=x", format!("{TRANSFORMATION}{MEDIA_TYPES}")),
+            (
+                Offer::ObjectWithoutTable,
+                "application/json;as=Table;v=v1;g=meta.k8s.io",
+                format!("{TRANSFORMATION}{MEDIA_TYPES}"),
+            ),
             (Offer::ObjectWithoutTable, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
-            (Offer::Groups, "text/plain", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::Groups, "text/plain", format!("{TRANSFORMATION}{MEDIA_TYPES}")),
             (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA_TYPES}")),
-            (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA_TYPES}")),
+            (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{TRANSFORMATION}{MEDIA_TYPES}")),
             (Offer::Version, "application/yaml", format!("{ROUTE}application/json")),
-            (Offer::Merged, "application/yaml", format!("{FORM}application/json")),
+            (Offer::Merged, "application/yaml", format!("{TRANSFORMATION}application/json")),
             (
                 Offer::Merged,
                 "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
-                format!("{FORM}application/json"),
+                format!("{TRANSFORMATION}application/json"),
             ),
-            (Offer::MergedStream, "text/plain", format!("{FORM}application/json;stream=watch")),
+            (Offer::MergedStream, "text/plain", format!("{TRANSFORMATION}application/json;stream=watch")),
         ];
         for (offer, header, text) in refused {
             assert_eq!(

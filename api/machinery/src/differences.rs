@@ -87,8 +87,8 @@ mod tests {
     fn differences_are_reported_by_path() {
         let before = json!({"metadata": {"resourceVersion": "1", "uid": "a", "labels": {"a/b": "1"}}, "spec": {"list": [1, {"x": 1}]}});
         let after = json!({"metadata": {"resourceVersion": "2", "uid": "b"}, "spec": {"list": [1, {"x": 2}, 3]}});
-        let paths = |compared| {
-            let (found, has_more) = find_differences(&before, &after, compared);
+        let paths = |kind| {
+            let (found, has_more) = find_differences(&before, &after, kind);
             assert!(!has_more);
             found.into_iter().map(|difference| difference.path).collect::<Vec<_>>()
         };

@@ -89,9 +89,9 @@ impl FieldError {
         Self::new(FieldErrorKind::Required, field, None, detail)
     }
 
-    /// The finding if the number of values of a selector's requirement does not fit its operator. `path` is that of the
+    /// Checks that a selector's requirement has values if and only if its operator needs them. `path` is that of the
     /// requirement.
-    pub fn requirement_values(operator: &str, has_values: bool, path: &str) -> Option<Self> {
+    pub fn check_requirement_values(operator: &str, has_values: bool, path: &str) -> Option<Self> {
         match operator {
             "In" | "NotIn" if !has_values => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -228,8 +228,10 @@ pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     if text.starts_with('"') {
         return text;
     }
-    // Go's encoder makes JSON safe for HTML unless the value is a bare string.
-    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    // Go's encoder makes JSON safe for HTML and JavaScript. A bare string is quoted by its formatter instead.
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    escapes.into_iter().fold(text, |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]
@@ -246,6 +248,10 @@ mod tests {
     #[case::integer(json!(1_000_000), "1000000")]
     #[case::long_integer(json!(u64::MAX), "1.8446744073709552e+19")]
     #[case::float_in_a_list(json!([1e-7]), "[1e-7]")]
+    #[case::markup_in_an_object(
+        json!({"a": "<b>&\"\\\u{2028}\u{2029}\u{7f}"}),
+        "{\"a\":\"\\u003cb\\u003e\\u0026\\\"\\\\\\u2028\\u2029\u{7f}\"}"
+    )]
     #[case::combining_mark(json!("a\u{301}"), "\"a\u{301}\"")]
     #[case::unprintable(json!("\u{200b}"), "\"\\u200b\"")]
     #[case::control(json!("\u{7f}"), "\"\\x7f\"")]

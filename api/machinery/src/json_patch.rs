@@ -123,10 +123,8 @@ fn check_depth(path: &[String], value: &Value) -> Option<()> {
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     check_depth(path, &value)?;
     let Some((last, parent)) = path.split_last() else {
-        // Only an object or a list can replace the whole document; other values are ignored.
-        if value.is_object() || value.is_array() {
-            *doc = value;
-        }
+        // Only an object or a list can replace the whole document.
+        *doc = Some(value).filter(|value| value.is_object() || value.is_array())?;
         return Some(());
     };
     match get_mut(doc, parent)? {
@@ -184,7 +182,7 @@ mod tests {
     #[rstest]
     #[case::add("add")]
     #[case::replace("replace")]
-    fn no_operation_nests_deeper(#[case] op: &str) {
+    fn no_operation_exceeds_the_maximum_depth(#[case] op: &str) {
         let deep = (0..100).fold(json!(0), |inner, _| json!({"a": inner}));
         let patch = |depth: usize| json!([{"op": op, "path": "/a".repeat(depth), "value": deep}]);
         assert!(apply_all(deep.clone(), &patch(20)).is_some());
@@ -198,7 +196,7 @@ mod tests {
     #[case::scalar_parent("/a/b/c", Value::Null, false)]
     #[case::item("/list/0", Value::Null, true)]
     #[case::missing_item("/list/1", Value::Null, false)]
-    fn tests_need_a_parent(#[case] path: &str, #[case] value: Value, #[case] expected: bool) {
+    fn test_operations_need_a_parent(#[case] path: &str, #[case] value: Value, #[case] expected: bool) {
         let doc = json!({"a": {"b": 1}, "list": [null]});
         let patch = json!([{"op": "test", "path": path, "value": value}]);
         assert_eq!(apply_all(doc, &patch).is_some(), expected);

@@ -209,13 +209,13 @@ mod tests {
         assert_eq!(format_errors(query, true), expected);
     }
 
-    const BEGIN: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    const INITIAL_EVENTS_QUERY: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
     #[rstest]
     #[case::plain("watch=true&timeoutSeconds=5", false, "")]
-    #[case::initial_events(BEGIN, true, "")]
+    #[case::initial_events(INITIAL_EVENTS_QUERY, true, "")]
     #[case::initial_not_served(
-        BEGIN,
+        INITIAL_EVENTS_QUERY,
         false,
         "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     )]

@@ -198,7 +198,7 @@ impl ApiError {
         Self::new(Reason::Forbidden, message).with_object(group, resource, name)
     }
 
-    /// 422 with one cause per field error, of the first [`MAX_CAUSES`]. `kind` is the CamelCase kind.
+    /// 422 with a cause for each of the first [`MAX_CAUSES`] field errors. `kind` is the CamelCase kind.
     pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
         let more = errors.len().saturating_sub(MAX_CAUSES);
         errors.truncate(MAX_CAUSES);
@@ -229,13 +229,13 @@ impl ApiError {
         Self::new(Reason::Unauthorized, "Unauthorized")
     }
 
-    /// A method that no resource of this path supports.
+    /// 405 for a method that no resource of this path supports.
     pub fn method_not_allowed() -> Self {
         Self::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
             .with_details(Details::default())
     }
 
-    /// 429 when the limit of concurrent requests is reached; asks the client to retry after one second.
+    /// 429 when the limit of concurrent requests is reached; the client should retry after one second.
     pub fn too_many_requests() -> Self {
         Self::new(Reason::TooManyRequests, "Too many requests, please try again later.")
             .with_details(Details { retry_after_seconds: Some(1), ..Details::default() })

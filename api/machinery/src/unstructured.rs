@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_and_removes_by_path() {
+    fn fields_are_set_and_removed_by_path() {
         let mut object = json!({"metadata": {"name": "a"}});
         set_label(&mut object, "x.io/y", "1");
         assert_eq!(label(&object, "x.io/y"), Some("1"));

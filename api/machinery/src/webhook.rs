@@ -20,18 +20,20 @@ pub struct ServiceReference<'s> {
 /// Validates the URL of a webhook: the scheme must be https, a host is required, and user, query and fragment are
 /// forbidden.
 pub fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
-    const FORM: &str = "; desired format: https://host[/path]";
+    const DESIRED_FORMAT: &str = "; desired format: https://host[/path]";
     let url = match Url::parse(text) {
         Ok(url) => url,
-        Err(problem) => return vec![FieldError::required(field, format!("url must be a valid URL: {problem}{FORM}"))],
+        Err(problem) => {
+            return vec![FieldError::required(field, format!("url must be a valid URL: {problem}{DESIRED_FORMAT}"))];
+        }
     };
     let mut errors = Vec::new();
     if url.scheme != "https" {
-        let detail = format!("'https' is the only allowed URL scheme{FORM}");
+        let detail = format!("'https' is the only allowed URL scheme{DESIRED_FORMAT}");
         errors.push(FieldError::invalid(field, &url.scheme, detail));
     }
     if url.host.is_empty() {
-        errors.push(FieldError::invalid(field, url.host, format!("host must be specified{FORM}")));
+        errors.push(FieldError::invalid(field, url.host, format!("host must be specified{DESIRED_FORMAT}")));
     }
     errors.extend(url.forbidden_part_errors(field));
     errors
@@ -121,7 +123,7 @@ mod tests {
     ])]
     #[case("https://a b", &["url: Required value: url must be a valid URL: parse \"https://a b\": invalid character \" \" in \
         host name; desired format: https://host[/path]"])]
-    fn urls(#[case] text: &str, #[case] expected: &[&str]) {
+    fn urls_are_validated(#[case] text: &str, #[case] expected: &[&str]) {
         assert_eq!(texts(&validate_url(text, "url")), expected);
     }
 
@@ -137,7 +139,7 @@ mod tests {
         "service.path: Invalid value: \"éa//b\": must start with a '/'",
         "service.path: Invalid value: \"éa//b\": segment[1] may not be empty",
     ])]
-    fn services(#[case] service: ServiceReference<'_>, #[case] expected: &[&str]) {
+    fn services_are_validated(#[case] service: ServiceReference<'_>, #[case] expected: &[&str]) {
         assert_eq!(texts(&validate_service(service, "service")), expected);
     }
 
@@ -148,7 +150,7 @@ mod tests {
         "versions[1]: Invalid value: \"v2\": duplicate version",
         "versions: Invalid value: [\"v2\",\"v2\"]: must include at least one of v1, v1beta1",
     ])]
-    fn review_versions(#[case] versions: &[&str], #[case] expected: &[&str]) {
+    fn review_versions_are_validated(#[case] versions: &[&str], #[case] expected: &[&str]) {
         let versions: Vec<String> = versions.iter().map(|version| (*version).to_owned()).collect();
         assert_eq!(texts(&validate_review_versions(&versions, &["v1", "v1beta1"], "versions")), expected);
     }

@@ -21,7 +21,7 @@ api_structs! {
         pub workloads: Vec<ObjectReference>,
         /// TTLSecondsAfterFinished is the time in seconds after which the finished object is deleted. If unset, it
         /// is not deleted automatically.
-        pub ttl_seconds_after_finished(skip): Option<i32>,
+        pub ttl_seconds_after_finished?: i32,
     }
 
     /// ObjectReference references a workload.
@@ -36,14 +36,14 @@ api_structs! {
     pub struct WorkloadRebalancerStatus {
         pub observed_workloads(skip): Vec<ObservedWorkload>,
         pub observed_generation(skip): i64,
-        pub finish_time(skip): Option<Time>,
+        pub finish_time?: Time,
     }
 
     /// ObservedWorkload is the result for one workload.
     pub struct ObservedWorkload {
         pub workload: ObjectReference,
-        pub result(skip): Option<RebalanceResult>,
-        pub reason(skip): Option<RebalanceFailedReason>,
+        pub result?: RebalanceResult,
+        pub reason?: RebalanceFailedReason,
     }
 }
 

@@ -24,11 +24,11 @@ api_structs! {
     /// FederatedHPASpec defines the target, the limits and the metrics of the scaling.
     pub struct FederatedHPASpec {
         pub scale_target_ref: CrossVersionObjectReference,
-        pub min_replicas(skip): Option<i32>,
+        pub min_replicas?: i32,
         pub max_replicas: i32,
         pub metrics(skip): Vec<MetricSpec>,
         /// Behavior configures the scaling up and down.
-        pub behavior(skip): Option<HorizontalPodAutoscalerBehavior>,
+        pub behavior?: HorizontalPodAutoscalerBehavior,
     }
 
     /// CronFederatedHPASpec defines the target and the schedules.
@@ -44,22 +44,22 @@ api_structs! {
         /// Schedule is a cron expression.
         pub schedule: String,
         /// TargetReplicas is the number of replicas of the workload.
-        pub target_replicas(skip): Option<i32>,
+        pub target_replicas?: i32,
         /// TargetMinReplicas is the minimum number of replicas of the FederatedHPA.
-        pub target_min_replicas(skip): Option<i32>,
+        pub target_min_replicas?: i32,
         /// TargetMaxReplicas is the maximum number of replicas of the FederatedHPA.
-        pub target_max_replicas(skip): Option<i32>,
+        pub target_max_replicas?: i32,
         /// Suspend suspends the rule.
         #[schemars(extend("x-default" = false))]
-        pub suspend(skip): Option<bool>,
+        pub suspend?: bool,
         /// TimeZone is the time zone of the schedule. If unset, it is the time zone of the controller.
-        pub time_zone(skip): Option<String>,
+        pub time_zone?: String,
         /// SuccessfulHistoryLimit is the number of successful executions kept in the status.
         #[schemars(range(min = 1, max = 32), extend("x-default" = 3))]
-        pub successful_history_limit(skip): Option<i32>,
+        pub successful_history_limit?: i32,
         /// FailedHistoryLimit is the number of failed executions kept in the status.
         #[schemars(range(min = 0, max = 32), extend("x-default" = 3))]
-        pub failed_history_limit(skip): Option<i32>,
+        pub failed_history_limit?: i32,
     }
 
     /// CronFederatedHPAStatus is the execution history of all rules.
@@ -70,7 +70,7 @@ api_structs! {
     /// ExecutionHistory is the execution history of a rule.
     pub struct ExecutionHistory {
         pub rule_name: String,
-        pub next_execution_time(skip): Option<Time>,
+        pub next_execution_time?: Time,
         pub successful_executions(skip): Vec<SuccessfulExecution>,
         pub failed_executions(skip): Vec<FailedExecution>,
     }
@@ -81,9 +81,9 @@ api_structs! {
         pub schedule_time: Option<Time>,
         /// ExecutionTime is the time of the execution.
         pub execution_time: Option<Time>,
-        pub applied_replicas(skip): Option<i32>,
-        pub applied_max_replicas(skip): Option<i32>,
-        pub applied_min_replicas(skip): Option<i32>,
+        pub applied_replicas?: i32,
+        pub applied_max_replicas?: i32,
+        pub applied_min_replicas?: i32,
     }
 
     /// FailedExecution is a failed execution.

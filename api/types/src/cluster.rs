@@ -36,9 +36,9 @@ api_structs! {
         /// APIEndpoint is the URL of the member cluster's API server.
         pub api_endpoint(skip): String,
         /// SecretRef references the Secret with the credentials: token and caBundle.
-        pub secret_ref(skip): Option<LocalSecretReference>,
+        pub secret_ref?: LocalSecretReference,
         /// ImpersonatorSecretRef references the Secret with the token for impersonation.
-        pub impersonator_secret_ref(skip): Option<LocalSecretReference>,
+        pub impersonator_secret_ref?: LocalSecretReference,
         /// InsecureSkipTLSVerification disables the verification of the member cluster's certificate.
         #[serde(rename = "insecureSkipTLSVerification")]
         pub insecure_skip_tls_verification(skip): bool,
@@ -94,8 +94,8 @@ api_structs! {
         /// detectors.
         #[serde(deserialize_with = "deserialize_conditions")]
         pub conditions(skip): Vec<Condition>,
-        pub node_summary(skip): Option<NodeSummary>,
-        pub resource_summary(skip): Option<ResourceSummary>,
+        pub node_summary?: NodeSummary,
+        pub resource_summary?: ResourceSummary,
         /// RemedyActions are the actions of Remedies that are in effect for the cluster, such as TrafficControl.
         pub remedy_actions(skip): Vec<String>,
     }

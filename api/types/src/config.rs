@@ -41,22 +41,22 @@ api_structs! {
     /// interpreters.
     pub struct CustomizationRules {
         /// Retention retains values that are set in the member cluster: Retain(desiredObj, observedObj).
-        pub retention(skip): Option<LuaRule>,
+        pub retention?: LuaRule,
         /// ReplicaResource returns the replicas and their requirements: GetReplicas(obj).
-        pub replica_resource(skip): Option<LuaRule>,
+        pub replica_resource?: LuaRule,
         /// ComponentResource returns the replicas and requirements of several pod templates: GetComponents(obj).
-        pub component_resource(skip): Option<LuaRule>,
+        pub component_resource?: LuaRule,
         /// ReplicaRevision sets the number of replicas: ReviseReplica(obj, replica).
-        pub replica_revision(skip): Option<LuaRule>,
+        pub replica_revision?: LuaRule,
         /// StatusReflection returns the status to reflect: ReflectStatus(obj).
-        pub status_reflection(skip): Option<LuaRule>,
+        pub status_reflection?: LuaRule,
         /// StatusAggregation aggregates the statuses of the member clusters: AggregateStatus(desiredObj,
         /// statusItems).
-        pub status_aggregation(skip): Option<LuaRule>,
+        pub status_aggregation?: LuaRule,
         /// HealthInterpretation returns whether the object is healthy: InterpretHealth(obj).
-        pub health_interpretation(skip): Option<LuaRule>,
+        pub health_interpretation?: LuaRule,
         /// DependencyInterpretation returns the referenced objects: GetDependencies(obj).
-        pub dependency_interpretation(skip): Option<LuaRule>,
+        pub dependency_interpretation?: LuaRule,
     }
 
     /// LuaRule is a Lua script.
@@ -73,7 +73,7 @@ api_structs! {
         /// Rules are the kinds and operations that the webhook interprets.
         pub rules(skip): Vec<RuleWithOperations>,
         /// TimeoutSeconds is the timeout of a call in seconds.
-        pub timeout_seconds(skip): Option<i32>,
+        pub timeout_seconds?: i32,
         /// InterpreterContextVersions are the supported versions of ResourceInterpreterContext, in order of
         /// preference.
         pub interpreter_context_versions: Vec<String>,
@@ -91,8 +91,8 @@ api_structs! {
     pub struct ResourceInterpreterContext {
         pub api_version: String,
         pub kind: String,
-        pub request(skip): Option<ResourceInterpreterRequest>,
-        pub response(skip): Option<ResourceInterpreterResponse>,
+        pub request?: ResourceInterpreterRequest,
+        pub response?: ResourceInterpreterResponse,
     }
 
     /// ResourceInterpreterRequest is the request to an interpreter webhook.
@@ -103,12 +103,12 @@ api_structs! {
         pub namespace(skip): String,
         pub operation: InterpreterOperation,
         /// Object is the object to interpret.
-        pub object(skip): Option<RawExtension>,
+        pub object?: RawExtension,
         /// ObservedObject is the object in the member cluster; it is set for Retain.
-        pub observed_object(skip): Option<RawExtension>,
+        pub observed_object?: RawExtension,
         /// DesiredReplicas is the number of replicas to set; it is set for ReviseReplica.
         #[serde(rename = "replicas")]
-        pub desired_replicas(skip): Option<i32>,
+        pub desired_replicas?: i32,
         /// AggregatedStatus contains the statuses of the member clusters; it is set for AggregateStatus.
         pub aggregated_status(skip): Vec<AggregatedStatusItem>,
     }
@@ -118,18 +118,18 @@ api_structs! {
         pub uid: String,
         pub successful: bool,
         /// Status contains the error if the request failed.
-        pub status(skip): Option<RequestStatus>,
+        pub status?: RequestStatus,
         /// Patch is the change of the object.
         #[schemars(with = "Option<String>")]
-        pub patch(skip): Option<ByteString>,
+        pub patch?: ByteString,
         /// PatchType is the type of the patch; it must be JSONPatch.
-        pub patch_type(skip): Option<String>,
-        pub replica_requirements(skip): Option<ReplicaRequirements>,
-        pub replicas(skip): Option<i32>,
+        pub patch_type?: String,
+        pub replica_requirements?: ReplicaRequirements,
+        pub replicas?: i32,
         pub components(skip): Vec<Component>,
         pub dependencies(skip): Vec<DependentObjectReference>,
-        pub raw_status(skip): Option<RawExtension>,
-        pub healthy(skip): Option<bool>,
+        pub raw_status?: RawExtension,
+        pub healthy?: bool,
     }
 
     /// RequestStatus is the error of a failed request.
@@ -144,7 +144,7 @@ api_structs! {
         pub kind: String,
         pub namespace(skip): String,
         pub name(skip): String,
-        pub label_selector(skip): Option<LabelSelector>,
+        pub label_selector?: LabelSelector,
     }
 }
 

@@ -33,14 +33,14 @@ api_structs! {
         #[serde(rename = "type")]
         pub type_: ServiceImportType,
         pub session_affinity(skip): String,
-        pub session_affinity_config(skip): Option<SessionAffinityConfig>,
+        pub session_affinity_config?: SessionAffinityConfig,
     }
 
     /// ServicePort is a port of the service.
     pub struct ServicePort {
         pub name(skip): String,
         pub protocol(skip): String,
-        pub app_protocol(skip): Option<String>,
+        pub app_protocol?: String,
         pub port: i32,
     }
 

@@ -58,7 +58,7 @@ api_structs! {
 
     /// MultiClusterIngressStatus is the status of the ingress.
     pub struct MultiClusterIngressStatus {
-        pub load_balancer(skip): Option<IngressLoadBalancerStatus>,
+        pub load_balancer?: IngressLoadBalancerStatus,
         /// TrafficBlockClusters are the clusters that currently receive no traffic.
         pub traffic_block_clusters(skip): Vec<String>,
         /// ServiceLocations are the clusters of the services behind the ingress.

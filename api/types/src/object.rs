@@ -202,12 +202,16 @@ macro_rules! string_enum {
 
 /// Declares structures of these APIs, with the derives and serde attributes that all of them have.
 ///
-/// A field marked `skip` is omitted from the serialized form while it is empty.
+/// A field `name?: T` is an `Option<T>` that is omitted from the serialized form while it is `None`. A field of another
+/// type that is marked `skip` is omitted while it is empty.
 macro_rules! api_structs {
     ($(
         $(#[$meta:meta])*
         pub struct $name:ident {
-            $( $(#[$field_meta:meta])* pub $field:ident $(($skip:ident))? : $ty:ty ),* $(,)?
+            $(
+                $(#[$field_meta:meta])*
+                pub $field:ident $(($skip:ident))? $(?: $optional:ty)? $(: $ty:ty)?
+            ),* $(,)?
         }
     )+) => {
         $(
@@ -219,7 +223,8 @@ macro_rules! api_structs {
                     $(#[$field_meta])*
                     // A repetition must contain a variable; `any()` is never true.
                     $( #[serde(skip_serializing_if = "crate::object::is_default")] #[cfg_attr(any(), $skip)] )?
-                    pub $field: $ty,
+                    $( #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$optional>, )?
+                    $( pub $field: $ty, )?
                 )*
             }
         )+

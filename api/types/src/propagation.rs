@@ -29,16 +29,32 @@ pub struct Propagation {
     pub health: Vec<String>,
     /// Applied override policies: `name`, or `namespace/name`.
     pub overrides: Vec<String>,
-    /// True if scheduling failed or selected no cluster.
-    pub is_unscheduled: bool,
-    /// True if applying it failed in some cluster.
-    pub has_apply_error: bool,
-    /// True if applying it failed because of a conflict with an existing object in the cluster.
-    pub has_conflict: bool,
-    /// True if it is being evicted because of a cluster or application failure.
-    pub is_failover: bool,
+    /// In the order of their declaration.
+    pub states: Vec<PropagationState>,
     /// True for a federated quota that limits the bindings of its namespace.
     pub limits_bindings: bool,
+}
+
+/// A state in which a propagated object is not applied as desired, or is being moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PropagationState {
+    /// Scheduling failed or selected no cluster.
+    Unscheduled,
+    /// It is being evicted from some cluster.
+    Evicting,
+    /// Applying it failed in some cluster.
+    ApplyFailed,
+    /// Applying it failed because of a conflict with an existing object in the cluster.
+    Conflict,
+    /// It is being evicted because of a cluster or application failure.
+    Failover,
+}
+
+impl PropagationState {
+    /// The states whose condition is met.
+    fn select<const N: usize>(conditions: [(Self, bool); N]) -> Vec<Self> {
+        conditions.into_iter().filter_map(|(state, is_met)| is_met.then_some(state)).collect()
+    }
 }
 
 /// An object in a member cluster.
@@ -101,16 +117,21 @@ fn read_binding(binding: Object<'_>) -> Propagation {
         let not_applied = status.aggregated_status.iter().filter(|item| !item.applied);
         not_applied.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
     };
+    let evictions = &spec.graceful_eviction_tasks;
+    let states = PropagationState::select([
+        (PropagationState::Unscheduled, has_scheduling_failed || clusters.is_empty()),
+        (PropagationState::Evicting, !evictions.is_empty()),
+        (PropagationState::ApplyFailed, apply_errors().next().is_some()),
+        (PropagationState::Conflict, apply_errors().any(is_conflict)),
+        (PropagationState::Failover, evictions.iter().any(is_failover)),
+    ]);
     Propagation {
         template_uid: spec.resource.uid.to_string(),
         template_object: template_object(&spec.resource),
-        is_unscheduled: has_scheduling_failed || clusters.is_empty(),
         clusters,
-        evicting_clusters: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
+        evicting_clusters: evictions.iter().map(|task| task.from_cluster.to_string()).collect(),
         health: health(&status.aggregated_status),
-        has_apply_error: apply_errors().next().is_some(),
-        has_conflict: apply_errors().any(is_conflict),
-        is_failover: spec.graceful_eviction_tasks.iter().any(is_failover),
+        states,
         ..Propagation::default()
     }
 }
@@ -152,8 +173,10 @@ fn read_work(work: Object<'_>) -> Propagation {
         clusters: cluster.into_iter().map(str::to_owned).collect(),
         health: health(&status.manifest_statuses),
         overrides: overrides(&metadata),
-        has_apply_error: apply_failure.is_some(),
-        has_conflict: apply_failure.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
+        states: PropagationState::select([
+            (PropagationState::ApplyFailed, apply_failure.is_some()),
+            (PropagationState::Conflict, apply_failure.and_then(|c| c.message.as_deref()).is_some_and(is_conflict)),
+        ]),
         ..Propagation::default()
     }
 }
@@ -237,18 +260,20 @@ mod tests {
     #[rstest]
     #[case::scheduled(json!({"clusters": [{"name": "m1"}, {"name": "m2"}], "gracefulEvictionTasks": [{"fromCluster": "m3"}]}),
         json!({"aggregatedStatus": [{"health": "Healthy"}, {"health": "Unhealthy", "applied": true}, {"health": "Healthy"}]}),
-        Propagation { clusters: strings(&["m1", "m2"]), evicting_clusters: strings(&["m3"]), health: strings(&["Healthy", "Unhealthy"]), ..with_template() })]
+        Propagation { clusters: strings(&["m1", "m2"]), evicting_clusters: strings(&["m3"]), health: strings(&["Healthy", "Unhealthy"]),
+            states: vec![PropagationState::Evicting], ..with_template() })]
     #[case::scheduling_failed(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
-        Propagation { clusters: strings(&["m1"]), is_unscheduled: true, ..with_template() })]
-    #[case::unscheduled(json!({}), json!({}), Propagation { is_unscheduled: true, ..with_template() })]
+        Propagation { clusters: strings(&["m1"]), states: vec![PropagationState::Unscheduled], ..with_template() })]
+    #[case::unscheduled(json!({}), json!({}), Propagation { states: vec![PropagationState::Unscheduled], ..with_template() })]
     #[case::failed(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"appliedMessage": "forbidden"}]}),
-        Propagation { clusters: strings(&["m1"]), has_apply_error: true, ..with_template() })]
+        Propagation { clusters: strings(&["m1"]), states: vec![PropagationState::ApplyFailed], ..with_template() })]
     #[case::conflicting(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"applied": true, "appliedMessage": "done"},
         {"applied": false, "appliedMessage": CONFLICT}]}),
-        Propagation { clusters: strings(&["m1"]), has_apply_error: true, has_conflict: true, ..with_template() })]
+        Propagation { clusters: strings(&["m1"]), states: vec![PropagationState::ApplyFailed, PropagationState::Conflict], ..with_template() })]
     #[case::fails_over(json!({"clusters": [{"name": "m1"}], "gracefulEvictionTasks": [{"fromCluster": "m2",
         "reason": "ApplicationFailure", "producer": "resource-binding-application-failover-controller"}]}), json!(null),
-        Propagation { clusters: strings(&["m1"]), evicting_clusters: strings(&["m2"]), is_failover: true, ..with_template() })]
+        Propagation { clusters: strings(&["m1"]), evicting_clusters: strings(&["m2"]),
+            states: vec![PropagationState::Evicting, PropagationState::Failover], ..with_template() })]
     fn propagation_of_bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
         spec["resource"] = json!({"uid": "u1"});
         let object = json!({"metadata": {"annotations": null}, "spec": spec, "status": status});
@@ -275,9 +300,9 @@ mod tests {
     #[case::applied(json!({}), json!({"manifestStatuses": [{"health": "Healthy"}], "conditions": [{"type": "Applied",
         "status": "True", "message": CONFLICT}]}), Propagation { health: strings(&["Healthy"]), ..with_template() })]
     #[case::failed(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": "forbidden"}]}),
-        Propagation { has_apply_error: true, ..with_template() })]
+        Propagation { states: vec![PropagationState::ApplyFailed], ..with_template() })]
     #[case::conflicting(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": CONFLICT}]}),
-        Propagation { has_apply_error: true, has_conflict: true, ..with_template() })]
+        Propagation { states: vec![PropagationState::ApplyFailed, PropagationState::Conflict], ..with_template() })]
     #[case::overridden(json!({"resourcebinding.karmada.io/namespace": "a",
         "policy.karmada.io/applied-overrides": r#"[{"policyName": "near", "overriders": {}}, {"policyName": "near"}]"#,
         "policy.karmada.io/applied-cluster-overrides": r#"[{"policyName": "wide", "overriders": {}}]"#}), json!({}),

@@ -15,10 +15,10 @@ api_structs! {
     /// RemedySpec defines the clusters, conditions and actions.
     pub struct RemedySpec {
         /// ClusterAffinity selects the clusters. If unset, the remedy applies to all clusters.
-        pub cluster_affinity(skip): Option<ClusterAffinity>,
+        pub cluster_affinity?: ClusterAffinity,
         /// DecisionMatches start the actions if any of them matches. If unset, the actions always apply; if empty,
         /// never.
-        pub decision_matches(skip): Option<Vec<DecisionMatch>>,
+        pub decision_matches?: Vec<DecisionMatch>,
         /// Actions are the actions to perform.
         pub actions(skip): Vec<RemedyAction>,
     }
@@ -30,7 +30,7 @@ api_structs! {
 
     /// DecisionMatch is a reason to start the actions.
     pub struct DecisionMatch {
-        pub cluster_condition_match(skip): Option<ClusterConditionRequirement>,
+        pub cluster_condition_match?: ClusterConditionRequirement,
     }
 
     /// ClusterConditionRequirement is a requirement on a cluster condition.

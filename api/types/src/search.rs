@@ -22,7 +22,7 @@ api_structs! {
         /// ResourceSelectors select the resources.
         pub resource_selectors: Vec<ResourceSelector>,
         /// BackendStore is the external store to which the objects are written as well.
-        pub backend_store(skip): Option<BackendStoreConfig>,
+        pub backend_store?: BackendStoreConfig,
     }
 
     /// ResourceSelector selects a kind, in one namespace or in all.
@@ -34,7 +34,7 @@ api_structs! {
 
     /// BackendStoreConfig is an external store.
     pub struct BackendStoreConfig {
-        pub open_search(skip): Option<OpenSearchConfig>,
+        pub open_search?: OpenSearchConfig,
     }
 
     /// OpenSearchConfig is an OpenSearch cluster.

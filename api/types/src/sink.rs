@@ -21,7 +21,7 @@ api_structs! {
         pub address: String,
         /// SecretRef names a Secret in the namespace of the sink, with the keys username and password, and
         /// ca.crt for a private certificate authority. Without it, the database must need no authentication.
-        pub secret_ref(skip): Option<SinkSecretReference>,
+        pub secret_ref?: SinkSecretReference,
         /// Database is the name of the database. Defaults to the default database of the user. It belongs to this sink alone.
         pub database(skip): String,
         /// Query selects objects, in the query language of searches. Defaults to all.
@@ -45,7 +45,7 @@ api_structs! {
         /// Conditions are Connected and Synced.
         pub conditions(skip): Vec<Condition>,
         /// LastCheckedAt is the time at which the controller last wrote this status. It does so about every 30 seconds.
-        pub last_checked_at(skip): Option<Time>,
+        pub last_checked_at?: Time,
         /// Lag is the number of changes of the cache that the graph may lack.
         pub lag: i64,
         /// NodesWritten is the number of nodes written since the process started.

@@ -59,12 +59,13 @@ pub fn rbac_objects(cluster: &ClusterName) -> [Value; 4] {
         }
         object
     };
-    let bound = |role: &str| json!({"roleRef": {"apiGroup": RBAC, "kind": role, "name": name}, "subjects": [subject]});
+    let binding_fields =
+        |role: &str| json!({"roleRef": {"apiGroup": RBAC, "kind": role, "name": name}, "subjects": [subject]});
     [
         object("ClusterRole", json!({"rules": clusters})),
-        object("ClusterRoleBinding", bound("ClusterRole")),
+        object("ClusterRoleBinding", binding_fields("ClusterRole")),
         object("Role", json!({"rules": secrets})),
-        object("RoleBinding", bound("Role")),
+        object("RoleBinding", binding_fields("Role")),
     ]
 }
 
@@ -75,14 +76,14 @@ mod tests {
     #[test]
     fn rbac_objects_match_the_documentation() {
         let document = include_str!("../../../docs/TUNNEL.md");
-        let shown = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a YAML block");
-        let shown: Vec<Value> = serde_saphyr::from_multiple(shown).expect("YAML");
+        let yaml = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a YAML block");
+        let documented: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
         let rules = |objects: &[Value], kind: &str| {
             objects.iter().find(|object| object["kind"] == kind).map(|object| object["rules"].clone())
         };
         let objects = rbac_objects(&ClusterName::parse("m1").expect("a name"));
         for kind in ["ClusterRole", "Role"] {
-            assert_eq!(rules(&objects, kind), rules(&shown, kind), "{kind}");
+            assert_eq!(rules(&objects, kind), rules(&documented, kind), "{kind}");
         }
         assert_eq!(objects[3]["subjects"][0]["name"], "system:karmada:agent:m1");
         assert_eq!(objects[3]["metadata"], json!({"name": "crowsnest:agent:m1", "namespace": "karmada-cluster"}));

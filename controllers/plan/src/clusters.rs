@@ -110,8 +110,8 @@ pub fn work_blocker(work: &Value, is_agent_managed: bool) -> String {
     }
 }
 
-/// Reason why the execution namespace of a cluster that is being removed still exists without Works: the problem that the
-/// namespace controller reports.
+/// Reason why the execution namespace of a cluster that is being removed still exists without Works: the problem that
+/// the namespace controller reports.
 pub fn namespace_blocker(namespace: &Value) -> String {
     let mut conditions = unstructured::list(namespace, &["status", "conditions"]).iter();
     let problem = conditions.find(|condition| unstructured::text(condition, &["status"]) == "True");

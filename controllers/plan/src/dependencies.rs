@@ -129,8 +129,8 @@ pub fn attach<'a>(
     let plan = |plan| Attachment { plan, conflict: None };
     let mut clusters = parent.clusters.to_vec();
     let suspended = existing.map(|existing| parent.suspended_clusters(existing)).unwrap_or_default();
-    let is_left = |cluster: &TargetCluster| parent.clusters.iter().all(|target| target.name != cluster.name);
-    clusters.extend(suspended.into_iter().filter(is_left));
+    let is_former_target = |cluster: &TargetCluster| parent.clusters.iter().all(|target| target.name != cluster.name);
+    clusters.extend(suspended.into_iter().filter(is_former_target));
     let snapshot = BindingSnapshot { namespace: parent.namespace.to_owned(), name: parent.name.to_owned(), clusters };
     let Some(existing) = existing else {
         return plan(AttachmentPlan::Create(create(parent, template, &snapshot, new)));

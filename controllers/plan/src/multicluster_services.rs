@@ -18,6 +18,7 @@ use super::work::construct::{self, DesiredWork, WorkOptions};
 
 /// Value that marks Works and Services as managed by MultiClusterService.
 pub const MULTI_CLUSTER_SERVICE: &str = "MultiClusterService";
+/// API version and kind of EndpointSlices.
 const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
 /// True for type CrossCluster. Other exposure types are implemented by external providers.

@@ -49,8 +49,8 @@ pub fn observe(
 /// Identity of the object that a workload refers to. `None` if its namespace is invalid.
 pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
     let ObjectReference { api_version, kind, namespace, name } = workload;
-    let possible = namespace.is_empty() || format::dns1123_label(namespace).is_empty();
-    possible.then(|| ObjectIdentity::new(api_version, kind, namespace, name))
+    let is_valid = namespace.is_empty() || format::dns1123_label(namespace).is_empty();
+    is_valid.then(|| ObjectIdentity::new(api_version, kind, namespace, name))
 }
 
 /// True if the spec contains the workload.
@@ -86,9 +86,9 @@ pub fn finish_time(old: &WorkloadRebalancerStatus, new: &WorkloadRebalancerStatu
 
 /// Time when a finished rebalancer is deleted. `None` without TTL.
 pub fn expiry(spec: &WorkloadRebalancerSpec, status: &WorkloadRebalancerStatus) -> Option<Timestamp> {
-    let life = SignedDuration::from_secs(spec.ttl_seconds_after_finished?.into());
+    let ttl = SignedDuration::from_secs(spec.ttl_seconds_after_finished?.into());
     let finished = status.finish_time.as_ref()?;
-    Some(finished.0.saturating_add(life).unwrap_or(Timestamp::MAX))
+    Some(finished.0.saturating_add(ttl).unwrap_or(Timestamp::MAX))
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     #[case("ClusterRole - system:view", Some("system.view-clusterrole"))]
     #[case::invalid_name("Deployment ns ../x", Some("x-38513b39"))]
     #[case::invalid_namespace("Deployment a/b x", None)]
-    fn templates(#[case] text: &str, #[case] binding: Option<&str>) {
+    fn workloads_refer_to_bindings(#[case] text: &str, #[case] binding: Option<&str>) {
         let workload = workload(text);
         let key = template_of(&workload).map(|template| template.usual_binding_key());
         assert_eq!(key.as_ref().map(|key| key.name.as_str()), binding);
@@ -176,7 +176,7 @@ mod tests {
     #[case::triggered_before(Some(9), true)]
     #[case::triggered_at_the_same_time(Some(10), false)]
     #[case::triggered_later(Some(11), false)]
-    fn triggers(#[case] triggered: Option<i64>, #[case] expected: bool) {
+    fn rescheduling_is_triggered_once(#[case] triggered: Option<i64>, #[case] expected: bool) {
         let triggered = triggered.map(|at| Time(second(at)));
         assert_eq!(needs_trigger(&Time(second(10)), triggered.as_ref()), expected);
     }
@@ -204,8 +204,8 @@ mod tests {
     #[case::not_finished(Some(2), None, None)]
     #[case::at_once(Some(0), Some(9), Some(9))]
     #[case::later(Some(2), Some(9), Some(11))]
-    fn expiry_times(#[case] life: Option<i32>, #[case] finished: Option<i64>, #[case] expected: Option<i64>) {
-        let spec = WorkloadRebalancerSpec { ttl_seconds_after_finished: life, ..WorkloadRebalancerSpec::default() };
+    fn expiry_times(#[case] ttl: Option<i32>, #[case] finished: Option<i64>, #[case] expected: Option<i64>) {
+        let spec = WorkloadRebalancerSpec { ttl_seconds_after_finished: ttl, ..WorkloadRebalancerSpec::default() };
         let done = WorkloadRebalancerStatus { finish_time: finished.map(|at| Time(second(at))), ..status(&[]) };
         assert_eq!(expiry(&spec, &done), expected.map(second));
     }

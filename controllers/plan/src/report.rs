@@ -359,7 +359,7 @@ pub struct ClusterPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Value>,
     pub differences: Vec<Difference>,
-    /// Why the cluster is removed or cannot be used.
+    /// Why the cluster is removed or cannot be used, or why that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

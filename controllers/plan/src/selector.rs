@@ -43,29 +43,29 @@ pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Pre
 /// The best precision of any selector for an object with these fields and labels.
 pub fn best_precision_of_fields(
     selectors: &[ResourceSelector],
-    named: ObjectFields<'_>,
+    fields: ObjectFields<'_>,
     labels: &BTreeMap<String, String>,
 ) -> Option<Precision> {
     selectors
         .iter()
         .filter_map(|selector| {
-            precision(selector, named, |label_selector| label_selector_matches(label_selector, labels))
+            precision(selector, fields, |label_selector| label_selector_matches(label_selector, labels))
         })
         .max()
 }
 
 fn precision(
     selector: &ResourceSelector,
-    named: ObjectFields<'_>,
+    fields: ObjectFields<'_>,
     has_labels: impl FnOnce(&LabelSelector) -> bool,
 ) -> Option<Precision> {
-    let of_kind = selector.api_version == named.api_version && selector.kind == named.kind;
-    let in_namespace = selector.namespace.is_empty() || selector.namespace == named.namespace;
+    let of_kind = selector.api_version == fields.api_version && selector.kind == fields.kind;
+    let in_namespace = selector.namespace.is_empty() || selector.namespace == fields.namespace;
     if !of_kind || !in_namespace {
         return None;
     }
     if !selector.name.is_empty() {
-        return (selector.name == named.name).then_some(Precision::Name);
+        return (selector.name == fields.name).then_some(Precision::Name);
     }
     match &selector.label_selector {
         None => Some(Precision::All),
@@ -146,7 +146,7 @@ mod tests {
     #[case::exists(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}), true)]
     #[case::field_not_in_without_values(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn"}]}}), false)]
     #[case::zone_not_in_without_values(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn"}]}}), true)]
-    fn clusters(#[case] affinity: Value, #[case] matches: bool) {
+    fn affinities_match_clusters(#[case] affinity: Value, #[case] matches: bool) {
         let affinity = serde_json::from_value(affinity).expect("an affinity");
         assert_eq!(cluster_matches(&cluster(), &affinity), matches);
     }
@@ -156,13 +156,13 @@ mod tests {
     #[case::labels(json!({"labelSelector": {"matchLabels": {"app": "web"}}}), Some(Precision::LabelSelector))]
     #[case::kind(json!({}), Some(Precision::All))]
     #[case::other_namespace(json!({"namespace": "b"}), None)]
-    fn templates(#[case] selector: Value, #[case] expected: Option<Precision>) {
+    fn selectors_match_templates(#[case] selector: Value, #[case] expected: Option<Precision>) {
         let mut selector: ResourceSelector = serde_json::from_value(selector).expect("a selector");
         (selector.api_version, selector.kind) = ("v1".to_owned(), "ConfigMap".to_owned());
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web"}}});
         assert_eq!(precision_of(&selector, &template), expected);
-        let named = ObjectFields { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
-        assert_eq!(best_precision_of_fields(&[selector], named, &unstructured::labels(&template)), expected);
+        let fields = ObjectFields { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
+        assert_eq!(best_precision_of_fields(&[selector], fields, &unstructured::labels(&template)), expected);
     }
 }

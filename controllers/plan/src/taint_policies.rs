@@ -23,23 +23,23 @@ pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], is_doubted: bo
         if spec.target_clusters.as_ref().is_some_and(|affinity| !cluster_matches(&cluster, affinity)) {
             continue;
         }
-        let is_named = |taint: &Taint, named: &crowsnest_api::policy::Taint| {
-            taint.key == named.key && taint.effect == named.effect
+        let is_same = |taint: &Taint, policy_taint: &crowsnest_api::policy::Taint| {
+            taint.key == policy_taint.key && taint.effect == policy_taint.effect
         };
         if matches(&cluster.status.conditions, &spec.add_on_conditions) {
-            for named in spec.taints.iter().filter(|named| !is_doubted || named.effect != NO_EXECUTE) {
-                if !cluster.spec.taints.iter().any(|taint| is_named(taint, named)) {
+            for policy_taint in spec.taints.iter().filter(|taint| !is_doubted || taint.effect != NO_EXECUTE) {
+                if !cluster.spec.taints.iter().any(|taint| is_same(taint, policy_taint)) {
                     cluster.spec.taints.push(Taint {
-                        key: named.key.clone(),
-                        effect: named.effect.clone(),
-                        value: (!named.value.is_empty()).then(|| named.value.clone()),
+                        key: policy_taint.key.clone(),
+                        effect: policy_taint.effect.clone(),
+                        value: (!policy_taint.value.is_empty()).then(|| policy_taint.value.clone()),
                         time_added: Some(Time(now)),
                     });
                 }
             }
         }
         if matches(&cluster.status.conditions, &spec.remove_on_conditions) {
-            cluster.spec.taints.retain(|taint| !spec.taints.iter().any(|named| is_named(taint, named)));
+            cluster.spec.taints.retain(|taint| !spec.taints.iter().any(|policy_taint| is_same(taint, policy_taint)));
         }
     }
     cluster.spec.taints
@@ -131,9 +131,9 @@ mod tests {
         });
         let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
         // Policies are sorted by age, so their order in the list does not matter.
-        let made =
-            specs.into_iter().enumerate().map(|(age, spec)| policy(&format!("p{age}"), &format!("{age:02}"), spec));
-        let mut policies: Vec<_> = made.collect();
+        let numbered = specs.into_iter().enumerate();
+        let mut policies: Vec<_> =
+            numbered.map(|(age, spec)| policy(&format!("p{age}"), &format!("{age:02}"), spec)).collect();
         policies.reverse();
         let taints = taints(&cluster, &policies, false, Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);

@@ -204,10 +204,10 @@ fn scheduling_reason(state: &BindingState<'_>) -> Option<WaitReason> {
         return Some(WaitReason::new(Cause::NoPolicy, "no policy claims the binding any longer; it is unchanged"));
     }
     match conditions::find(&status.conditions, condition::SCHEDULED) {
-        Some(shown) if shown.status == "False" => {
-            let quota = shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED;
-            let cause = if quota { Cause::QuotaExceeded } else { Cause::NotScheduled };
-            Some(WaitReason::new(cause, format!("{}: {}", shown.reason, shown.message)))
+        Some(scheduled) if scheduled.status == "False" => {
+            let is_quota_exceeded = scheduled.reason == condition::SCHEDULED_QUOTA_EXCEEDED;
+            let cause = if is_quota_exceeded { Cause::QuotaExceeded } else { Cause::NotScheduled };
+            Some(WaitReason::new(cause, format!("{}: {}", scheduled.reason, scheduled.message)))
         }
         None => Some(WaitReason::new(Cause::SchedulingPending, "the binding has not been scheduled yet")),
         Some(_) if status.scheduler_observed_generation < unstructured::generation(state.binding) => {
@@ -248,7 +248,7 @@ pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
     }
     let conditions = &member.status.conditions;
     if !conditions::is_true(conditions, condition::READY) {
-        let why = conditions::find(conditions, condition::READY).map_or("", |shown| shown.message.as_str());
+        let why = conditions::find(conditions, condition::READY).map_or("", |ready| ready.message.as_str());
         let why = if why.is_empty() { "its status is not known yet" } else { why };
         found.push(WaitReason::in_cluster(
             cluster,
@@ -320,7 +320,7 @@ mod tests {
     #[case::waiting_for_garbage_collection(json!({}), "follow", &[], Some(BindingPlan::WaitForGarbageCollection), &[Cause::GarbageCollection])]
     #[case::binding_not_written_yet(json!({}), "follow", &[], Some(BindingPlan::Create(Value::Null)), &[Cause::BindingPending])]
     #[case::lazy(json!({}), "lazy", &[], Some(BindingPlan::Update(Value::Null)), &[Cause::LazyPolicy])]
-    fn templates(
+    fn templates_are_explained(
         #[case] metadata: Value,
         #[case] choice: &str,
         #[case] missing: &[&str],
@@ -364,7 +364,7 @@ mod tests {
         json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}),
         &[Cause::Eviction, Cause::Purge, Cause::Eviction]
     )]
-    fn bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: &[Cause]) {
+    fn bindings_are_explained(#[case] mut spec: Value, #[case] status: Value, #[case] expected: &[Cause]) {
         spec["resource"] = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c"});
         spec["placement"] = json!({});
         let binding = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -398,7 +398,7 @@ mod tests {
     #[case::kind_not_served("True", Some("example.io/v1 Widget"), false, Some(work("False", false)), &[Cause::KindNotServed, Cause::ApplyFailed])]
     #[case::suspended("True", None, true, Some(work("True", false)), &[Cause::DispatchingSuspended])]
     #[case::work_being_deleted("True", None, false, Some(work("True", true)), &[Cause::WorkDeleting])]
-    fn targets(
+    fn targets_are_explained(
         #[case] ready: &str,
         #[case] unserved: Option<&str>,
         #[case] suspended: bool,

@@ -55,8 +55,8 @@ fn removal_patch(last: &Value, manifest: &Value) -> Option<Value> {
                 patch.insert(key.clone(), Value::Null);
             }
             Some(current) => {
-                if let Some(below) = removal_patch(value, current) {
-                    patch.insert(key.clone(), below);
+                if let Some(nested) = removal_patch(value, current) {
+                    patch.insert(key.clone(), nested);
                 }
             }
         }

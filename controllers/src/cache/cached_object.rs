@@ -123,7 +123,7 @@ impl Change {
     }
 
     /// Name of a Cluster object; `None` if no cluster can have it.
-    pub fn cluster_key(&self) -> Option<ClusterName> {
+    pub fn cluster_name(&self) -> Option<ClusterName> {
         ClusterName::parse(unstructured::name(self.object())).ok()
     }
 

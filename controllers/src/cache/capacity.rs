@@ -25,7 +25,7 @@ use crowsnest_plan::estimation::resources::Resources;
 struct Node {
     facts: Arc<NodeFacts>,
     /// Allocatable resources in the format in which the node states them.
-    written: FormattedAllocatable,
+    formatted: FormattedAllocatable,
     /// Requests of its pods. `None` if they must be recomputed.
     used: Option<Resources>,
 }
@@ -83,18 +83,18 @@ impl MemberFacts {
         let old = self.nodes.get_mut(&name);
         let is_same = old.as_ref().map(|old| old.facts.as_ref()) == read.as_ref().map(|(facts, _)| facts);
         if is_same {
-            if let (Some(old), Some((_, written))) = (old, read)
-                && old.written != written
+            if let (Some(old), Some((_, formatted))) = (old, read)
+                && old.formatted != formatted
             {
-                old.written = written;
+                old.formatted = formatted;
                 self.summary = None;
             }
             return false;
         }
         self.invalidate();
         let used = self.nodes.remove(&name).and_then(|old| old.used);
-        let Some((facts, written)) = read else { return false };
-        self.nodes.insert(name, Node { facts: Arc::new(facts), written, used });
+        let Some((facts, formatted)) = read else { return false };
+        self.nodes.insert(name, Node { facts: Arc::new(facts), formatted, used });
         true
     }
 
@@ -217,7 +217,7 @@ impl MemberFacts {
         let summary = Arc::new(MemberSummary {
             nodes: capacity::node_summary(nodes.clone().map(|node| node.facts.as_ref())),
             resources: capacity::resource_summary(
-                nodes.map(|node| &node.written),
+                nodes.map(|node| &node.formatted),
                 self.pods.values(),
                 free.iter(),
                 models,

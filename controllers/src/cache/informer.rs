@@ -285,13 +285,13 @@ impl Informer {
             .pending_writes
             .lock()
             .drop_completed(|collection| collection_progress(&inner.global_cache, &inner.dispatched, collection), now);
-        for DroppedWrite { collection: key, key: name, version, last_dispatched, dispatched } in dropped {
+        for DroppedWrite { collection: key, key: name, version, last_dispatched, is_own_write } in dropped {
             let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: name.namespace.into(), name: name.name.into() };
             let stored = inner.global_cache.get(&record).await?;
             let is_same = |stored: &Object| Version::parse(&stored.record.resource_version) == version;
             let object = match (&stored, &last_dispatched) {
-                (Some(stored), _) if dispatched && is_same(stored) => continue,
+                (Some(stored), _) if is_own_write && is_same(stored) => continue,
                 (Some(stored), _) => match decode_object(stored) {
                     Some(object) => object,
                     None => continue,

@@ -249,8 +249,8 @@ impl Cache {
         Ok(self.inner.global_cache.notes().await?)
     }
 
-    /// Persists a note about an object for as long as the cache's files exist. Notes about objects with withheld
-    /// values are not persisted.
+    /// Persists a note about an object for as long as the cache's files exist; `None` removes it. Notes about objects
+    /// with withheld values are not persisted.
     pub async fn put_note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
         let gvr = key.resource();
         let is_secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
@@ -266,8 +266,8 @@ impl Cache {
         Ok(self.inner.global_cache.delete_notes(cluster).await?)
     }
 
-    /// Adds an API server's response to a write of this process, or to a read of an object whose version in the cache may be
-    /// older.
+    /// Adds an API server's response to a write of this process, or to a read of an object whose version in the cache
+    /// may be older.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
         if unstructured::name(&object).is_empty() || !self.is_requested(&collection) {

@@ -78,7 +78,7 @@ pub struct DroppedWrite {
     /// The version that event handlers received last.
     pub last_dispatched: Option<CachedObject>,
     /// True if `last_dispatched` is an own write.
-    pub dispatched: bool,
+    pub is_own_write: bool,
 }
 
 /// All pending writes.
@@ -201,9 +201,9 @@ impl PendingWrites {
         }
     }
 
-    /// Drops and returns writes that the cache reached without a change, or that are too old. Readers see the cache's
-    /// state from now on, so the caller must dispatch it. `progress_of` reads the progress of a collection; it is
-    /// called once for each.
+    /// Drops and returns writes that are too old, or whose version the collector has passed without delivering a
+    /// change. Readers see the cache's state from now on, so the caller must dispatch it. `progress_of` reads the
+    /// progress of a collection; it is called once for each.
     pub fn drop_completed(
         &mut self,
         progress_of: impl Fn(&CollectionKey) -> CollectionProgress,
@@ -229,7 +229,7 @@ impl PendingWrites {
                 key,
                 version: entry.version,
                 last_dispatched: if entry.dispatched { Some(entry.object) } else { entry.previous },
-                dispatched: entry.dispatched,
+                is_own_write: entry.dispatched,
             }));
         }
         let collections = &self.collections;

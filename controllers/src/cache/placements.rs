@@ -37,7 +37,7 @@ struct PlacementIndex {
 struct BindingPlacement {
     targets: Vec<Arc<str>>,
     /// Clusters with an eviction in progress.
-    leaving: Vec<Arc<str>>,
+    evicting: Vec<Arc<str>>,
     /// Clusters that could be used.
     candidates: Candidates,
     /// Priority in the scheduling queue.
@@ -56,7 +56,7 @@ enum Candidates {
 
 impl BindingPlacement {
     fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.targets.iter().chain(&self.leaving)
+        self.targets.iter().chain(&self.evicting)
     }
 }
 
@@ -73,7 +73,7 @@ impl PlacementIndex {
         };
         BindingPlacement {
             targets: names("clusters", "name"),
-            leaving: names("gracefulEvictionTasks", "fromCluster"),
+            evicting: names("gracefulEvictionTasks", "fromCluster"),
             candidates: self.candidates(binding),
             priority: unstructured::integer(binding, &["spec", "schedulePriority", "priority"]),
         }
@@ -200,7 +200,7 @@ impl Placements {
         let is_evicted = |key: &&BindingKey| {
             let binding_placement = index.by_binding.get(*key);
             binding_placement
-                .is_some_and(|binding_placement| binding_placement.leaving.iter().any(|name| name.as_ref() == cluster))
+                .is_some_and(|binding_placement| binding_placement.evicting.iter().any(|name| name.as_ref() == cluster))
         };
         index.by_cluster.get(cluster).into_iter().flatten().filter(is_evicted).cloned().collect()
     }
@@ -211,7 +211,7 @@ impl Placements {
         index
             .by_binding
             .iter()
-            .filter(|(_, binding_placement)| !binding_placement.leaving.is_empty())
+            .filter(|(_, binding_placement)| !binding_placement.evicting.is_empty())
             .map(|(key, _)| key.clone())
             .collect()
     }
@@ -229,9 +229,9 @@ mod tests {
     use crowsnest_plan::scheduling::is_affected_by_cluster;
     use serde_json::json;
 
-    fn binding(targets: &[&str], leaving: &[&str]) -> Value {
+    fn binding(targets: &[&str], evicting: &[&str]) -> Value {
         let targets: Vec<Value> = targets.iter().map(|name| json!({"name": name})).collect();
-        let tasks: Vec<Value> = leaving.iter().map(|name| json!({"fromCluster": name})).collect();
+        let tasks: Vec<Value> = evicting.iter().map(|name| json!({"fromCluster": name})).collect();
         json!({"spec": {"clusters": targets, "gracefulEvictionTasks": tasks}})
     }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::cache::capacity::MemberFacts;
-use crate::estimator::unschedulable::newest_replica_set;
+use crate::estimator::unschedulable::{MEMBER_TIMEOUT, newest_replica_set};
 use crate::runtime::dynamic_client::DynamicClient;
 use crowsnest_plan::descheduling::UnschedulablePod;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
@@ -192,7 +192,8 @@ impl MemberCache {
         if kind != "Deployment" {
             return Err(Error::Other(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));
         }
-        let newest = newest_replica_set(&DynamicClient::new(self.client.clone()), namespace, name).await?;
+        let member = DynamicClient::new(self.client.clone());
+        let newest = newest_replica_set(&member, namespace, name, MEMBER_TIMEOUT).await?;
         let Some(newest) = newest else { return Ok(0) };
         Ok(self.facts.lock().count_unschedulable(&newest, threshold, Timestamp::now()))
     }

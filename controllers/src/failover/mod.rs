@@ -1,4 +1,5 @@
-//! Failover: evicts workloads from tainted clusters and from clusters where they are unhealthy. Failback moves them back.
+//! Failover: evicts workloads from tainted clusters and from clusters where they are unhealthy. Failback moves them
+//! back.
 
 pub mod application_failover;
 pub mod failback;

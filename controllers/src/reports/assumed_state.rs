@@ -114,8 +114,8 @@ impl Reports {
                         creation_timestamp: Some(Time(assumed.now)),
                         ..GracefulEvictionTask::default()
                     };
-                    if let Some(without) = eviction::evict(spec, &target.name, task) {
-                        *spec = without;
+                    if let Some(updated) = eviction::evict(spec, &target.name, task) {
+                        *spec = updated;
                         evicted.push(TaintEviction::Now(target.name));
                     }
                 }

@@ -76,7 +76,7 @@ impl AttachedBindings {
 impl Planner<'_> {
     /// Records the dependencies of a planned binding, and returns references to them. The name in a reference is `*`
     /// for a label selector.
-    pub(super) async fn attach(
+    pub(super) async fn record_dependencies(
         &mut self,
         binding: &Value,
         template: &Value,

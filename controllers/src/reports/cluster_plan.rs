@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{OverrideObjects, Planner, Reports, manifest_for_target, unserved_kind};
 use crate::Error;
 use crate::reports::assumed_state::TaintEviction;
-use crate::runtime::dynamic_client::{DynamicClient, Target};
+use crate::runtime::dynamic_client::Target;
 use crowsnest_plan::report::{
     Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, empty_secret, target_replicas,
 };
@@ -167,7 +167,8 @@ impl Planner<'_> {
 
 impl Reports {
     /// Reason why a manifest would not be applied: the member has an object with this name that Crowsnest does not
-    /// manage. `None` also if the object cannot be read from the member.
+    /// manage. If the object cannot be read, the message says so. `None` also if the member is not known to serve the
+    /// kind.
     async fn find_conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
         let name = member.metadata.name.as_deref().unwrap_or_default();
         let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
@@ -176,18 +177,30 @@ impl Reports {
         let (namespace, name) = (unstructured::namespace(manifest), unstructured::name(manifest));
         let cache = &self.context.cache;
         let observed = match cache.is_synced(&cluster, &resource.gvr) {
-            true => cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone()),
+            true => Ok(cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone())),
             false => {
-                let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
-                let member = DynamicClient::new(client).with_response_timeout(MEMBER_TIMEOUT);
-                member.get(Target::new(&resource, namespace, name)).await.unwrap_or_default()
+                let read = async {
+                    let member = self.context.member_client(&cluster, MEMBER_TIMEOUT)?;
+                    member.get(Target::new(&resource, namespace, name)).await
+                };
+                read.await
             }
         };
-        let Some(observed) = observed else { return Ok(None) };
-        Ok(match apply::compare_with_member(cluster.as_str(), manifest, Some(&observed)) {
+        Ok(conflict_message(cluster.as_str(), manifest, observed))
+    }
+}
+
+/// Message about a conflict of a manifest with the member's object, or about a failed read of that object.
+fn conflict_message(cluster: &str, manifest: &Value, observed: Result<Option<Value>, Error>) -> Option<String> {
+    match observed {
+        Ok(observed) => match apply::compare_with_member(cluster, manifest, observed.as_ref()) {
             ManifestComparison::Planned(ApplyPlan::Conflict(message)) => Some(message),
             _ => None,
-        })
+        },
+        Err(error) => {
+            let kind = unstructured::kind(manifest);
+            Some(format!("cannot check whether the cluster has an unmanaged {kind} with this name: {error}"))
+        }
     }
 }
 
@@ -251,4 +264,38 @@ fn reason_not_selected(scheduling: Option<&SchedulingReport>, cluster: &str) -> 
         None if !result.selected => "not selected by the spread constraints".to_owned(),
         None => "no replicas are assigned to it".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn failed_read() -> Result<Option<Value>, Error> {
+        Err(Error::Timeout { operation: "GET /api/v1/namespaces/shop/configmaps/c".to_owned(), after: MEMBER_TIMEOUT })
+    }
+
+    #[rstest]
+    #[case::absent(Ok(None), None)]
+    #[case::unmanaged(
+        Ok(Some(json!({"metadata": {"name": "c", "namespace": "shop"}}))),
+        Some("resource(kind=ConfigMap, shop/c) already exists in the cluster m1")
+    )]
+    #[case::unreadable(
+        failed_read(),
+        Some(
+            "cannot check whether the cluster has an unmanaged ConfigMap with this name: \
+             GET /api/v1/namespaces/shop/configmaps/c: no complete response within 3s"
+        )
+    )]
+    fn conflicts_and_failed_reads_are_reported(
+        #[case] observed: Result<Option<Value>, Error>,
+        #[case] expected: Option<&str>,
+    ) {
+        let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}});
+        let message = conflict_message("m1", &manifest, observed);
+        assert_eq!(message.is_some(), expected.is_some());
+        assert!(message.unwrap_or_default().starts_with(expected.unwrap_or_default()));
+    }
 }

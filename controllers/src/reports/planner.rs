@@ -312,7 +312,7 @@ impl Planner<'_> {
         }
         let evicted = self.schedule(binding, template, &mut typed, plan).await?;
         plan.waiting.extend(self.suspensions(binding, &typed));
-        plan.dependencies = self.attach(binding, template, &typed).await?;
+        plan.dependencies = self.record_dependencies(binding, template, &typed).await?;
         self.bindings.insert(key, typed.clone());
         let spec_before = before.map(|before| before.spec);
         let planned_template = PlannedTemplate { template, spec_before, binding, spec: typed.spec, evicted, readable };

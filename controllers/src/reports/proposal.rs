@@ -115,11 +115,11 @@ impl Reports {
         &self,
         resource: Resource,
         role: Role,
-        (given, operation): (&Value, ProposedOperation),
+        (manifest, operation): (&Value, ProposedOperation),
         readable: bool,
     ) -> Result<ProposedObject, Error> {
         let objects = &self.context.objects;
-        let target = Target::new(&resource, unstructured::namespace(given), unstructured::name(given));
+        let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         if operation == ProposedOperation::Delete {
             // Fails if admission rejects the deletion, or with NotFound if the object does not exist.
             objects.dry_run_delete(target).await?;
@@ -134,7 +134,7 @@ impl Reports {
                 None => None,
             },
             ProposedOperation::Apply => {
-                let desired = simulate_apply(before.as_ref(), given);
+                let desired = simulate_apply(before.as_ref(), manifest);
                 Some(match before {
                     Some(_) => objects.dry_run_replace(target, &desired).await?,
                     None => without_generated_fields(

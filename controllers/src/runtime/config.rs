@@ -109,8 +109,8 @@ pub struct Config {
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
     pub failover_safety: Safety,
-    /// Share of clusters (0 to 1) that are not ready, from which on evictions halt and the simultaneous loss of
-    /// clusters is doubted.
+    /// Share of clusters (0 to 1) that are not ready, above which evictions halt and the simultaneous loss of clusters
+    /// is doubted.
     pub unhealthy_cluster_threshold: f64,
     /// Evictions by taints per second. `None`: the default of `failover_safety`.
     pub eviction_rate: Option<f64>,
@@ -176,8 +176,8 @@ impl Config {
         Rates { full: self.eviction_rate.unwrap_or(default_rate), slow: self.secondary_eviction_rate }
     }
 
-    /// The configuration of the recorded scenarios: all feature gates and controllers are enabled, with short
-    /// periods.
+    /// The configuration of the profile `conformance`, with which scenarios recorded from Karmada are compared: all
+    /// feature gates and controllers are enabled, with short periods.
     pub fn conformance() -> Self {
         let second = Duration::from_secs(1);
         Config {

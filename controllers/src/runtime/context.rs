@@ -238,8 +238,8 @@ impl Context {
         Ok(DynamicClient::with_fence(client, fence).with_response_timeout(response_timeout))
     }
 
-    /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache
-    /// withholds values of it.
+    /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache has
+    /// redacted them.
     pub async fn get_full(
         &self,
         resource: &Resource,
@@ -372,16 +372,16 @@ impl Context {
     }
 
     /// Names of all registered clusters.
-    pub async fn cluster_keys(&self) -> Result<Vec<ClusterName>, Error> {
+    pub async fn cluster_names(&self) -> Result<Vec<ClusterName>, Error> {
         let keys = self.keys(&self.kinds.cluster).await?;
         Ok(keys.iter().filter_map(|key| ClusterName::parse(&key.name).ok()).collect())
     }
 
     /// Names of the registered clusters that are not being deleted.
-    pub async fn clusters(&self) -> Result<Vec<ClusterName>, Error> {
+    pub async fn active_cluster_names(&self) -> Result<Vec<ClusterName>, Error> {
         let headers = self.cache.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
-        let staying = headers.iter().filter(|cluster| !cluster.terminating);
-        Ok(staying.filter_map(|cluster| ClusterName::parse(&cluster.name).ok()).collect())
+        let active = headers.iter().filter(|cluster| !cluster.terminating);
+        Ok(active.filter_map(|cluster| ClusterName::parse(&cluster.name).ok()).collect())
     }
 
     pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {

@@ -101,8 +101,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
         async {}
     }
 
-    /// Additional source of keys: a task that runs until `stop`.
-    fn follow(self: Arc<Self>, _stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
+    /// Task that enqueues keys in addition to the watches, until `stop`.
+    fn key_source(self: Arc<Self>, _stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
         None
     }
 

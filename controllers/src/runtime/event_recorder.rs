@@ -4,6 +4,7 @@
 //! a burst of propagated templates gets one event for each template. Failures are written immediately.
 
 mod correlator;
+mod scheduled_writes;
 #[cfg(test)]
 mod tests;
 

@@ -1,4 +1,5 @@
-//! Runtime of the controllers: the trait [`Controller`], the registry, the dispatcher of changes and the supervisor of tasks.
+//! Runtime of the controllers: the trait [`Controller`], the registry, the dispatcher of changes and the supervisor of
+//! tasks.
 //!
 //! A controller is a type that implements [`Controller`] and is listed in [`registry::CONTROLLERS`]. Queues, watches,
 //! the full resync, metrics and the names of `--controllers` are derived from the registry.

@@ -150,7 +150,7 @@ impl<C: Controller> RegisteredController for ControllerEntry<C> {
         let controller = Arc::clone(&self.controller);
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         let mut tasks = vec![self.queue.clone().run(self.workers, stop.clone(), reconcile).boxed()];
-        tasks.extend(Arc::clone(&self.controller).follow(stop.clone()));
+        tasks.extend(Arc::clone(&self.controller).key_source(stop.clone()));
         if let Some(period) = self.resync_period {
             let (controller, queue, stop) = (Arc::clone(&self.controller), self.queue.clone(), stop.clone());
             tasks.push(resync_periodically(controller, queue, period, stop).boxed());

@@ -159,17 +159,18 @@ pub struct Deferral(Option<Instant>);
 
 impl<K: Hash + Eq + Clone> DeferredWrites<K> {
     /// Begins a reconcile of the key, whose write is no longer deferred unless the reconcile ends with
-    /// [`DeferredWrites::wait`].
+    /// [`DeferredWrites::defer`].
     pub fn begin(&self, key: &K) -> Deferral {
         Deferral(self.state.lock().waiting.remove(key))
     }
 
-    /// Delay after which the key must be reconciled again to write its status. `None` if it must be written now.
-    pub fn wait(&self, write_load: &WriteLoad, key: &K, since: Deferral, progress: Progress) -> Option<Duration> {
-        self.wait_at(write_load, key, since, progress, Instant::now())
+    /// Defers the write of a key's status under pressure, and returns the delay after which the key must be reconciled
+    /// again. `None` if the status must be written now.
+    pub fn defer(&self, write_load: &WriteLoad, key: &K, since: Deferral, progress: Progress) -> Option<Duration> {
+        self.defer_at(write_load, key, since, progress, Instant::now())
     }
 
-    fn wait_at(
+    fn defer_at(
         &self,
         write_load: &WriteLoad,
         key: &K,
@@ -268,7 +269,7 @@ mod tests {
         let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
         let wait = |seconds| {
             let now = start + Duration::from_secs(seconds);
-            deferred.wait_at(&write_load, &1, deferred.begin(&1), SETTLED, now).map(|delay| delay.as_secs())
+            deferred.defer_at(&write_load, &1, deferred.begin(&1), SETTLED, now).map(|delay| delay.as_secs())
         };
         assert_eq!(wait(0), None);
         let writes: Vec<WriteInProgress<'_>> = (0..BUSY_WRITES).map(|_| write_load.begin()).collect();
@@ -286,7 +287,7 @@ mod tests {
         let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
         for (key, millis, expected) in [(1, 0, 1), (2, 500, 2), (1, 900, 2), (3, 1_600, 2), (4, 5_000, 1)] {
             let now = start + Duration::from_millis(millis);
-            assert_eq!(deferred.wait_at(&write_load, &key, deferred.begin(&key), SETTLED, now), None);
+            assert_eq!(deferred.defer_at(&write_load, &key, deferred.begin(&key), SETTLED, now), None);
             assert_eq!(deferred.state.lock().written.len(), expected, "at {millis} ms");
         }
     }
@@ -296,7 +297,7 @@ mod tests {
         let (write_load, deferred, start) = (WriteLoad::default(), DeferredWrites::default(), Instant::now());
         let wait = |key, progress, millis| {
             let now = start + Duration::from_millis(millis);
-            deferred.wait_at(&write_load, &key, deferred.begin(&key), progress, now).is_some()
+            deferred.defer_at(&write_load, &key, deferred.begin(&key), progress, now).is_some()
         };
         let deferrals = (0..100).filter(|key| wait(*key, CHANGING, 0)).count();
         assert_eq!(deferrals, 51, "from the beginning of the burst");

@@ -14,8 +14,8 @@ pub(super) trait ActiveWork: Send {
     fn shut_down(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Does the work while the last item of `activity` is true. Returns after `stop` is cancelled, or `activity` or the work
-/// has ended.
+/// Does the work while the last item of `activity` is true. Returns after `stop` is cancelled, or `activity` or the
+/// work has ended.
 pub(super) async fn run_while_active<W: ActiveWork>(
     activity: impl Stream<Item = bool> + Send,
     stop: CancellationToken,

@@ -1,5 +1,5 @@
-//! Conditions of a ResourceRegistry or GraphSink, whose destination (a search backend or a graph database) receives objects of
-//! the cache.
+//! Conditions of a ResourceRegistry or GraphSink, whose destination (a search backend or a graph database) receives
+//! objects of the cache.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -69,8 +69,8 @@ impl ConditionState {
     }
 }
 
-/// The conditions `existing`, sorted by type, with [`CONNECTED`] and [`SYNCED`] replaced by `states` or removed, or `None`
-/// if nothing changed.
+/// The conditions `existing`, sorted by type, with [`CONNECTED`] and [`SYNCED`] replaced by `states` or removed, or
+/// `None` if nothing changed.
 pub(super) fn replace_conditions(
     existing: &[Condition],
     states: impl IntoIterator<Item = (&'static str, ConditionState)>,

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Resource, Target};
 
-/// Reads the template of a binding, including Secret data. `None` if it does not exist, or if the binding must not refer to it
-/// ([`reference::check`]).
+/// Reads the template of a binding, including Secret data. `None` if it does not exist, or if the binding must not
+/// refer to it ([`reference::check`]).
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
         decode(unstructured::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;

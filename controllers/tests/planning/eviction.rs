@@ -10,7 +10,7 @@ use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBin
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::eviction::failback::{FailbackOptions, FailbackStep, OriginalPlacement};
 use crowsnest_plan::eviction::rate::{
-    self, Bucket, ClusterEvictionState, EvictionRate, Halt, Limits, RateLimiter, Rates,
+    self, Bucket, ClusterEvictionState, EvictionRate, Halt, NotReadyThresholds, RateLimiter, Rates,
 };
 use crowsnest_plan::eviction::safety::cancel_tasks;
 use crowsnest_plan::eviction::tasks::{EvictionInput, plan_tasks};
@@ -270,7 +270,7 @@ proptest! {
         let not_ready = not_ready.min(clusters);
         let fleet: Vec<ClusterEvictionState> =
             (0..clusters).map(|index| cluster_state(Some(index >= not_ready), doubted && index == 0)).collect();
-        let eviction_rate = rate::eviction_rate(&fleet, &Limits::default());
+        let eviction_rate = rate::eviction_rate(&fleet, &NotReadyThresholds::default());
         let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
         prop_assert_eq!(matches!(eviction_rate, EvictionRate::Halted(_)), doubted || over(0.55));
         prop_assert_eq!(eviction_rate == EvictionRate::Slow, !doubted && over(0.3) && !over(0.55));
@@ -301,7 +301,7 @@ fn the_rate_depends_on_all_clusters(#[case] fleet: &[&str], #[case] expected: Ev
         _ => cluster_state(Some(true), false),
     };
     let fleet: Vec<ClusterEvictionState> = fleet.iter().map(of).collect();
-    assert_eq!(rate::eviction_rate(&fleet, &Limits::default()), expected);
+    assert_eq!(rate::eviction_rate(&fleet, &NotReadyThresholds::default()), expected);
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn waiting_keys_keep_their_reservation() {
     assert_eq!((limiter.take(&"c", second(1)), limiter.take(&"b", second(1))), (wait(3), wait(1)));
     assert_eq!((limiter.take(&"b", second(2)), limiter.take(&"b", second(2))), (Ok(()), wait(4)));
     limiter.forget(&"c");
-    assert_eq!(limiter.restart(Bucket::new(1.0, 1)), ["b"]);
+    assert_eq!(limiter.replace_bucket(Bucket::new(1.0, 1)), ["b"]);
     assert_eq!((limiter.take(&"b", second(3)), limiter.take(&"c", second(3))), (Ok(()), wait(1)));
 }
 

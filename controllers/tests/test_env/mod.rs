@@ -94,9 +94,9 @@ async fn watch(
 async fn serve(name: &str) -> ApiServer {
     let mut config = ServerConfig::new(name, Data::Memory);
     let admin = UserInfo { name: "admin".into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
-    config.tokens.insert(TOKEN.to_owned(), admin);
+    config.accept_token(TOKEN, admin);
     // No node controller removes the taint of new nodes.
-    config.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
+    config.requests.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
     ApiServer::start(config).await.expect("a server")
 }
 

@@ -141,7 +141,7 @@ mod tests {
     #[case("Member", false)]
     #[case("member.1", false)]
     #[case("-member", false)]
-    fn cluster_names(#[case] name: &str, #[case] valid: bool) {
+    fn cluster_names_are_validated(#[case] name: &str, #[case] valid: bool) {
         assert_eq!(ClusterName::parse(name).is_ok(), valid, "{name}");
     }
 }

@@ -148,12 +148,12 @@ impl InvolvedObject {
 pub fn print<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> PrintedObject {
     // Most objects are pods, so they are parsed without a tree, and only the fields that are printed.
     if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
-        return sort_names(pod::print(pod));
+        return sort_and_dedup(pod::print(pod));
     }
     let object = source.tree();
     let mut printed = print_view(group, kind, &*object);
     printed.cells = columns::cells(group, kind, &object);
-    sort_names(printed)
+    sort_and_dedup(printed)
 }
 
 /// Prints all properties except cells.
@@ -174,7 +174,7 @@ fn print_view<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Print
 }
 
 /// Sorts reasons and images and removes duplicates.
-fn sort_names(mut printed: PrintedObject) -> PrintedObject {
+fn sort_and_dedup(mut printed: PrintedObject) -> PrintedObject {
     for names in [&mut printed.reasons, &mut printed.images] {
         names.sort_unstable();
         names.dedup();
@@ -300,7 +300,7 @@ mod tests {
     #[case("ReplicationController", json!({"spec": {"replicas": 3}, "status": {"replicas": 2}}), &["status.replicas=2"])]
     #[case("Event", json!({"involvedObject": {"apiVersion": "v1", "resourceVersion": "7"}}),
         &["involvedObject.apiVersion=v1", "involvedObject.resourceVersion=7"])]
-    fn values_for_field_selectors(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
+    fn values_for_field_selectors_are_printed(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
         let printed = print("", kind, &object);
         let fields: Vec<String> = printed.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
         for field in expected {

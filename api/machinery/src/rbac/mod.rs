@@ -52,7 +52,7 @@ struct StoredRole {
     aggregation: Option<Arc<Aggregation>>,
 }
 
-/// Part of a ClusterRole in the aggregation of rules.
+/// Labels and selectors by which a ClusterRole takes part in the aggregation of rules.
 #[derive(Debug, Default)]
 struct Aggregation {
     labels: BTreeMap<String, String>,
@@ -131,8 +131,8 @@ impl Rbac {
     pub fn put_role(&mut self, namespace: &str, name: &str, role: Role) {
         let labels = role.metadata.labels.unwrap_or_default();
         let selectors = role.aggregation_rule.and_then(|rule| rule.cluster_role_selectors).unwrap_or_default();
-        let is_aggregated = namespace.is_empty() && !(labels.is_empty() && selectors.is_empty());
-        let aggregation = is_aggregated.then(|| Arc::new(Aggregation { labels, selectors }));
+        let has_aggregation = namespace.is_empty() && !(labels.is_empty() && selectors.is_empty());
+        let aggregation = has_aggregation.then(|| Arc::new(Aggregation { labels, selectors }));
         let role = StoredRole { rules: role.rules.unwrap_or_default().into(), aggregation };
         self.roles.entry(namespace.to_owned()).or_default().insert(name.to_owned(), role);
     }

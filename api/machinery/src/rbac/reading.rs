@@ -221,7 +221,7 @@ impl Readable {
 }
 
 impl Grant {
-    /// True if the grant allows reading objects of any resource.
+    /// True if a rule of the grant covers objects of at least one resource.
     pub fn covers_objects(&self) -> bool {
         self.rules.iter().any(PolicyRule::covers_objects)
     }
@@ -250,7 +250,7 @@ mod tests {
         let blank =
             json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["services"], "resourceNames": ["", "a"]}]);
         role("shop", "blank", blank);
-        role("shop", "logs", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["services/proxy"]}]));
+        role("shop", "proxy", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["services/proxy"]}]));
         let mut bind = |namespace, name, kind, role, subjects| {
             let binding = json!({"roleRef": {"kind": kind, "name": role}, "subjects": subjects});
             rbac.put_binding(namespace, name, serde_json::from_value(binding).expect("a binding"));
@@ -261,7 +261,7 @@ mod tests {
         bind("shop", "ann-writes", "Role", "writer", ann.clone());
         bind("shop", "ann-own", "Role", "own", ann.clone());
         bind("shop", "bea-blank", "Role", "blank", json!([{"kind": "User", "name": "bea"}]));
-        bind("shop", "ann-logs", "Role", "logs", ann.clone());
+        bind("shop", "ann-proxy", "Role", "proxy", ann.clone());
         bind("ops", "robot", "ClusterRole", "view", json!([{"kind": "ServiceAccount", "name": "robot"}]));
         bind("", "admins", "ClusterRole", "admin", json!([{"kind": "Group", "name": "admins"}]));
         bind("", "dangling", "ClusterRole", "gone", ann);

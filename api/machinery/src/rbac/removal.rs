@@ -142,7 +142,8 @@ impl VisibleRbac<'_> {
         remaining
     }
 
-    /// Removes rules from the roles that aggregate changed ones, until no role changes. Each change removes a rule, so it ends.
+    /// Removes rules from the roles that aggregate changed ones, until no role changes. Each change removes a rule, so the
+    /// loop ends.
     fn aggregate(&self, remaining: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
         while let Some((_, part)) = changed.pop_first() {
             let cluster_roles = remaining.roles.get("").into_iter().flatten();

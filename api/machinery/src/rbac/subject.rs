@@ -96,7 +96,8 @@ impl Subject {
         }
     }
 
-    /// The name of a service account's group, without the prefix: its namespace, or empty for all service accounts.
+    /// The namespace of a group of service accounts; empty for the group of all service accounts. `None` for other
+    /// subjects.
     pub(super) fn service_account_group_namespace(&self) -> Option<&str> {
         if self.kind != SubjectKind::Group {
             return None;

@@ -12,7 +12,7 @@ fn format_referenced_objects(api_version: &str, kind: &str, object: &Value) -> V
     assert_eq!(
         referenced_objects(find_references(&[KUBERNETES, EXTENSIONS], group, kind, bytes.as_bytes())),
         found,
-        "bytes read the same"
+        "the JSON text and the value have the same references"
     );
     found.iter().map(ToString::to_string).collect()
 }
@@ -75,7 +75,11 @@ const POD_REFERENCES: &[&str] = &[
 #[case::cron_job("batch/v1", "CronJob", json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": pod_spec()}}}}}))]
 #[case::template("v1", "PodTemplate", json!({"template": {"spec": pod_spec()}}))]
 #[case::rollout("argoproj.io/v1alpha1", "Rollout", json!({"spec": {"template": {"spec": pod_spec()}}}))]
-fn pods_and_their_templates(#[case] api_version: &str, #[case] kind: &str, #[case] mut object: Value) {
+fn pods_and_their_templates_have_equal_references(
+    #[case] api_version: &str,
+    #[case] kind: &str,
+    #[case] mut object: Value,
+) {
     object["metadata"] = json!({"name": "x", "namespace": "a"});
     assert_eq!(format_referenced_objects(api_version, kind, &object), POD_REFERENCES);
 }
@@ -175,7 +179,7 @@ fn pods_and_their_templates(#[case] api_version: &str, #[case] kind: &str, #[cas
     json!({"spec": {"chart": {"spec": {"sourceRef": {"kind": "HelmRepository", "name": "charts", "namespace": "flux-system"}}}}}),
     &["HelmRepository.source.toolkit.fluxcd.io flux-system/charts"])]
 #[case::network_policy("networking.k8s.io/v1", "NetworkPolicy", json!({"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}), &[])]
-fn namespaced_kinds(
+fn references_of_namespaced_kinds_are_found(
     #[case] api_version: &str,
     #[case] kind: &str,
     #[case] mut object: Value,
@@ -228,7 +232,7 @@ fn namespaced_kinds(
     "rules": [{"subjects": [{"kind": "ServiceAccount", "serviceAccount": {"name": "sa", "namespace": "b"}}, {"kind": "User"}]}]}}),
     &["ServiceAccount b/sa", "PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io high"])]
 #[case::issuer_of_a_cluster("cert-manager.io/v1", "ClusterIssuer", json!({"spec": {"ca": {"secretName": "s"}}}), &[])]
-fn cluster_scoped_kinds(
+fn references_of_cluster_scoped_kinds_are_found(
     #[case] api_version: &str,
     #[case] kind: &str,
     #[case] mut object: Value,

@@ -169,7 +169,7 @@ mod tests {
     )]
     #[case::token_alone(&[("Sec-WebSocket-Protocol", "BASE64URL.bearer.authorization.k8s.io.dG9rZW4")], &[])]
     #[case::token_among_bytes(&[("Sec-WebSocket-Protocol", "ä, base64url.bearer.authorization.k8s.io.dG9rZW4")], &[])]
-    fn forwarded_headers(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
+    fn received_headers_are_filtered(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(lines(&upstream_headers(&headers(received))), expected);
     }
 

@@ -34,7 +34,7 @@ mod tests {
     #[case("CONNECT", false)]
     #[case("TRACE", false)]
     #[case("PROPFIND", false)]
-    fn methods(#[case] method: &str, #[case] expected: bool) {
+    fn supported_methods_are_recognized(#[case] method: &str, #[case] expected: bool) {
         assert_eq!(is_supported_method(&method.parse().unwrap()), expected);
     }
 
@@ -45,7 +45,7 @@ mod tests {
     #[case(Version::HTTP_10, 0, true)]
     #[case(Version::HTTP_2, 0, true)]
     #[case(Version::HTTP_2, 2, false)]
-    fn hosts(#[case] version: Version, #[case] count: usize, #[case] expected: bool) {
+    fn the_number_of_host_headers_is_checked(#[case] version: Version, #[case] count: usize, #[case] expected: bool) {
         let mut headers = HeaderMap::new();
         for _ in 0..count {
             headers.append(header::HOST, "a".parse().unwrap());

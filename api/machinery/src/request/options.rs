@@ -125,6 +125,13 @@ fn check_dry_run(values: &[String]) -> Option<FieldError> {
     Some(FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]))
 }
 
+/// Events of a watch in addition to changes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WatchOptions {
+    pub allows_bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+}
+
 /// Options of get and list; `watch` of a collection shares them.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
@@ -135,8 +142,7 @@ pub struct ListOptions {
     pub resource_version: String,
     pub version_match: String,
     pub watch: bool,
-    pub allows_bookmarks: bool,
-    pub send_initial_events: Option<bool>,
+    pub watch_options: WatchOptions,
     pub timeout: Option<Duration>,
 }
 
@@ -153,8 +159,10 @@ impl ListOptions {
             resource_version: parsed.resource_version.clone(),
             version_match: parsed.resource_version_match.clone(),
             watch: parsed.watch,
-            allows_bookmarks: parsed.allow_watch_bookmarks,
-            send_initial_events: parsed.send_initial_events,
+            watch_options: WatchOptions {
+                allows_bookmarks: parsed.allow_watch_bookmarks,
+                send_initial_events: parsed.send_initial_events,
+            },
             timeout: u64::try_from(parsed.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
         };
         let errors = parsed.validate(true);
@@ -192,14 +200,39 @@ pub enum PropagationPolicy {
     Foreground,
 }
 
+/// `metav1.Preconditions`: values that an object must have for its deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+impl Preconditions {
+    /// The object must be the one with this uid, not a later one of the same name.
+    pub fn for_uid(uid: &str) -> Self {
+        Self { uid: Some(uid.to_owned()), resource_version: None }
+    }
+
+    /// True if no value is required.
+    pub fn is_empty(&self) -> bool {
+        self.uid.is_none() && self.resource_version.is_none()
+    }
+}
+
+/// Fields of DeleteOptions that decide about dependents. A request has at most one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DependentsPolicy {
+    Propagation(PropagationPolicy),
+    /// The deprecated `orphanDependents`.
+    Orphan(bool),
+}
+
 /// `metav1.DeleteOptions`.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
-    pub uid: Option<String>,
-    pub resource_version: Option<String>,
-    pub propagation: Option<PropagationPolicy>,
-    pub orphan_dependents: Option<bool>,
+    pub preconditions: Preconditions,
+    pub dependents: Option<DependentsPolicy>,
     pub dry_run: bool,
     /// The options as an object, for admission.
     pub raw: Value,
@@ -237,9 +270,9 @@ impl DeleteOptions {
         }
         let propagation = match policy {
             None => None,
-            Some("Orphan") => Some(PropagationPolicy::Orphan),
-            Some("Background") => Some(PropagationPolicy::Background),
-            Some("Foreground") => Some(PropagationPolicy::Foreground),
+            Some("Orphan") => Some(DependentsPolicy::Propagation(PropagationPolicy::Orphan)),
+            Some("Background") => Some(DependentsPolicy::Propagation(PropagationPolicy::Background)),
+            Some("Foreground") => Some(DependentsPolicy::Propagation(PropagationPolicy::Foreground)),
             Some(other) => {
                 let mut error = FieldError::not_supported_sorted("propagationPolicy", &json!(other), &[]);
                 error.detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into();
@@ -257,10 +290,11 @@ impl DeleteOptions {
         let precondition = |key: &str| raw["preconditions"][key].as_str().map(str::to_owned);
         Ok(Self {
             grace_period_seconds,
-            uid: precondition("uid"),
-            resource_version: precondition("resourceVersion"),
-            propagation,
-            orphan_dependents,
+            preconditions: Preconditions {
+                uid: precondition("uid"),
+                resource_version: precondition("resourceVersion"),
+            },
+            dependents: propagation.or(orphan_dependents.map(DependentsPolicy::Orphan)),
             dry_run: !dry_run.is_empty(),
             raw: raw.clone(),
         })

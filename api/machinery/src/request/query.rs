@@ -132,7 +132,7 @@ mod tests {
     #[case("w%atch=true", false)]
     #[case("watch=true%", false)]
     #[case("watch=%zz&watch=1", true)]
-    fn booleans(#[case] query: &str, #[case] expected: bool) {
+    fn booleans_are_parsed_as_by_go(#[case] query: &str, #[case] expected: bool) {
         assert_eq!(Query::parse(Some(query)).flag("watch"), expected);
     }
 

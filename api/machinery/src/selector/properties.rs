@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_a_selector(text in prop_oneof!["[ab=!(),<> in\\\\]{0,24}", any::<String>()]) {
+    fn any_text_is_parsed_without_a_panic(text in prop_oneof!["[ab=!(),<> in\\\\]{0,24}", any::<String>()]) {
         if let Ok(selector) = Selector::parse(&text) {
             selector.matches_json(Some(&json!({"a": "b"})));
             prop_assert!(Selector::parse(&selector.to_string()).is_ok(), "{} of {}", selector, text);

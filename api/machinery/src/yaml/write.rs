@@ -344,16 +344,17 @@ impl Shape {
         let mut shape = Shape { indicators: text.starts_with("---") || text.starts_with("..."), ..Shape::default() };
         let is_blank = |character: Option<&char>| character.is_none_or(|character| matches!(character, ' ' | '\t'));
         let characters: Vec<char> = text.chars().collect();
-        let mut before: Option<char> = None;
+        let mut previous: Option<char> = None;
         for (index, character) in characters.iter().copied().enumerate() {
             let last = index + 1 == characters.len();
-            let before_blank = is_blank(characters.get(index + 1));
-            let after_blank = before.is_none_or(|before| matches!(before, ' ' | '\t' | '\0') || is_break(before));
+            let is_followed_by_blank = is_blank(characters.get(index + 1));
+            let is_preceded_by_blank =
+                previous.is_none_or(|previous| matches!(previous, ' ' | '\t' | '\0') || is_break(previous));
             shape.indicators |= match character {
                 ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => index == 0,
-                '#' => after_blank,
-                '?' | '-' => index == 0 && before_blank,
-                ':' => before_blank,
+                '#' => is_preceded_by_blank,
+                '?' | '-' => index == 0 && is_followed_by_blank,
+                ':' => is_followed_by_blank,
                 _ => false,
             };
             shape.unprintable |= !is_printable(character);
@@ -361,9 +362,9 @@ impl Shape {
             shape.breaks |= breaks;
             shape.space_or_break_at_an_end |= (space || breaks) && (index == 0 || last);
             shape.ends_in_space |= space && last;
-            shape.space_after_break |= space && before.is_some_and(is_break);
-            shape.space_before_break |= breaks && before == Some(' ');
-            before = Some(character);
+            shape.space_after_break |= space && previous.is_some_and(is_break);
+            shape.space_before_break |= breaks && previous == Some(' ');
+            previous = Some(character);
         }
         shape
     }

@@ -25,7 +25,7 @@ api_structs! {
         pub override_rules(skip): Vec<RuleWithCluster>,
         /// TargetCluster restricts the clusters that the overriders apply to. Deprecated: use overrideRules
         /// instead. It must not be set together with overrideRules.
-        pub target_cluster(skip): Option<ClusterAffinity>,
+        pub target_cluster?: ClusterAffinity,
         /// Overriders are the overrides to apply. Deprecated: use overrideRules instead. It must not be set
         /// together with overrideRules.
         #[schemars(extend("x-optional" = true))]
@@ -35,7 +35,7 @@ api_structs! {
     /// RuleWithCluster defines overrides for a set of clusters.
     pub struct RuleWithCluster {
         /// TargetCluster restricts the clusters that the overriders apply to. If unset, they apply to all clusters.
-        pub target_cluster(skip): Option<ClusterAffinity>,
+        pub target_cluster?: ClusterAffinity,
         /// Overriders are the overrides to apply.
         pub overriders: Overriders,
     }
@@ -71,7 +71,7 @@ api_structs! {
     pub struct ImageOverrider {
         /// Predicate selects the image by path. If unset, all images of the kinds with known image fields are
         /// overridden.
-        pub predicate(skip): Option<ImagePredicate>,
+        pub predicate?: ImagePredicate,
         /// Component is the component of the image reference to override.
         pub component: ImageComponent,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]

@@ -10,7 +10,7 @@ api_structs! {
     pub struct Placement {
         /// ClusterAffinity restricts the clusters to select from. It must not be set together with
         /// clusterAffinities. If neither is set, any cluster can be selected.
-        pub cluster_affinity(skip): Option<ClusterAffinity>,
+        pub cluster_affinity?: ClusterAffinity,
         /// ClusterAffinities are groups of clusters that are tried in order; only one group is used at a time.
         pub cluster_affinities(skip): Vec<ClusterAffinityTerm>,
         /// ClusterTolerations are the tolerations for cluster taints.
@@ -20,17 +20,17 @@ api_structs! {
         pub spread_constraints(skip): Vec<SpreadConstraint>,
         /// ReplicaScheduling defines how replicas are assigned to the selected clusters. If unset, every cluster
         /// gets all replicas.
-        pub replica_scheduling(skip): Option<ReplicaSchedulingStrategy>,
+        pub replica_scheduling?: ReplicaSchedulingStrategy,
         /// WorkloadAffinity defines which workloads are scheduled together or apart.
-        pub workload_affinity(skip): Option<WorkloadAffinity>,
+        pub workload_affinity?: WorkloadAffinity,
     }
 
     /// ClusterAffinity is a filter that selects clusters. A cluster must match all parts.
     pub struct ClusterAffinity {
         /// LabelSelector selects clusters by label.
-        pub label_selector(skip): Option<LabelSelector>,
+        pub label_selector?: LabelSelector,
         /// FieldSelector selects clusters by provider, region or zone.
-        pub field_selector(skip): Option<FieldSelector>,
+        pub field_selector?: FieldSelector,
         /// ClusterNames are the names of the selected clusters. If empty, clusters of any name are selected.
         pub cluster_names(skip): Vec<String>,
         /// Exclude contains the names of clusters that are never selected.
@@ -68,7 +68,7 @@ api_structs! {
     pub struct SpreadConstraint {
         /// SpreadByField is the cluster field that defines the groups. It must not be set together with
         /// spreadByLabel.
-        pub spread_by_field(skip): Option<SpreadFieldValue>,
+        pub spread_by_field?: SpreadFieldValue,
         /// SpreadByLabel is the cluster label whose values define the groups.
         pub spread_by_label(skip): String,
         /// MaxGroups is the maximum number of groups to select; 0 means no limit.
@@ -84,12 +84,12 @@ api_structs! {
         /// ReplicaSchedulingType determines whether every cluster gets all replicas, or the replicas are divided
         /// among the clusters.
         #[schemars(extend("x-default" = "Divided"))]
-        pub replica_scheduling_type(skip): Option<ReplicaSchedulingType>,
+        pub replica_scheduling_type?: ReplicaSchedulingType,
         /// ReplicaDivisionPreference determines how replicas are divided if replicaSchedulingType is Divided.
-        pub replica_division_preference(skip): Option<ReplicaDivisionPreference>,
+        pub replica_division_preference?: ReplicaDivisionPreference,
         /// WeightPreference contains the weights of clusters if replicaDivisionPreference is Weighted. If unset,
         /// all clusters have equal weights.
-        pub weight_preference(skip): Option<ClusterPreferences>,
+        pub weight_preference?: ClusterPreferences,
     }
 
     /// ClusterPreferences contains the weights of clusters.
@@ -97,7 +97,7 @@ api_structs! {
         /// StaticWeightList contains static weights.
         pub static_weight_list(skip): Vec<StaticClusterWeight>,
         /// DynamicWeight computes weights from the clusters. If set, staticWeightList is ignored.
-        pub dynamic_weight(skip): Option<DynamicWeightFactor>,
+        pub dynamic_weight?: DynamicWeightFactor,
     }
 
     /// StaticClusterWeight is the weight of the selected clusters.
@@ -110,9 +110,9 @@ api_structs! {
     /// WorkloadAffinity defines which workloads are scheduled together or apart.
     pub struct WorkloadAffinity {
         /// Affinity schedules workloads with the same value of a label to the same clusters.
-        pub affinity(skip): Option<WorkloadAffinityTerm>,
+        pub affinity?: WorkloadAffinityTerm,
         /// AntiAffinity schedules workloads with the same value of a label to different clusters.
-        pub anti_affinity(skip): Option<WorkloadAntiAffinityTerm>,
+        pub anti_affinity?: WorkloadAntiAffinityTerm,
     }
 
     /// WorkloadAffinityTerm defines groups of workloads that are scheduled together.

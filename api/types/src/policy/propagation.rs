@@ -30,31 +30,31 @@ api_structs! {
         /// Priority decides between policies that match a resource equally specifically: the policy with the
         /// highest number is applied.
         #[schemars(extend("x-default" = 0))]
-        pub priority(skip): Option<i32>,
+        pub priority?: i32,
         /// Preemption defines whether this policy may take over resources from policies with lower priority.
         #[schemars(extend("x-default" = "Never"))]
-        pub preemption(skip): Option<PreemptionBehavior>,
+        pub preemption?: PreemptionBehavior,
         /// DependentOverrides are the names of override policies that must exist before a resource is propagated.
         pub dependent_overrides(skip): Vec<String>,
         /// SchedulerName is the name of the scheduler for the bindings of this policy. It is immutable.
         #[schemars(extend("x-default" = "default-scheduler"))]
         pub scheduler_name(skip): String,
         /// Failover defines when and how workloads are migrated from a failed cluster.
-        pub failover(skip): Option<FailoverBehavior>,
+        pub failover?: FailoverBehavior,
         /// ConflictResolution defines how to proceed if an object of the same name, which is not managed by
         /// Karmada, already exists in a member cluster.
         #[schemars(extend("x-default" = "Abort"))]
-        pub conflict_resolution(skip): Option<ConflictResolution>,
+        pub conflict_resolution?: ConflictResolution,
         /// ActivationPreference defines when a change of this policy takes effect on propagated resources. If
         /// empty, it takes effect immediately.
-        pub activation_preference(skip): Option<ActivationPreference>,
+        pub activation_preference?: ActivationPreference,
         /// Suspension suspends parts of the propagation.
-        pub suspension(skip): Option<Suspension>,
+        pub suspension?: Suspension,
         /// PreserveResourcesOnDeletion defines whether objects in member clusters are kept when their resource
         /// template is deleted.
-        pub preserve_resources_on_deletion(skip): Option<bool>,
+        pub preserve_resources_on_deletion?: bool,
         /// SchedulePriority defines the source of the scheduling priority.
-        pub schedule_priority(skip): Option<SchedulePriority>,
+        pub schedule_priority?: SchedulePriority,
     }
 
     /// ResourceSelector selects resources of one kind. If a name is set, the label selector is ignored. If neither
@@ -70,16 +70,16 @@ api_structs! {
         /// Name is the name of the resource.
         pub name(skip): String,
         /// LabelSelector selects resources by label. It is ignored if a name is set.
-        pub label_selector(skip): Option<LabelSelector>,
+        pub label_selector?: LabelSelector,
     }
 
     /// Suspension suspends the dispatching to member clusters.
     pub struct Suspension {
         /// Dispatching suspends the dispatching to all clusters.
-        pub dispatching(skip): Option<bool>,
+        pub dispatching?: bool,
         /// DispatchingOnClusters suspends the dispatching to some clusters. It must not be set together with
         /// dispatching.
-        pub dispatching_on_clusters(skip): Option<SuspendClusters>,
+        pub dispatching_on_clusters?: SuspendClusters,
     }
 
     /// SuspendClusters lists the clusters for which dispatching is suspended.
@@ -90,9 +90,9 @@ api_structs! {
     /// FailoverBehavior defines when and how workloads are migrated.
     pub struct FailoverBehavior {
         /// Application defines the migration of unhealthy workloads. If unset, they are not migrated.
-        pub application(skip): Option<ApplicationFailoverBehavior>,
+        pub application?: ApplicationFailoverBehavior,
         /// Cluster defines the migration from failed clusters.
-        pub cluster(skip): Option<ClusterFailoverBehavior>,
+        pub cluster?: ClusterFailoverBehavior,
     }
 
     /// ApplicationFailoverBehavior defines the migration of unhealthy workloads.
@@ -101,28 +101,28 @@ api_structs! {
         pub decision_conditions: DecisionConditions,
         /// PurgeMode defines how the workload is removed from the original cluster.
         #[schemars(extend("enum" = ["Directly", "Gracefully", "Never"], "x-default" = "Gracefully"))]
-        pub purge_mode(skip): Option<PurgeMode>,
+        pub purge_mode?: PurgeMode,
         /// GracePeriodSeconds is the maximum time in seconds for which the original workload is kept until the new
         /// one is healthy. It is only used if purgeMode is Gracefully.
-        pub grace_period_seconds(skip): Option<i32>,
+        pub grace_period_seconds?: i32,
         /// StatePreservation defines which status values of the original workload are passed to the new one.
-        pub state_preservation(skip): Option<StatePreservation>,
+        pub state_preservation?: StatePreservation,
     }
 
     /// ClusterFailoverBehavior defines the migration of workloads from a failed cluster.
     pub struct ClusterFailoverBehavior {
         /// PurgeMode defines how the workload is removed from the original cluster.
         #[schemars(extend("enum" = ["Directly", "Gracefully"], "x-default" = "Gracefully"))]
-        pub purge_mode(skip): Option<PurgeMode>,
+        pub purge_mode?: PurgeMode,
         /// StatePreservation defines which status values of the original workload are passed to the new one.
-        pub state_preservation(skip): Option<StatePreservation>,
+        pub state_preservation?: StatePreservation,
     }
 
     /// DecisionConditions define when a workload is migrated.
     pub struct DecisionConditions {
         /// TolerationSeconds is the time in seconds for which the workload may be unhealthy before it is migrated.
         #[schemars(extend("x-default" = 300))]
-        pub toleration_seconds(skip): Option<i32>,
+        pub toleration_seconds?: i32,
     }
 
     /// StatePreservation defines which status values are preserved during a migration.

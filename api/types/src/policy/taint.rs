@@ -12,7 +12,7 @@ api_structs! {
     /// ClusterTaintPolicySpec defines the clusters, the conditions and the taints.
     pub struct ClusterTaintPolicySpec {
         /// TargetClusters selects the clusters. If unset, the policy applies to all clusters.
-        pub target_clusters(skip): Option<ClusterAffinity>,
+        pub target_clusters?: ClusterAffinity,
         /// AddOnConditions are the conditions that must all match for the taints to be added. If empty, they are
         /// never added.
         pub add_on_conditions(skip): Vec<MatchCondition>,

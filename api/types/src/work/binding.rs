@@ -28,7 +28,7 @@ api_structs! {
         /// PropagateDeps defines whether objects that the template references are propagated with it.
         pub propagate_deps(skip): bool,
         /// ReplicaRequirements are the requirements of one replica, for workloads with a single pod template.
-        pub replica_requirements(skip): Option<ReplicaRequirements>,
+        pub replica_requirements?: ReplicaRequirements,
         /// Replicas is the number of replicas of the template.
         pub replicas(skip): i32,
         /// Components are the requirements of a workload with several pod templates.
@@ -36,7 +36,7 @@ api_structs! {
         /// Clusters are the clusters selected by the scheduler.
         pub clusters(skip): Vec<TargetCluster>,
         /// Placement defines how clusters are selected; it is copied from the policy.
-        pub placement(skip): Option<Placement>,
+        pub placement?: Placement,
         /// GracefulEvictionTasks are the pending evictions from clusters.
         pub graceful_eviction_tasks(skip): Vec<GracefulEvictionTask>,
         /// RequiredBy lists the bindings that depend on this template.
@@ -44,22 +44,22 @@ api_structs! {
         /// SchedulerName is the name of the scheduler for this binding.
         pub scheduler_name(skip): String,
         /// Failover defines when and how the workload is migrated from a failed cluster.
-        pub failover(skip): Option<FailoverBehavior>,
+        pub failover?: FailoverBehavior,
         /// ConflictResolution defines how to proceed if an object of the same name, which is not managed by
         /// Karmada, already exists in a member cluster.
         #[schemars(extend("x-default" = "Abort"))]
-        pub conflict_resolution(skip): Option<ConflictResolution>,
+        pub conflict_resolution?: ConflictResolution,
         /// RescheduleTriggeredAt requests rescheduling if it is later than the last scheduling.
-        pub reschedule_triggered_at(skip): Option<Time>,
+        pub reschedule_triggered_at?: Time,
         /// Suspension suspends parts of the propagation.
-        pub suspension(skip): Option<Suspension>,
+        pub suspension?: Suspension,
         /// PreserveResourcesOnDeletion defines whether objects in member clusters are kept when the template is
         /// deleted.
-        pub preserve_resources_on_deletion(skip): Option<bool>,
+        pub preserve_resources_on_deletion?: bool,
         /// SchedulePriority is the priority of the binding in the scheduling queue.
-        pub schedule_priority(skip): Option<SchedulePriority>,
+        pub schedule_priority?: SchedulePriority,
         /// WorkloadAffinityGroups are the groups for workload affinity and anti-affinity.
-        pub workload_affinity_groups(skip): Option<WorkloadAffinityGroups>,
+        pub workload_affinity_groups?: WorkloadAffinityGroups,
     }
 
     /// ObjectReference references an object in the control plane, such as the resource template of a binding.
@@ -78,7 +78,7 @@ api_structs! {
     /// ReplicaRequirements are the requirements of one replica.
     pub struct ReplicaRequirements {
         /// NodeClaim restricts the nodes of the replica.
-        pub node_claim(skip): Option<NodeClaim>,
+        pub node_claim?: NodeClaim,
         /// ResourceRequest contains the requested resources.
         pub resource_request(skip): ResourceList,
         pub namespace(skip): String,
@@ -91,19 +91,19 @@ api_structs! {
         pub name: String,
         pub replicas: i32,
         /// ReplicaRequirements are the requirements of one replica of the component.
-        pub replica_requirements(skip): Option<ComponentReplicaRequirements>,
+        pub replica_requirements?: ComponentReplicaRequirements,
     }
 
     /// ComponentReplicaRequirements are the requirements of one replica of a component.
     pub struct ComponentReplicaRequirements {
-        pub node_claim(skip): Option<NodeClaim>,
+        pub node_claim?: NodeClaim,
         pub resource_request(skip): ResourceList,
         pub priority_class_name(skip): String,
     }
 
     /// NodeClaim restricts the nodes of a replica.
     pub struct NodeClaim {
-        pub hard_node_affinity(skip): Option<NodeSelector>,
+        pub hard_node_affinity?: NodeSelector,
         pub node_selector(skip): BTreeMap<String, String>,
         pub tolerations(skip): Vec<Toleration>,
     }
@@ -128,9 +128,9 @@ api_structs! {
         pub from_cluster: String,
         /// PurgeMode defines how the workload is removed from the cluster.
         #[schemars(extend("enum" = ["Directly", "Gracefully", "Never"]))]
-        pub purge_mode(skip): Option<PurgeMode>,
+        pub purge_mode?: PurgeMode,
         /// Replicas is the number of replicas that were assigned to the cluster.
-        pub replicas(skip): Option<i32>,
+        pub replicas?: i32,
         /// Reason is a brief machine-readable reason for the eviction.
         #[schemars(length(min = 1, max = 32), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
         pub reason: String,
@@ -140,13 +140,13 @@ api_structs! {
         /// Producer is the controller that created the task.
         pub producer: String,
         /// GracePeriodSeconds is the maximum time in seconds for which the workload is kept in the cluster.
-        pub grace_period_seconds(skip): Option<i32>,
+        pub grace_period_seconds?: i32,
         /// SuppressDeletion keeps the workload in the cluster until its removal is confirmed.
-        pub suppress_deletion(skip): Option<bool>,
+        pub suppress_deletion?: bool,
         /// PreservedLabelState contains labels that are added to the new workload.
         pub preserved_label_state(skip): BTreeMap<String, String>,
         /// CreationTimestamp is the time at which the task was created.
-        pub creation_timestamp(skip): Option<Time>,
+        pub creation_timestamp?: Time,
         /// ClustersBeforeFailover are the clusters of the workload before its migration.
         pub clusters_before_failover(skip): Vec<String>,
     }
@@ -163,7 +163,7 @@ api_structs! {
         #[serde(flatten)]
         pub policy: policy::Suspension,
         /// Scheduling suspends the scheduling. It can only be set on the binding itself.
-        pub scheduling(skip): Option<bool>,
+        pub scheduling?: bool,
     }
 
     /// SchedulePriority is the priority in the scheduling queue.
@@ -186,7 +186,7 @@ api_structs! {
         /// SchedulerObservedAffinityName is the name of the affinity group in use.
         #[serde(rename = "schedulerObservingAffinityName")]
         pub scheduler_observed_affinity_name(skip): String,
-        pub last_scheduled_time(skip): Option<Time>,
+        pub last_scheduled_time?: Time,
         /// Conditions are the conditions of the binding: Scheduled and FullyApplied.
         pub conditions(skip): Vec<Condition>,
         /// AggregatedStatus is the status per cluster.
@@ -198,12 +198,12 @@ api_structs! {
         pub cluster_name: String,
         /// Status is the reflected status of the object in the member cluster.
         #[schemars(extend("x-raw" = true))]
-        pub status(skip): Option<RawExtension>,
+        pub status?: RawExtension,
         /// Applied is true if the object was applied to the cluster.
         pub applied(skip): bool,
         /// AppliedMessage is the error if the object was not applied.
         pub applied_message(skip): String,
-        pub health(skip): Option<ResourceHealth>,
+        pub health?: ResourceHealth,
     }
 }
 

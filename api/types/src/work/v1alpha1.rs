@@ -29,10 +29,10 @@ api_structs! {
         #[schemars(extend("x-optional" = true))]
         pub workload: WorkloadTemplate,
         /// SuspendDispatching suspends the dispatching to the member cluster.
-        pub suspend_dispatching(skip): Option<bool>,
+        pub suspend_dispatching?: bool,
         /// PreserveResourcesOnDeletion defines whether the objects in the member cluster are kept when this Work is
         /// deleted.
-        pub preserve_resources_on_deletion(skip): Option<bool>,
+        pub preserve_resources_on_deletion?: bool,
     }
 
     /// WorkloadTemplate contains the objects of a Work.
@@ -54,8 +54,8 @@ api_structs! {
         pub identifier: ResourceIdentifier,
         /// Status is the reflected status of the object in the member cluster.
         #[schemars(extend("x-raw" = true))]
-        pub status(skip): Option<RawExtension>,
-        pub health(skip): Option<ResourceHealth>,
+        pub status?: RawExtension,
+        pub health?: ResourceHealth,
     }
 
     /// ResourceIdentifier identifies an object of the Work.
@@ -107,7 +107,7 @@ api_structs! {
     pub struct AggregatedStatusItem {
         pub cluster_name: String,
         #[schemars(extend("x-raw" = true))]
-        pub status(skip): Option<RawExtension>,
+        pub status?: RawExtension,
         pub applied(skip): bool,
         pub applied_message(skip): String,
     }

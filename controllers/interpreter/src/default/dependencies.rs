@@ -51,7 +51,7 @@ fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, errors
     let values = requirement.values.as_deref().unwrap_or_default();
     match requirement.operator.as_str() {
         operator @ ("In" | "NotIn" | "Exists" | "DoesNotExist") => {
-            errors.extend(FieldError::requirement_values(operator, !values.is_empty(), path));
+            errors.extend(FieldError::check_requirement_values(operator, !values.is_empty(), path));
         }
         other => {
             errors.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator"));

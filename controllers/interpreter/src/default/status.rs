@@ -1,7 +1,7 @@
 //! Status of built-in kinds: reflection from a member, and aggregation into the template.
 //!
-//! Most workload kinds are sums of counters, described by a table ([`Counters`]); the others have their own
-//! functions. Counters that Go marks `omitempty` are omitted if zero, because the stored JSON must equal Karmada's.
+//! The status of most workload kinds consists of counters, which a table describes ([`Counters`]); the others have
+//! their own functions. Counters that Go marks `omitempty` are omitted if zero, because the stored JSON must equal Karmada's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

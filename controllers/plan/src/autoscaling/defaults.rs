@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
-/// Fills in the scaling rules that a behavior leaves out. The stabilization window for scaling down is left unset: it is a setting
-/// of the controllers.
+/// Fills in the scaling rules that a behavior leaves out. The stabilization window for scaling down is left unset: it
+/// is a setting of the controllers.
 pub fn fill_behavior(behavior: &mut HorizontalPodAutoscalerBehavior) {
     let up = default_rules(Some(0), &[("Pods", 4), ("Percent", 100)]);
     let down = default_rules(None, &[("Percent", 100)]);

@@ -125,12 +125,12 @@ pub fn assign_samples(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, PodU
             },
         }
     }
-    let mut named: HashMap<&str, Vec<&PodKey>> = HashMap::new();
+    let mut keys_by_name: HashMap<&str, Vec<&PodKey>> = HashMap::new();
     for pod in pods.iter().filter(|pod| !found.contains_key(&pod.key)) {
-        named.entry(&pod.key.name).or_default().push(&pod.key);
+        keys_by_name.entry(&pod.key.name).or_default().push(&pod.key);
     }
     for (name, sum) in sums {
-        let Some(keys) = named.get(name) else {
+        let Some(keys) = keys_by_name.get(name) else {
             found.insert(PodKey { cluster: String::new(), name: name.to_owned() }, sum);
             continue;
         };

@@ -79,7 +79,7 @@ impl Timers {
         local: &TimeZone,
         now: Timestamp,
     ) -> Vec<String> {
-        let first = self.target.is_none();
+        let is_first_call = self.target.is_none();
         if self.target.as_ref() != Some(&spec.scale_target_ref) {
             self.timers.clear();
             self.target = Some(spec.scale_target_ref.clone());
@@ -93,7 +93,8 @@ impl Timers {
                 Some(timer) => timer,
                 None => {
                     let state = parse_schedule(rule, local).map(|schedule| {
-                        let missed = if first { find_missed_run(&schedule, status, &rule.name, now) } else { None };
+                        let missed =
+                            if is_first_call { find_missed_run(&schedule, status, &rule.name, now) } else { None };
                         let next = missed.or_else(|| schedule.next(now));
                         ActiveTimer { schedule, next }
                     });

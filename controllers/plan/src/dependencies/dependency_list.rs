@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// Dependencies of a template. `None` is an interpreter's nil list, which Go writes as `null` instead of `[]`. The JSON form is the
-/// value of a binding's `resourcebinding.karmada.io/dependencies` annotation.
+/// Dependencies of a template. `None` is an interpreter's nil list, which Go writes as `null` instead of `[]`. The JSON
+/// form is the value of a binding's `resourcebinding.karmada.io/dependencies` annotation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DependencyList(pub Option<Vec<Dependency>>);
 

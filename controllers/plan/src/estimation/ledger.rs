@@ -24,8 +24,8 @@ use super::summary::Summary;
 use crate::gates::Gates;
 use crate::scheduling::ClusterFacts;
 
-/// A monotonic time, as the duration since a fixed start.
-pub type Moment = Duration;
+/// Monotonic time since a fixed start.
+pub type MonotonicTime = Duration;
 
 /// Time after the decision at which a reservation expires.
 pub const RESERVATION_LIFETIME: Duration = Duration::from_secs(300);
@@ -60,7 +60,7 @@ impl Reservation {
 
 /// Assignment of a binding to one cluster, by part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Share {
+struct Assignment {
     /// Number of pods of each part.
     assigned: Vec<i32>,
     /// Number of pods of each part that the cluster reported.
@@ -70,7 +70,7 @@ struct Share {
     was_unhealthy: bool,
 }
 
-impl Share {
+impl Assignment {
     /// True if the cluster reported all assigned pods.
     fn is_complete(&self) -> bool {
         self.assigned.iter().zip(&self.reported).all(|(assigned, reported)| reported >= assigned)
@@ -87,11 +87,11 @@ impl Share {
 struct Decision {
     namespace: String,
     parts: Arc<[PodSet]>,
-    shares: BTreeMap<String, Share>,
+    assignments: BTreeMap<String, Assignment>,
     /// Generation of the binding with this decision. Status of older generations is ignored.
     generation: i64,
     /// Time at which the reservations expire.
-    until: Moment,
+    until: MonotonicTime,
 }
 
 /// Decisions about one binding.
@@ -102,7 +102,7 @@ struct Entry {
     /// A decision whose write is in progress. It takes precedence until the write fails.
     pending: Option<Decision>,
     /// Number of the reservation in the account of each cluster.
-    numbers: BTreeMap<String, u64>,
+    reservation_numbers: BTreeMap<String, u64>,
 }
 
 /// Reservations in a cluster in the order of their numbers, and its cached free capacity.
@@ -123,22 +123,28 @@ struct CachedCapacity {
     free: Option<(Arc<FreeCapacity>, u64)>,
 }
 
-/// All reservations, and the free capacity per cluster. A clone is used to simulate scheduling. Both number their
-/// free capacities independently, so cached estimates of one are not valid for the other.
+/// All reservations, and the free capacity per cluster. A clone is used to simulate scheduling. The original and the
+/// clone number their free capacities independently, so estimates that were cached for one are not valid for the other.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     gates: Gates,
     entries: HashMap<BindingKey, Entry>,
     clusters: HashMap<String, Account>,
     /// Expirations of decisions, also of replaced ones.
-    expirations: BTreeSet<(Moment, BindingKey)>,
+    expirations: BTreeSet<(MonotonicTime, BindingKey)>,
     /// Last number of a reservation or free capacity.
-    number: u64,
+    last_number: u64,
 }
 
 impl Ledger {
     pub fn new(gates: Gates) -> Self {
-        Ledger { gates, entries: HashMap::new(), clusters: HashMap::new(), expirations: BTreeSet::new(), number: 0 }
+        Ledger {
+            gates,
+            entries: HashMap::new(),
+            clusters: HashMap::new(),
+            expirations: BTreeSet::new(),
+            last_number: 0,
+        }
     }
 
     /// True if the binding has reservations.
@@ -154,41 +160,42 @@ impl Ledger {
         spec: &ResourceBindingSpec,
         status: &ResourceBindingStatus,
         targets: &[TargetCluster],
-        now: Moment,
+        now: MonotonicTime,
     ) {
         if !self.gates.scheduling_overcommit_protection || !spec.is_workload() {
             return;
         }
         let parts: Arc<[PodSet]> = PodSet::from_workload(spec).into();
         let before = self.entries.get(key).and_then(|entry| entry.written.as_ref());
-        let mut shares = BTreeMap::new();
+        let mut assignments = BTreeMap::new();
         for target in targets {
             let assigned: Vec<i32> = parts.iter().map(|part| assigned_pods(spec, part, target)).collect();
             let current = spec.clusters.iter().find(|current| current.name == target.name);
-            let previous = before.and_then(|before| Some((before, before.shares.get(&target.name)?)));
+            let previous = before.and_then(|before| Some((before, before.assignments.get(&target.name)?)));
             let reported = parts.iter().zip(&assigned).map(|(part, assigned)| {
                 let reported = match previous {
-                    Some((before, share)) => before.reported_pods(share, part),
+                    Some((before, assignment)) => before.reported_pods(assignment, part),
                     None => current.map_or(0, |current| assigned_pods(spec, part, current)),
                 };
                 reported.min(*assigned)
             });
-            let share = Share {
+            let assignment = Assignment {
                 reported: reported.collect(),
                 assigned,
                 was_unhealthy: !is_healthy(status_item(status, &target.name)),
             };
-            if !share.is_complete() {
-                shares.insert(target.name.clone(), share);
+            if !assignment.is_complete() {
+                assignments.insert(target.name.clone(), assignment);
             }
         }
-        let has_grown = shares.iter().any(|(name, share)| {
-            before.and_then(|before| before.shares.get(name)).is_none_or(|old| old.missing() != share.missing())
+        let has_grown = assignments.iter().any(|(name, assignment)| {
+            let old = before.and_then(|before| before.assignments.get(name));
+            old.is_none_or(|old| old.missing() != assignment.missing())
         });
         let until = before.filter(|_| !has_grown).map_or(now + RESERVATION_LIFETIME, |before| before.until);
         let namespace = spec.resource.namespace.clone();
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.pending = Some(Decision { namespace, parts, shares, generation: 0, until });
+        entry.pending = Some(Decision { namespace, parts, assignments, generation: 0, until });
         self.update_accounts(key);
     }
 
@@ -224,13 +231,13 @@ impl Ledger {
             return false;
         }
         let parts = Arc::clone(&written.parts);
-        written.shares.retain(|name, share| {
+        written.assignments.retain(|name, assignment| {
             let Some(target) = spec.clusters.iter().find(|target| target.name == *name) else { return false };
-            for (part, assigned) in parts.iter().zip(&mut share.assigned) {
+            for (part, assigned) in parts.iter().zip(&mut assignment.assigned) {
                 *assigned = assigned_pods(spec, part, target).min(*assigned);
             }
-            share.update(status_item(status, name));
-            !share.is_complete()
+            assignment.update(status_item(status, name));
+            !assignment.is_complete()
         });
         self.update_accounts(key)
     }
@@ -251,7 +258,7 @@ impl Ledger {
     }
 
     /// Removes expired reservations. Returns true if that released capacity.
-    pub fn expire(&mut self, now: Moment) -> bool {
+    pub fn expire(&mut self, now: MonotonicTime) -> bool {
         let mut freed = false;
         while let Some((until, key)) = self.expirations.first().cloned()
             && until <= now
@@ -280,27 +287,27 @@ impl Ledger {
     fn update_accounts(&mut self, key: &BindingKey) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let decision = entry.pending.as_ref().or(entry.written.as_ref());
-        let mut numbers = std::mem::take(&mut entry.numbers);
+        let mut reservation_numbers = std::mem::take(&mut entry.reservation_numbers);
         let mut freed = false;
-        if let Some(Decision { namespace, parts, shares, .. }) = decision {
-            for (cluster, share) in shares {
+        if let Some(Decision { namespace, parts, assignments, .. }) = decision {
+            for (cluster, assignment) in assignments {
                 let reservation =
-                    Reservation { namespace: namespace.clone(), parts: Arc::clone(parts), pods: share.missing() };
+                    Reservation { namespace: namespace.clone(), parts: Arc::clone(parts), pods: assignment.missing() };
                 let account = self.clusters.entry(cluster.clone()).or_default();
-                let number = match numbers.remove(cluster) {
+                let number = match reservation_numbers.remove(cluster) {
                     Some(number) if account.reservations.get(&number).is_some_and(|old| **old == reservation) => number,
                     old => {
                         let old = old.and_then(|number| account.remove(number));
                         freed |= old.is_some_and(|old| old.total() > reservation.total());
-                        self.number += 1;
-                        account.reservations.insert(self.number, Arc::new(reservation));
-                        self.number
+                        self.last_number += 1;
+                        account.reservations.insert(self.last_number, Arc::new(reservation));
+                        self.last_number
                     }
                 };
-                entry.numbers.insert(cluster.clone(), number);
+                entry.reservation_numbers.insert(cluster.clone(), number);
             }
         }
-        for (cluster, number) in numbers {
+        for (cluster, number) in reservation_numbers {
             freed = true;
             let Some(account) = self.clusters.get_mut(&cluster) else { continue };
             account.remove(number);
@@ -309,10 +316,10 @@ impl Ledger {
             }
         }
         let decisions = [&entry.written, &entry.pending].into_iter().flatten();
-        let reserving = decisions.filter(|decision| !decision.shares.is_empty());
+        let reserving = decisions.filter(|decision| !decision.assignments.is_empty());
         self.expirations.extend(reserving.map(|decision| (decision.until, key.clone())));
         let is_empty =
-            |decision: &Option<Decision>| decision.as_ref().is_none_or(|decision| decision.shares.is_empty());
+            |decision: &Option<Decision>| decision.as_ref().is_none_or(|decision| decision.assignments.is_empty());
         if entry.pending.is_none() && is_empty(&entry.written) {
             self.entries.remove(key);
         }
@@ -326,7 +333,8 @@ impl Ledger {
         capacity_facts: &CapacityFacts,
         key: &BindingKey,
     ) -> Arc<FreeCapacity> {
-        let excluded_number = self.entries.get(key).and_then(|entry| entry.numbers.get(facts.name())).copied();
+        let excluded_number =
+            self.entries.get(key).and_then(|entry| entry.reservation_numbers.get(facts.name())).copied();
         let account = match self.clusters.get_mut(facts.name()) {
             Some(account) => account,
             None => self.clusters.entry(facts.name().to_owned()).or_default(),
@@ -352,13 +360,13 @@ impl Ledger {
             );
         }
         let (mut free, mut last) = cached.free.take().unwrap_or_else(|| {
-            self.number += 1;
-            (Arc::new(cached.without_reservations(self.number)), 0)
+            self.last_number += 1;
+            (Arc::new(cached.without_reservations(self.last_number)), 0)
         });
         if let Some((newest, _)) = account.reservations.range(last + 1..).next_back() {
-            self.number += 1;
+            self.last_number += 1;
             let new = account.reservations.range(last + 1..).map(|(_, reservation)| reservation);
-            free = Arc::new(Arc::unwrap_or_clone(free).subtract_reservations(self.number, new));
+            free = Arc::new(Arc::unwrap_or_clone(free).subtract_reservations(self.last_number, new));
             last = *newest;
         }
         cached.free = Some((Arc::clone(&free), last));
@@ -367,7 +375,7 @@ impl Ledger {
 
     /// Workloads reserved in a cluster for bindings other than `key`.
     pub fn assumed_workloads(&self, cluster: &str, key: &BindingKey) -> Vec<AssumedWorkload> {
-        let excluded_number = self.entries.get(key).and_then(|entry| entry.numbers.get(cluster)).copied();
+        let excluded_number = self.entries.get(key).and_then(|entry| entry.reservation_numbers.get(cluster)).copied();
         let reservations = self.clusters.get(cluster).into_iter().flat_map(|account| &account.reservations);
         let others = reservations.filter(|(number, _)| Some(**number) != excluded_number);
         let to_assumed_workload = |(_, reservation): (&u64, &Arc<Reservation>)| AssumedWorkload {
@@ -403,13 +411,13 @@ impl CachedCapacity {
 
 impl Decision {
     /// Reported pods of a part. Components are identified by name.
-    fn reported_pods(&self, share: &Share, part: &PodSet) -> i32 {
+    fn reported_pods(&self, assignment: &Assignment, part: &PodSet) -> i32 {
         let index = self.parts.iter().position(|candidate| candidate.name == part.name);
-        index.and_then(|index| share.reported.get(index)).copied().unwrap_or_default()
+        index.and_then(|index| assignment.reported.get(index)).copied().unwrap_or_default()
     }
 }
 
-impl Share {
+impl Assignment {
     /// Updates the reported pods from the cluster's status.
     fn update(&mut self, status_item: Option<&AggregatedStatusItem>) {
         if let (Some(ready_pods), [assigned], [reported]) =

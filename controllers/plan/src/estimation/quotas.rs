@@ -34,16 +34,16 @@ impl QuotaFacts {
             // `cpu` and `requests.cpu` are synonyms.
             free.entry(request.to_owned()).and_modify(|free| *free = remaining.min(*free)).or_insert(remaining);
         }
-        let named = unstructured::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
+        let scope_names = unstructured::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
         let exists = |scope: &str| ScopedResourceSelectorRequirement {
             scope_name: scope.to_owned(),
             operator: "Exists".to_owned(),
             values: None,
         };
-        let mut scopes: Vec<_> = named.into_iter().flatten().filter_map(Value::as_str).map(exists).collect();
-        let selected = unstructured::at(quota, &["spec", "scopeSelector", "matchExpressions"]);
-        let selected: Option<Vec<_>> = selected.and_then(|all| serde_json::from_value(all.clone()).ok());
-        scopes.extend(selected.unwrap_or_default());
+        let mut scopes: Vec<_> = scope_names.into_iter().flatten().filter_map(Value::as_str).map(exists).collect();
+        let expressions = unstructured::at(quota, &["spec", "scopeSelector", "matchExpressions"]);
+        let requirements: Option<Vec<_>> = expressions.and_then(|all| serde_json::from_value(all.clone()).ok());
+        scopes.extend(requirements.unwrap_or_default());
         QuotaFacts { free, scopes }
     }
 

@@ -198,11 +198,11 @@ fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[
     assert_eq!(capacity.quota_limit(&request, namespace), with_reservation);
 }
 
-/// Number of replicas that fit into `rest` CPUs of a quota, of which 2 are reserved.
-fn replicas_in_quota(request: &EstimateRequest, rest: i64) -> i64 {
+/// Number of replicas that fit into `unused` CPUs of a quota, of which 2 are reserved.
+fn replicas_in_quota(request: &EstimateRequest, unused: i64) -> i64 {
     let cpu =
         request.parts[0].template_requests.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
-    (rest - 2) * 1000 / cpu
+    (unused - 2) * 1000 / cpu
 }
 
 fn key(number: u8) -> BindingKey {

@@ -70,16 +70,16 @@ impl ClusterEvictionState {
 
 /// Thresholds for the share of the fleet that is not ready, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct NotReadyThresholds {
     /// Above this share, evictions are halted.
     pub halted: f64,
     /// Above this share, the secondary rate applies.
     pub slow: f64,
 }
 
-impl Default for Limits {
+impl Default for NotReadyThresholds {
     fn default() -> Self {
-        Limits { halted: 0.55, slow: 0.3 }
+        NotReadyThresholds { halted: 0.55, slow: 0.3 }
     }
 }
 
@@ -124,7 +124,10 @@ impl Halt {
 
 /// Rate for the fleet. A single cluster that is not ready is a normal failover; with two or more, their share decides.
 /// Clusters that were never probed, or that are being deleted, are ignored.
-pub fn eviction_rate<'a>(fleet: impl IntoIterator<Item = &'a ClusterEvictionState>, limits: &Limits) -> EvictionRate {
+pub fn eviction_rate<'a>(
+    fleet: impl IntoIterator<Item = &'a ClusterEvictionState>,
+    thresholds: &NotReadyThresholds,
+) -> EvictionRate {
     let (mut clusters, mut not_ready, mut doubted) = (0_usize, 0_usize, false);
     for state in fleet.into_iter().filter(|state| !state.is_terminating) {
         doubted |= state.is_doubted;
@@ -134,8 +137,8 @@ pub fn eviction_rate<'a>(fleet: impl IntoIterator<Item = &'a ClusterEvictionStat
     let is_over = |share: f64| not_ready >= 2 && not_ready as f64 > share * clusters as f64;
     match doubted {
         true => EvictionRate::Halted(Halt::Doubted),
-        false if is_over(limits.halted) => EvictionRate::Halted(Halt::NotReady { not_ready, clusters }),
-        false if is_over(limits.slow) => EvictionRate::Slow,
+        false if is_over(thresholds.halted) => EvictionRate::Halted(Halt::NotReady { not_ready, clusters }),
+        false if is_over(thresholds.slow) => EvictionRate::Slow,
         false => EvictionRate::Full,
     }
 }
@@ -211,7 +214,7 @@ impl<K: Hash + Eq + Clone> RateLimiter<K> {
     }
 
     /// Replaces the bucket. Returns the keys that were waiting.
-    pub fn restart(&mut self, bucket: Bucket) -> Vec<K> {
+    pub fn replace_bucket(&mut self, bucket: Bucket) -> Vec<K> {
         self.bucket = bucket;
         std::mem::take(&mut self.waiting).into_keys().collect()
     }
@@ -225,13 +228,13 @@ pub struct Rates {
 }
 
 /// Number of workers in Karmada, each of which waits after an eviction.
-const KARMADAS_WORKERS: u32 = 3;
+const KARMADA_WORKERS: u32 = 3;
 
 impl Rates {
     /// A bucket with the combined rate of Karmada's workers.
     pub fn karmada_bucket(&self) -> Bucket {
         let rate = if self.full > 0.0 { self.full } else { 1.0 / MAX_INTERVAL.as_secs_f64() };
-        Bucket::new(rate * f64::from(KARMADAS_WORKERS), KARMADAS_WORKERS)
+        Bucket::new(rate * f64::from(KARMADA_WORKERS), KARMADA_WORKERS)
     }
 
     /// A bucket with the rate that the state of the fleet allows, and a burst of one second. Halts are not considered.

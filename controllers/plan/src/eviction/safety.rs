@@ -1,5 +1,5 @@
-//! Decides when an eviction task may complete: once the copy is replaced (`--failover-safety=safe`), or by Karmada's
-//! weaker rule. Also cancels tasks whose cause ends before the copy is replaced.
+//! Decides when an eviction task may complete: once the evicted copy is replaced (`--failover-safety=safe`), or by
+//! Karmada's weaker rule. Also cancels tasks whose cause ends before the copy is replaced.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, eviction};
@@ -156,8 +156,8 @@ fn find_cancellable_cluster<'a>(
         .then_some(cluster)
 }
 
-/// The first affinity term that matches the cluster. `Some(None)` if the placement has no affinity terms and matches the
-/// cluster, `None` if the placement no longer matches the cluster.
+/// The first affinity term that matches the cluster. `Some(None)` if the placement has no affinity terms and matches
+/// the cluster, `None` if the placement no longer matches the cluster.
 fn find_affinity_term<'a>(spec: &'a ResourceBindingSpec, cluster: &Cluster) -> Option<Option<&'a ClusterAffinityTerm>> {
     let Some(placement) = &spec.placement else { return Some(None) };
     let matches = |affinity: &ClusterAffinity| cluster_matches(cluster, affinity);

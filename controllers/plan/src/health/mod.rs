@@ -157,9 +157,9 @@ impl HealthHistory {
     }
 }
 
-/// Thresholds for changing the Ready condition.
+/// Settings for changing the Ready condition: thresholds, and the period of probes.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub struct ReadinessSettings {
     /// Time for which a cluster must be healthy to become Ready.
     pub success: Duration,
     /// Time for which two signals must fail for the cluster to become not ready.
@@ -181,16 +181,16 @@ pub fn evaluate(
     signals: &Signals,
     last: Option<&HealthHistory>,
     current: Option<&Condition>,
-    rules: &Rules,
+    settings: &ReadinessSettings,
     now: Moment,
 ) -> Evaluation {
     let was_ready = current.is_some_and(|current| current.status == "True");
-    let history = update_history(signals, last, was_ready, rules, now);
+    let history = update_history(signals, last, was_ready, settings, now);
     let is_long = |failing: &&OngoingFailure| {
-        failing.failed_probes >= MIN_FAILED_PROBES && now.since(failing.since) >= rules.failure
+        failing.failed_probes >= MIN_FAILED_PROBES && now.since(failing.since) >= settings.failure
     };
     let is_down = history.failing.values().filter(is_long).count() >= 2;
-    let is_up = history.healthy_since.is_some_and(|since| now.since(since) >= rules.success);
+    let is_up = history.healthy_since.is_some_and(|since| now.since(since) >= settings.success);
     let ready = match current {
         None => ready_condition(&signals.readyz, now.wall),
         Some(current) if current.status == "True" => {
@@ -211,12 +211,12 @@ fn update_history(
     signals: &Signals,
     last: Option<&HealthHistory>,
     was_ready: bool,
-    rules: &Rules,
+    settings: &ReadinessSettings,
     now: Moment,
 ) -> HealthHistory {
     let failing_now = signals.failures(last);
     // After a long pause the previous observations are invalid.
-    let before = last.filter(|last| !now.is_interrupted(last.at, rules.period.saturating_mul(MAX_MISSED_PROBES)));
+    let before = last.filter(|last| !now.is_interrupted(last.at, settings.period.saturating_mul(MAX_MISSED_PROBES)));
     let continue_failure = |(source, error): (Source, String)| {
         let failing = match before.and_then(|before| before.failing.get(&source)) {
             Some(previous) => {

@@ -8,8 +8,11 @@ use crate::clusters::{ObservedReadiness, Thresholds, apply_thresholds};
 use crate::conditions;
 
 const PERIOD: u64 = 10;
-const RULES: Rules =
-    Rules { success: Duration::from_secs(30), failure: Duration::from_secs(30), period: Duration::from_secs(PERIOD) };
+const SETTINGS: ReadinessSettings = ReadinessSettings {
+    success: Duration::from_secs(30),
+    failure: Duration::from_secs(30),
+    period: Duration::from_secs(PERIOD),
+};
 
 fn at(seconds: u64) -> Moment {
     let began: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
@@ -53,11 +56,11 @@ impl Cluster {
 
     fn probe(&mut self, failing: &str, now: Moment) -> &str {
         self.probes += 1;
-        let seen = signals(failing, self.probes);
-        let shown = conditions::find(&self.conditions, condition_names::READY);
-        let evaluation = evaluate(&seen, self.history.as_ref(), shown, &RULES, now);
+        let signals = signals(failing, self.probes);
+        let current = conditions::find(&self.conditions, condition_names::READY);
+        let evaluation = evaluate(&signals, self.history.as_ref(), current, &SETTINGS, now);
         let before = conditions::find(&self.conditions, condition_names::HEALTH_SIGNALS);
-        let condition = signals_condition(&seen, &evaluation.history, &evaluation.ready, None, before, now.wall);
+        let condition = signals_condition(&signals, &evaluation.history, &evaluation.ready, None, before, now.wall);
         conditions::set(&mut self.conditions, evaluation.ready);
         self.signal_changes += usize::from(conditions::set(&mut self.conditions, condition));
         self.history = Some(evaluation.history);
@@ -116,11 +119,11 @@ fn watch_events_between_probes_are_signs_of_life() {
     let mut cluster = Cluster::ready();
     cluster.probe("", at(0));
     for probe in 1..20 {
-        let mut seen = signals("aw", 0);
+        let mut signals = signals("aw", 0);
         // Interrupted at each probe, with events in between.
-        seen.watches.last_event_at = 100 + i64::try_from(probe).expect("few");
-        let shown = conditions::find(&cluster.conditions, condition_names::READY);
-        let evaluation = evaluate(&seen, cluster.history.as_ref(), shown, &RULES, at(probe * PERIOD));
+        signals.watches.last_event_at = 100 + i64::try_from(probe).expect("few");
+        let current = conditions::find(&cluster.conditions, condition_names::READY);
+        let evaluation = evaluate(&signals, cluster.history.as_ref(), current, &SETTINGS, at(probe * PERIOD));
         assert_eq!(evaluation.ready.status, "True");
         cluster.history = Some(evaluation.history);
     }
@@ -170,11 +173,14 @@ fn first_probe_takes_effect_immediately() {
     let mut cluster = Cluster::default();
     cluster.probe("ra", at(0));
     assert_eq!(cluster.health_signals().reason, "SignalsAgree");
-    let shown = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
-    assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("ClusterNotReachable", "cluster is not reachable"));
+    let current = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
+    assert_eq!(
+        (current.reason.as_str(), current.message.as_str()),
+        ("ClusterNotReachable", "cluster is not reachable")
+    );
     cluster.probe("u", at(10));
-    let shown = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
-    assert_eq!(shown.reason, "ClusterNotReady");
+    let current = conditions::find(&cluster.conditions, condition_names::READY).expect("ready");
+    assert_eq!(current.reason, "ClusterNotReady");
 }
 
 #[test]
@@ -239,9 +245,9 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
             let message =
                 "31 of 40 clusters stopped responding within 60 s: the fault is probably on the control plane's side";
             assert_eq!(doubt.to_string(), message);
-            let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a probe"));
+            let (signals, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a probe"));
             let ready = ready_condition(&Health::Healthy, at(0).wall);
-            let condition = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
+            let condition = signals_condition(&signals, history, &ready, Some(&doubt), None, at(second).wall);
             assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Doubted"));
             assert!(condition.message.starts_with(message), "{}", condition.message);
         }
@@ -262,17 +268,17 @@ fn loss_of_half_the_fleet_is_doubted_before_any_cluster_changes() {
 #[case::failure(&[(0, true), (10, false), (40, false)], "False")]
 #[case::recovery_too_short(&[(0, false), (10, true), (30, true)], "False")]
 #[case::recovery(&[(0, false), (10, true), (40, true)], "True")]
-fn karmadas_rule(#[case] probes: &[(u64, bool)], #[case] expected: &str) {
+fn karmadas_thresholds_delay_changes(#[case] probes: &[(u64, bool)], #[case] expected: &str) {
     let thresholds = Thresholds { success: Duration::from_secs(30), failure: Duration::from_secs(30) };
-    let mut shown = ready_condition(&Health::Healthy, at(0).wall);
+    let mut current = ready_condition(&Health::Healthy, at(0).wall);
     let mut last: Option<ObservedReadiness> = None;
     for (second, is_healthy) in probes {
         let health = if *is_healthy { Health::Healthy } else { Health::Unreachable(String::new()) };
-        let seen = ready_condition(&health, at(*second).wall);
-        let (ready, observed) = apply_thresholds(seen, Some(&shown), last, thresholds, at(*second).mono);
-        (shown, last) = (ready, Some(observed));
+        let condition = ready_condition(&health, at(*second).wall);
+        let (ready, observed) = apply_thresholds(condition, Some(&current), last, thresholds, at(*second).mono);
+        (current, last) = (ready, Some(observed));
     }
-    assert_eq!(shown.status, expected);
+    assert_eq!(current.status, expected);
 }
 
 const GRACE: lease::GracePeriods =
@@ -280,7 +286,7 @@ const GRACE: lease::GracePeriods =
 
 /// Checks a Lease every 5 s, which is renewed every 10 s until `silent`. Returns the time at which the cluster became
 /// Unknown, and the reason.
-fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
+fn unknown_at(current: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
     let (mut liveness, mut leases) = (None, 0);
     for second in (100..=300).step_by(5) {
         if second < silent && second % 10 == 0 {
@@ -288,7 +294,7 @@ fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u
         }
         let renewed = (leases > 0).then(|| leases.to_string());
         let (condition, next) =
-            lease::evaluate_lease(liveness.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
+            lease::evaluate_lease(liveness.as_ref(), renewed.as_deref(), current, at(created).wall, GRACE, at(second));
         if let Some(condition) = condition {
             return Some((second, condition.reason));
         }
@@ -310,26 +316,26 @@ fn clusters_of_silent_agents_become_unknown(
     #[case] silent: u64,
     #[case] expected: Option<(u64, &str)>,
 ) {
-    let shown = ready_condition(&Health::Healthy, at(0).wall);
-    let unknown = unknown_at(has_reported.then_some(&shown), created, silent);
+    let current = ready_condition(&Health::Healthy, at(0).wall);
+    let unknown = unknown_at(has_reported.then_some(&current), created, silent);
     assert_eq!(unknown, expected.map(|(second, reason)| (second, reason.to_owned())));
 }
 
 #[test]
 fn only_reports_of_the_agent_are_signs_of_life() {
-    let shown = ready_condition(&Health::Healthy, at(0).wall);
-    let check = |liveness: Option<&lease::AgentLiveness>, shown: &Condition, second| {
-        lease::evaluate_lease(liveness, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
+    let current = ready_condition(&Health::Healthy, at(0).wall);
+    let check = |liveness: Option<&lease::AgentLiveness>, current: &Condition, second| {
+        lease::evaluate_lease(liveness, Some("same"), Some(current), at(0).wall, GRACE, at(second))
     };
-    let (_, liveness) = check(None, &shown, 0);
-    let (_, liveness) = check(Some(&liveness), &shown, 25);
+    let (_, liveness) = check(None, &current, 0);
+    let (_, liveness) = check(Some(&liveness), &current, 25);
     assert_eq!(liveness.lost_since(), Some(Duration::ZERO), "half of its grace period is over");
-    let (condition, mut liveness) = check(Some(&liveness), &shown, 45);
+    let (condition, mut liveness) = check(Some(&liveness), &current, 45);
     let condition = condition.expect("silent");
     liveness.record_write(condition.clone());
     let (again, liveness) = check(Some(&liveness), &condition, 50);
     assert!(again.is_none() && liveness.lost_since().is_some());
     // The agent reports status before it renews its Lease.
-    let (condition, liveness) = check(Some(&liveness), &shown, 55);
+    let (condition, liveness) = check(Some(&liveness), &current, 55);
     assert!(condition.is_none() && liveness.lost_since().is_none());
 }

@@ -148,11 +148,11 @@ pub fn halted_entry(
     at: Timestamp,
 ) -> Entry {
     let action = if is_halted { Action::EvictionsHalted } else { Action::EvictionsResumed };
-    let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&unix_seconds(at)]);
+    let entry_id = |action: Action, at: Timestamp| id_of(cluster, action, &[&unix_seconds(at)]);
     let before =
-        previous.filter(|_| !is_halted).map(|halted| name(Action::EvictionsHalted, halted.last_transition_time.0));
+        previous.filter(|_| !is_halted).map(|halted| entry_id(Action::EvictionsHalted, halted.last_transition_time.0));
     let cause = Cause::new(message).preceded_by(before);
-    let entry = new_entry(cluster, action, name(action, at), cause, json!({"halted": is_halted}), at);
+    let entry = new_entry(cluster, action, entry_id(action, at), cause, json!({"halted": is_halted}), at);
     Entry { is_warning: is_halted, message: message.to_owned(), ..entry }
 }
 
@@ -201,7 +201,11 @@ mod tests {
     #[case::became_not_ready(Some("True"), "False", Some(("Ready is False now: why", true)))]
     #[case::became_unknown(Some("False"), "Unknown", Some(("Ready is Unknown now: why", true)))]
     #[case::became_ready(Some("False"), "True", Some(("Ready is True now: why", false)))]
-    fn readiness(#[case] before: Option<&str>, #[case] ready: &str, #[case] expected: Option<(&str, bool)>) {
+    fn readiness_changes_have_an_entry(
+        #[case] before: Option<&str>,
+        #[case] ready: &str,
+        #[case] expected: Option<(&str, bool)>,
+    ) {
         let cluster = cluster(ready, json!([]));
         let entry = readiness_entry(&cluster, before, "why", now());
         assert_eq!(entry.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
@@ -285,8 +289,8 @@ mod tests {
     fn resumed_evictions_refer_to_their_halt() {
         let cluster = cluster("False", json!([]));
         let began = halted_entry(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
-        let shown = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));
-        let ended = halted_entry(&cluster, false, "evictions go on", Some(&shown), now());
+        let halted = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));
+        let ended = halted_entry(&cluster, false, "evictions are resumed", Some(&halted), now());
         assert_eq!((began.action, ended.action), (Action::EvictionsHalted, Action::EvictionsResumed));
         assert_eq!((began.is_warning, ended.is_warning), (true, false));
         assert_eq!(ended.cause.previous, Some(began.id));

@@ -246,7 +246,7 @@ mod tests {
     #[case::invalid_tag(PINNED, "Tag", "replace", "a/b", PINNED)]
     #[case::digest_removed(concat!("app@", digest!()), "Tag", "remove", "", "app")]
     #[case::registry_of_digest(concat!("app@", digest!()), "Registry", "add", "m.io", concat!("m.io/app@", digest!()))]
-    fn images(
+    fn images_are_overridden(
         #[case] image: &str,
         #[case] component: &str,
         #[case] operator: &str,

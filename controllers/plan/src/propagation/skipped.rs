@@ -111,7 +111,7 @@ mod tests {
     #[case::other_kind("networking.k8s.io/v1/Ingress", ("networking.k8s.io", "v1", "NetworkPolicy"), false)]
     #[case::core_kind(" v1/Pod,Secret ; ", ("", "v1", "Secret"), true)]
     #[case::core_other_kind("v1/Pod", ("", "v1", "ConfigMap"), false)]
-    fn apis(#[case] text: &str, #[case] resource: (&str, &str, &str), #[case] expected: bool) {
+    fn skipped_apis_are_recognized(#[case] text: &str, #[case] resource: (&str, &str, &str), #[case] expected: bool) {
         let (group, version, kind) = resource;
         let skipped: SkippedApis = text.parse().expect("valid");
         assert_eq!(skipped.contains(&Gvr::new(group, version, "things"), kind), expected);
@@ -135,7 +135,7 @@ mod tests {
     #[case::several(&["a", "b|c"], "c", true)]
     #[case::alternatives_are_whole_too(&["b|c"], "cc", false)]
     #[case::none(&[], "kube-system", false)]
-    fn namespaces(#[case] expressions: &[&str], #[case] namespace: &str, #[case] expected: bool) {
+    fn whole_namespace_names_match(#[case] expressions: &[&str], #[case] namespace: &str, #[case] expected: bool) {
         assert_eq!(SkippedNamespaces::new(expressions).expect("valid").contains(namespace), expected);
     }
 }

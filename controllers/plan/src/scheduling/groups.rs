@@ -1,8 +1,8 @@
 //! Region selection: the set of regions that satisfies the minimum and maximum counts and has enough clusters, with
-//! the highest weight. A region is called a group, as in Karmada's `select_groups.go`, whose search order and tie-breaking
-//! are kept, so that the selection is the same.
+//! the highest weight. A region is called a group, as in Karmada's `select_groups.go`, whose search order and
+//! tie-breaking are kept, so that the selection is the same.
 
-/// A region with its number of clusters and its score.
+/// A region with its number of clusters and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub name: String,

@@ -81,7 +81,7 @@ impl ClusterFacts {
     }
 
     /// True if a change of the cluster can make an unschedulable binding fit.
-    pub fn may_take_more(&self, before: &ClusterFacts) -> bool {
+    pub fn may_fit_more_bindings(&self, before: &ClusterFacts) -> bool {
         let (new, old) = (&self.cluster, &before.cluster);
         new.metadata.labels != old.metadata.labels
             || new.spec != old.spec

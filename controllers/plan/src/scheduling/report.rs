@@ -9,7 +9,8 @@ pub enum Trigger {
     PlacementChanged,
     ReplicasChanged,
     RescheduleRequested,
-    /// Replica scheduling type Duplicated, or a resource without replicas: the set of fitting clusters may have changed.
+    /// Replica scheduling type Duplicated, or a resource without replicas: the set of fitting clusters may have
+    /// changed.
     Reconcile,
     TargetTerminating,
 }

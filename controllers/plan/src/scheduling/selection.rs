@@ -210,8 +210,8 @@ fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     }
 }
 
-/// Weight of a region for divided replicas: for how many of its share of the replicas it has capacity, and the mean
-/// score of the clusters needed for them.
+/// Weight of a region for divided replicas: the part of its share of the replicas that fits into it, and the mean score
+/// of the clusters needed for that part.
 fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
     let share = match count(min_regions) {
         // Go divides by zero in floating point here and gets +Inf, which no region reaches.

@@ -49,8 +49,8 @@ fn retain_keys(desired: &mut Value, observed: &Value, field: &str, list: &str) {
     let live = observed.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
     for (key, value) in live.into_iter().flatten() {
         let desired_keys = desired.get("metadata").and_then(|metadata| metadata.get(field));
-        let has = desired_keys.is_some_and(|keys| keys.get(key).is_some());
-        if !has && !previously_managed.contains(key.as_str()) {
+        let is_desired = desired_keys.is_some_and(|keys| keys.get(key).is_some());
+        if !is_desired && !previously_managed.contains(key.as_str()) {
             set(desired, &["metadata", field, key], value.clone());
         }
     }
@@ -87,10 +87,10 @@ pub fn remove_ownership_metadata(manifest: &mut Value) {
         remove(manifest, &["metadata", "annotations", key]);
     }
     for field in ["labels", "annotations"] {
-        let emptied = unstructured::at(manifest, &["metadata", field])
+        let is_empty = unstructured::at(manifest, &["metadata", field])
             .and_then(Value::as_object)
             .is_some_and(serde_json::Map::is_empty);
-        if emptied {
+        if is_empty {
             remove(manifest, &["metadata", field]);
         }
     }

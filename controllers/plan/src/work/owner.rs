@@ -1,5 +1,5 @@
-//! Owner of a Work, the object for which it was created. Works of different objects can have the same name: it ends with a 32-bit hash,
-//! usually of kind, name and namespace.
+//! Owner of a Work, the object for which it was created. Works of different objects can have the same name: it ends
+//! with a 32-bit hash, usually of kind, name and namespace.
 
 use std::fmt;
 
@@ -46,22 +46,23 @@ fn binding_of<'a>(annotation_of: impl Fn(&str) -> Option<&'a str>) -> Option<Bin
 }
 
 impl DesiredWork {
-    /// Returns the owner of the existing Work of this name if this Work must not replace it: Works of a binding do not replace those of
-    /// another binding or of a FederatedResourceQuota, and no Work replaces one with another object, unless both are of the same binding.
+    /// Returns the owner of the existing Work of this name if this Work must not replace it: Works of a binding do not
+    /// replace those of another binding or of a FederatedResourceQuota, and no Work replaces one with another object,
+    /// unless both are of the same binding.
     pub fn conflicting_owner(&self, existing: &Value) -> Option<WorkOwner> {
         let binding = binding_of(|key| self.annotations.get(key).map(String::as_str));
-        let holder = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
+        let owner = match unstructured::label(existing, label::FEDERATED_RESOURCE_QUOTA_NAME) {
             Some(_) => Some(WorkOwner::Quota),
             None => binding_of_work(existing).map(WorkOwner::Binding),
         };
         let is_own =
-            binding.as_ref().is_some_and(|binding| matches!(&holder, Some(WorkOwner::Binding(key)) if key == binding));
+            binding.as_ref().is_some_and(|binding| matches!(&owner, Some(WorkOwner::Binding(key)) if key == binding));
         if is_own {
             return None;
         }
         let other = self.other_object(existing);
-        match holder {
-            Some(holder) => (binding.is_some() || other.is_some()).then_some(holder),
+        match owner {
+            Some(owner) => (binding.is_some() || other.is_some()).then_some(owner),
             None => other.map(WorkOwner::Object),
         }
     }

@@ -32,29 +32,29 @@ impl ClusterController {
     /// Adds journal entries for changes of a Cluster since the last reconciliation.
     pub(super) async fn record_changes(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;
-        let now = JournaledState::from_cluster(&cluster);
+        let current = JournaledState::from_cluster(&cluster);
         let Some(before) = self.with_observations(name, |observations| observations.journaled.clone()).flatten() else {
-            self.with_observations(name, |observations| observations.journaled = Some(now));
+            self.with_observations(name, |observations| observations.journaled = Some(current));
             return Ok(());
         };
-        if before == now {
+        if before == current {
             return Ok(());
         }
         let at = self.context.config.clock.wall();
         let is_reported_by_agent =
-            now.ready.as_deref().is_some_and(|ready| ready != "Unknown") && now.ready != before.ready;
+            current.ready.as_deref().is_some_and(|ready| ready != "Unknown") && current.ready != before.ready;
         if let Some(ready) =
             conditions::find(&cluster.status.conditions, condition::READY).filter(|_| is_reported_by_agent)
         {
             let entry = journal::readiness_entry(&cluster, before.ready.as_deref(), &ready.message, at);
             context.journal.add_all(entry).await;
         }
-        if now.taints.iter().any(|taint| !before.taints.contains(taint)) {
+        if current.taints.iter().any(|taint| !before.taints.contains(taint)) {
             let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
             let policies: Vec<_> = policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
             context.journal.add_all(journal::taint_entries(&cluster, &before.taints, &policies, at)).await;
         }
-        self.with_observations(name, |observations| observations.journaled = Some(now));
+        self.with_observations(name, |observations| observations.journaled = Some(current));
         Ok(())
     }
 }

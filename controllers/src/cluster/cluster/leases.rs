@@ -55,12 +55,12 @@ impl ClusterController {
                 Err(error) if error.is_conflict() => return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY)),
                 result => result?,
             };
-            let mut now = Cluster::clone(&typed);
-            now.status.conditions.clone_from(&all);
+            let mut updated = Cluster::clone(&typed);
+            updated.status.conditions.clone_from(&all);
             let before = reported.map(|reported| &*reported.status);
             context
                 .journal
-                .add_all(journal::readiness_entry(&now, before, &ready.message, self.context.config.clock.wall()))
+                .add_all(journal::readiness_entry(&updated, before, &ready.message, self.context.config.clock.wall()))
                 .await;
             if let Some(written) = conditions::find(&all, condition::READY) {
                 liveness.record_write(written.clone());

@@ -122,7 +122,7 @@ impl ClusterController {
             }
             let condition = async {
                 let works = self.remaining_works(&typed, &namespace).await?;
-                let (what, blockers) = match works.is_empty() {
+                let (plural, blockers) = match works.is_empty() {
                     true => {
                         let blocker = clusters::namespace_blocker(namespace_object.view());
                         ("namespaces", vec![(namespace.clone(), blocker)])
@@ -130,7 +130,7 @@ impl ClusterController {
                     false => ("Works", works),
                 };
                 let reason = condition::REMOVING_EXECUTION_SPACE;
-                Ok(clusters::removing_condition(reason, what, blockers, context.moment().wall))
+                Ok(clusters::removing_condition(reason, plural, blockers, context.moment().wall))
             };
             return self.wait_and_report(name, cluster, condition).await;
         }

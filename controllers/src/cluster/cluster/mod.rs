@@ -69,7 +69,7 @@ pub(in crate::cluster) const PRECONDITION_RETRY: Duration = Duration::from_milli
 impl ClusterController {
     /// Starts or stops tracking a cluster. Returns true if it exists.
     fn track(&self, change: &Change) -> bool {
-        let Some(name) = change.cluster_key() else {
+        let Some(name) = change.cluster_name() else {
             tracing::warn!(cluster = change.name(), "ignoring a cluster with an invalid name");
             return false;
         };
@@ -88,7 +88,7 @@ impl ClusterController {
         change: &Change,
         matches_route: fn(Option<MemberRoute>) -> bool,
     ) -> Requests<ClusterName> {
-        let Some(name) = change.cluster_key().filter(|_| self.track(change)) else { return Requests::none() };
+        let Some(name) = change.cluster_name().filter(|_| self.track(change)) else { return Requests::none() };
         let route_of =
             |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| MemberRoute::from_cluster(&cluster));
         let route = route_of(change.object());
@@ -159,15 +159,13 @@ impl Controller for ClusterController {
 
     fn watches(&self) -> Vec<Watch<Self>> {
         let clusters = Source::clusters(&self.context.kinds);
-        vec![
-            clusters.map(|controller: &Self, change| {
-                Requests::from(change.cluster_key().filter(|_| controller.track(change)))
-            }),
-        ]
+        vec![clusters.map(|controller: &Self, change| {
+            Requests::from(change.cluster_name().filter(|_| controller.track(change)))
+        })]
     }
 
     async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
-        self.context.cluster_keys().await
+        self.context.cluster_names().await
     }
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {

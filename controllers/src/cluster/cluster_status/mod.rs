@@ -26,7 +26,7 @@ use crowsnest_plan::clusters::{self, Health, Thresholds};
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::doubt::is_confirmed_down;
-use crowsnest_plan::health::{self, Moment, Rules, Signals};
+use crowsnest_plan::health::{self, Moment, ReadinessSettings, Signals};
 use crowsnest_plan::journal::clusters as journal;
 
 /// Range of the fraction of the period after which a pending change of Ready is checked again. The fraction is random:
@@ -71,7 +71,7 @@ impl Controller for ClusterStatusController {
         512
     }
 
-    fn follow(self: Arc<Self>, stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
+    fn key_source(self: Arc<Self>, stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
         Some(self.watch_api_resources(stop).boxed())
     }
 }
@@ -223,19 +223,19 @@ impl ClusterController {
         now: Moment,
     ) -> ReadinessDecision {
         let periods = &self.context.config.periods;
-        let rules = Rules {
+        let settings = ReadinessSettings {
             success: periods.cluster_success_threshold,
             failure: periods.cluster_failure_threshold,
             period: periods.cluster_status,
         };
         let reported = conditions::find(&cluster.status.conditions, condition::READY);
         let last = self.with_observations(name, |observations| observations.history.clone()).flatten();
-        let evaluation = health::evaluate(signals, last.as_ref(), reported, &rules, now);
+        let evaluation = health::evaluate(signals, last.as_ref(), reported, &settings, now);
         let becomes_unready = health::becomes_unready(reported, &evaluation.ready);
         let mut doubt = self.evaluate_doubt(cluster, evaluation.history.lost_since());
         let is_plausible = doubt.is_none() && becomes_unready && !is_confirmed_down(cluster);
-        let must_wait =
-            is_plausible && self.must_wait_for_probes(name, evaluation.history.lost_since(), rules.failure, now.mono);
+        let must_wait = is_plausible
+            && self.must_wait_for_probes(name, evaluation.history.lost_since(), settings.failure, now.mono);
         if is_plausible && !must_wait {
             doubt = self.check_control_plane().await;
         }

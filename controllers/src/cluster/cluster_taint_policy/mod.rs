@@ -28,7 +28,7 @@ impl ClusterTaintPolicyController {
     fn on_cluster(&self, change: &Change) -> Requests<ClusterName> {
         let conditions = |cluster: &Value| unstructured::at(cluster, &["status", "conditions"]).cloned();
         let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
-        Requests::from(change.cluster_key().filter(|_| self.is_enabled() && !change.deleted && differs))
+        Requests::from(change.cluster_name().filter(|_| self.is_enabled() && !change.deleted && differs))
     }
 
     fn on_policy(&self, change: &Change) -> Requests<ClusterName> {
@@ -40,8 +40,8 @@ impl ClusterTaintPolicyController {
     }
 
     /// True if the readiness of any cluster is doubted.
-    async fn is_doubted(&self) -> Result<bool, Error> {
-        for name in self.context.clusters().await? {
+    async fn is_any_doubted(&self) -> Result<bool, Error> {
+        for name in self.context.active_cluster_names().await? {
             if self.context.cluster(name.as_str()).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
                 return Ok(true);
             }
@@ -68,7 +68,7 @@ impl Controller for ClusterTaintPolicyController {
     }
 
     async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
-        if self.is_enabled() { self.context.clusters().await } else { Ok(Vec::new()) }
+        if self.is_enabled() { self.context.active_cluster_names().await } else { Ok(Vec::new()) }
     }
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
@@ -81,7 +81,7 @@ impl Controller for ClusterTaintPolicyController {
         let policies: Vec<ClusterTaintPolicy> =
             policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
         let evicts = policies.iter().flat_map(|policy| &policy.spec.taints).any(|taint| taint.effect == NO_EXECUTE);
-        let is_doubted = evicts && self.is_doubted().await?;
+        let is_doubted = evicts && self.is_any_doubted().await?;
         let taints = plan::taints(&typed, &policies, is_doubted, context.now());
         let outcome = match is_doubted && plan::taints(&typed, &policies, false, context.now()) != taints {
             true => Outcome::RequeueAfter(self.context.config.periods.cluster_status),

@@ -27,7 +27,7 @@ impl RemedyController {
             (status_field("conditions"), status_field("remedyActions"))
         };
         let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
-        Requests::from(change.cluster_key().filter(|_| !change.deleted && differs))
+        Requests::from(change.cluster_name().filter(|_| !change.deleted && differs))
     }
 }
 
@@ -50,7 +50,7 @@ impl Controller for RemedyController {
     }
 
     async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
-        self.context.clusters().await
+        self.context.active_cluster_names().await
     }
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {

@@ -44,7 +44,7 @@ impl UnifiedAuthController {
         let name = unstructured::name(change.object());
         let is_restricted = unstructured::annotation(change.object(), RIGHTS).is_some();
         let differs = change.is_generation_changed() || is_restricted != self.restricted.lock().contains(name);
-        Requests::from(change.cluster_key().filter(|_| differs)).after(BATCH_DELAY)
+        Requests::from(change.cluster_name().filter(|_| differs)).after(BATCH_DELAY)
     }
 
     /// Cluster of a Work that contains the role for UID and extra fields, which Karmada does not have. The Work's
@@ -76,7 +76,7 @@ impl Controller for UnifiedAuthController {
     }
 
     async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
-        self.context.clusters().await
+        self.context.active_cluster_names().await
     }
 
     async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {

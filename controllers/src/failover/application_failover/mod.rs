@@ -193,11 +193,11 @@ impl ApplicationFailoverController {
         if !is_last || !self.is_safe() || !self.scheduler.is_responsible_for(binding, &typed.spec) {
             return Ok(None);
         }
-        let mut moved = typed.spec.clone();
+        let mut spec_after = typed.spec.clone();
         for cluster in due {
-            moved = evict(&moved, cluster, GracefulEvictionTask::default()).unwrap_or(moved);
+            spec_after = evict(&spec_after, cluster, GracefulEvictionTask::default()).unwrap_or(spec_after);
         }
-        let preview = preview_schedule(&self.scheduler, key, binding, typed, &moved).await?;
+        let preview = preview_schedule(&self.scheduler, key, binding, typed, &spec_after).await?;
         Ok(match preview {
             Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
             Plan::Clear { error } | Plan::Fail { error } => Some(format!("this is the last copy, and {error}")),

@@ -1,6 +1,6 @@
 //! Failback controller: moves workloads back to the clusters that taints evicted them from, one at a time, once those
-//! have been healthy for long enough and have capacity. Opt-in by policy or binding. The start of a cluster's health
-//! is kept in memory, so it starts again after a restart.
+//! have been healthy for long enough and have capacity. Opt-in by policy or binding. The time since which a workload
+//! could be moved back is kept in memory, so the wait begins again after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;

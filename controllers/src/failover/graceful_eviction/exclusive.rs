@@ -32,7 +32,7 @@ use crowsnest_plan::work::owner::binding_of_work;
 pub enum Exclusiveness {
     No,
     /// Its policy purges directly in all cases, and the failover safety is not `karmada`.
-    Purged,
+    ByPurgeMode,
     /// Its template, binding or policy has the annotation.
     Declared,
 }
@@ -51,7 +51,7 @@ impl Exclusiveness {
         let value = find_effective_annotation(context, binding, annotation::EXCLUSIVE).await?;
         Ok(match value.as_deref() {
             Some(annotation::EXCLUSIVE_VALUE) => Exclusiveness::Declared,
-            _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusiveness::Purged,
+            _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusiveness::ByPurgeMode,
             _ => Exclusiveness::No,
         })
     }

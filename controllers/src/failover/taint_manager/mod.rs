@@ -2,14 +2,14 @@
 //! tolerate, and removes the evicted copy once its replacement is healthy. [`crate::cache::placements`] finds the
 //! bindings of a cluster; the [`RateGate`] limits the rate of evictions from clusters that are not ready.
 
+mod halt_reporter;
 mod rate_gate;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, condition, event, eviction};
+use crowsnest_api::constants::{annotation, event, eviction};
 use crowsnest_api::keys::BindingKey;
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
@@ -22,6 +22,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+pub use self::halt_reporter::HaltReporter;
 use self::rate_gate::{RateGate, Verdict};
 use crate::Error;
 use crate::cache::Change;
@@ -35,14 +36,12 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::shared::clusters::is_ready;
-use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::failback::OriginalPlacement;
-use crowsnest_plan::eviction::rate::{ClusterEvictionState, EvictionRate};
+use crowsnest_plan::eviction::rate::ClusterEvictionState;
 use crowsnest_plan::eviction::safety::{self, Cancellation};
 use crowsnest_plan::eviction::state::preserved_labels;
 use crowsnest_plan::eviction::tasks::{self, EvictionInput};
 use crowsnest_plan::eviction::{self as plan, TaintDecision};
-use crowsnest_plan::journal::clusters::halted_entry;
 use crowsnest_plan::journal::workloads::{self as journal, BindingChange, Clusters};
 
 /// The name in `--controllers` that enables completing evictions.
@@ -330,7 +329,7 @@ impl TaintManager {
         eviction_plan: &mut EvictionPlan,
     ) -> Result<(), Error> {
         let clusters = self.existing_clusters(&eviction_plan.spec).await?;
-        let tolerated = tolerations(snapshot.binding).ok();
+        let applied_tolerations = tolerations(snapshot.binding).ok();
         let timeout = self.context.config.periods.graceful_eviction_timeout;
         let before = EvictionInput {
             safety: self.context.config.failover_safety,
@@ -339,7 +338,7 @@ impl TaintManager {
             status: &snapshot.typed.status,
             timeout: SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
             clusters: &clusters,
-            tolerations: tolerated.as_deref(),
+            tolerations: applied_tolerations.as_deref(),
         };
         if self.evicts_by_taint()
             && eviction_plan.spec == snapshot.typed.spec
@@ -456,8 +455,9 @@ impl TaintManager {
         let cancelled_clusters = eviction_plan.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
         for task in &snapshot.typed.spec.graceful_eviction_tasks {
             let cluster = &task.from_cluster;
-            let now = eviction_plan.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
-            match (now, written.is_ok()) {
+            let tasks = &eviction_plan.spec.graceful_eviction_tasks;
+            let remaining = tasks.iter().find(|remaining| remaining.from_cluster == *cluster);
+            match (remaining, written.is_ok()) {
                 (None, true) if cancelled_clusters.contains(cluster) => {
                     let text = format!("Evict from cluster {cluster} is cancelled: the copy has not been replaced.");
                     self.context.events.record(snapshot.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
@@ -470,8 +470,9 @@ impl TaintManager {
                     let text = format!("Evict from cluster {cluster} failed.");
                     record(Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
                 }
-                (Some(now), true) if now.message != task.message => {
-                    let text = format!("Evict from cluster {cluster} waits: {}.", now.message.trim_end_matches('.'));
+                (Some(remaining), true) if remaining.message != task.message => {
+                    let message = remaining.message.trim_end_matches('.');
+                    let text = format!("Evict from cluster {cluster} waits: {message}.");
                     self.context.events.record(snapshot.binding, Severity::Warning, event::EVICTION_WAITS, text);
                 }
                 (Some(_), _) => {}
@@ -497,58 +498,4 @@ fn may_change_placement(change: &Change) -> bool {
 
 fn delay_until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
-}
-
-/// Maintains the condition `EvictionsHalted` of clusters.
-pub struct HaltReporter {
-    evictions: Arc<TaintManager>,
-}
-
-impl Controller for HaltReporter {
-    type Key = ClusterName;
-    const NAME: &'static str = "halted-evictions";
-    const SWITCH: Switch = Switch::Always;
-
-    fn new(setup: &Setup) -> Self {
-        HaltReporter { evictions: setup.controller() }
-    }
-
-    /// The taint manager enqueues clusters when the eviction rate changes.
-    fn watches(&self) -> Vec<Watch<Self>> {
-        Vec::new()
-    }
-
-    async fn keys(&self) -> Result<Vec<ClusterName>, Error> {
-        self.evictions.context.clusters().await
-    }
-
-    async fn reconcile(self: Arc<Self>, name: ClusterName) -> Result<Outcome, Error> {
-        let context = &self.evictions.context;
-        let resource = &context.kinds.cluster;
-        let Some(cluster) = context.get_full(resource, "", name.as_str()).await? else { return Ok(Outcome::Done) };
-        let typed: Cluster = decode(&cluster)?;
-        let state = ClusterEvictionState::from_cluster(&cluster)
-            .map_err(|source| Error::Decode { object: name.to_string(), source })?;
-        let eviction_rate = self.evictions.gate.eviction_rate();
-        let halted = state.is_halted(&eviction_rate);
-        if halted == state.has_halt_condition {
-            return Ok(Outcome::Done);
-        }
-        let mut conditions = typed.status.conditions.clone();
-        let kind = condition::EVICTIONS_HALTED;
-        conditions.retain(|existing| existing.type_ != kind);
-        let now = context.config.clock.wall();
-        let message = match &eviction_rate {
-            EvictionRate::Halted(halt) if halted => {
-                let message = halt.message();
-                conditions.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
-                message
-            }
-            _ => "evictions are resumed".to_owned(),
-        };
-        context.merge_status(resource, &cluster, json!({"status": {"conditions": conditions}})).await?;
-        let before = conditions::find(&typed.status.conditions, kind);
-        context.journal.add(halted_entry(&typed, halted, &message, before, now)).await;
-        Ok(Outcome::Done)
-    }
 }

@@ -1,5 +1,5 @@
 //! Rate limit of evictions by taint: derives the eviction rate from the state of the fleet, and records the bindings
-//! that wait for their turn or while evictions are halted.
+//! that wait for the rate limit or until halted evictions resume.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 
 use crate::runtime::config::Config;
 use crowsnest_plan::eviction::Safety;
-use crowsnest_plan::eviction::rate::{self, ClusterEvictionState, EvictionRate, Limits, RateLimiter, Rates};
+use crowsnest_plan::eviction::rate::{
+    self, ClusterEvictionState, EvictionRate, NotReadyThresholds, RateLimiter, Rates,
+};
 
 /// Decides if and when bindings are evicted.
 pub struct RateGate {
@@ -17,7 +19,7 @@ pub struct RateGate {
     /// True if evictions by taint are disabled.
     is_disabled: bool,
     rates: Rates,
-    limits: Limits,
+    thresholds: NotReadyThresholds,
     state: Mutex<State>,
 }
 
@@ -75,8 +77,9 @@ impl RateGate {
             halted: HashSet::new(),
         };
         let is_disabled = !config.evicts_by_taint();
-        let limits = Limits { halted: config.unhealthy_cluster_threshold, ..Limits::default() };
-        RateGate { safety, is_disabled, rates, limits, state: Mutex::new(state) }
+        let thresholds =
+            NotReadyThresholds { halted: config.unhealthy_cluster_threshold, ..NotReadyThresholds::default() };
+        RateGate { safety, is_disabled, rates, thresholds, state: Mutex::new(state) }
     }
 
     /// Updates the state of a cluster, or removes it (`None`).
@@ -94,11 +97,11 @@ impl RateGate {
             ClusterUpdate { eviction_change: Some(EvictionChange { has_taint }), ..ClusterUpdate::default() };
         let can_halt = self.safety == Safety::Safe && !self.is_disabled;
         let eviction_rate =
-            if can_halt { rate::eviction_rate(state.fleet.values(), &self.limits) } else { EvictionRate::Full };
+            if can_halt { rate::eviction_rate(state.fleet.values(), &self.thresholds) } else { EvictionRate::Full };
         let previous = std::mem::replace(&mut state.eviction_rate, eviction_rate);
         if std::mem::discriminant(&previous) != std::mem::discriminant(&state.eviction_rate) {
             let bucket = self.rates.safe_bucket(&state.eviction_rate);
-            update.resumed = state.limiter.restart(bucket);
+            update.resumed = state.limiter.replace_bucket(bucket);
             update.resumed.extend(std::mem::take(&mut state.halted));
         }
         let is_condition_outdated = |(_, cluster): &(&String, &ClusterEvictionState)| {

@@ -106,7 +106,7 @@ impl Controller for MultiClusterIngressController {
             return Ok(Outcome::Done);
         }
         let typed: MultiClusterIngress = decode(&ingress)?;
-        let all = context.clusters().await?;
+        let all = context.active_cluster_names().await?;
         let mut services = Vec::new();
         for service in plan::backends(&typed.spec) {
             let clusters = self.service_clusters(&namespace, &service, &all).await?;

@@ -138,7 +138,7 @@ impl MultiClusterServiceController {
     /// Claims and binds the Service, and requests the EndpointSlices of the provider clusters.
     async fn claim_and_bind(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;
-        let clusters = context.clusters().await?;
+        let clusters = context.active_cluster_names().await?;
         let (providers, consumers) = (
             plan::selected_clusters(&spec.provider_clusters, &clusters),
             plan::selected_clusters(&spec.consumer_clusters, &clusters),
@@ -193,7 +193,7 @@ impl MultiClusterServiceController {
     /// Dispatches collected EndpointSlices to consumers. Returns true if any were collected.
     async fn dispatch(&self, key: &NamespacedName, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
         let context = &self.context;
-        let clusters = context.clusters().await?;
+        let clusters = context.active_cluster_names().await?;
         let (providers, consumers) = (
             plan::selected_clusters(&spec.provider_clusters, &clusters),
             plan::selected_clusters(&spec.consumer_clusters, &clusters),

@@ -109,8 +109,8 @@ impl BindingStatusController {
         binding_of_work(change.object()).filter(|_| is_reported).into()
     }
 
-    /// Aggregates a changed binding again, because its Works may have reported or been lost before. A new binding is
-    /// enqueued when its Works report.
+    /// Aggregates a changed binding again, because its Works may have reported or been deleted before the change. A new
+    /// binding is enqueued when its Works report.
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let is_existing = (change.old.is_some() || change.initial) && !change.deleted;
         Requests::one_if(is_existing && change.is_generation_changed(), || BindingKey::from_object(change.object()))
@@ -157,7 +157,7 @@ impl Controller for BindingStatusController {
         let AggregatedStatus { binding, items, conditions, progress, is_changed, .. } = aggregated;
         let resource = context.kinds.binding(key.scope());
         if is_changed {
-            if let Some(wait) = self.deferred.wait(context.write_load(), &key, deferral, progress) {
+            if let Some(wait) = self.deferred.defer(context.write_load(), &key, deferral, progress) {
                 return Ok(Outcome::RequeueAfter(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);
@@ -216,8 +216,8 @@ impl BindingStatusController {
         with_clusters.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 
-    /// Writes the template's status in the format of its kind. A status that the API server refuses is reported, and not
-    /// written again until it, the template's spec or its stored status has changed, or for [`RETRY_AFTER`].
+    /// Writes the template's status in the format of its kind. A status that the API server refuses is reported, and
+    /// not written again until it, the template's spec or its stored status has changed, or for [`RETRY_AFTER`].
     async fn write_template_status(
         &self,
         key: &BindingKey,

@@ -39,8 +39,8 @@ impl StatusWrite {
 pub(super) struct RefusedStatuses(Mutex<HashMap<BindingKey, (StatusWrite, Timestamp)>>);
 
 impl RefusedStatuses {
-    /// Time until this status may be written again. `None` if the API server has not refused it for the unchanged template,
-    /// or long ago.
+    /// Time until this status may be written again. `None` if the API server has not refused it for the unchanged
+    /// template, or long ago.
     pub(super) fn retry_delay(
         &self,
         key: &BindingKey,

@@ -245,7 +245,7 @@ impl Controller for ExecutionController {
         if status != typed.status && !is_only_conflict {
             let progress = progress(&typed.status, &status);
             if result.is_ok()
-                && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, progress)
+                && let Some(wait) = self.deferred.defer(self.context.write_load(), &key, deferral, progress)
             {
                 return reflected.map(|()| Outcome::RequeueAfter(wait));
             }

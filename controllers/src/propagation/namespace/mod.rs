@@ -116,7 +116,7 @@ impl Controller for NamespaceController {
         }
         let overrides = Overrides::list_cluster_wide(context).await?;
         let mut last_error = None;
-        for cluster in context.clusters().await? {
+        for cluster in context.active_cluster_names().await? {
             if let Err(error) = self.sync_to_cluster(&namespace, cluster.as_str(), &overrides).await {
                 last_error = Some(error);
             }

@@ -185,7 +185,7 @@ impl FederatedResourceQuotaController {
         works: &[Value],
     ) -> Result<(), Error> {
         let context = &self.context;
-        let desired = plan::assignments(typed, &context.clusters().await?);
+        let desired = plan::assignments(typed, &context.active_cluster_names().await?);
         let is_desired =
             |work: &&Value| desired.iter().any(|desired| desired.namespace == unstructured::namespace(work));
         self.delete_works(works.iter().filter(|work| !is_desired(work))).await?;
@@ -248,8 +248,8 @@ impl FederatedResourceQuotaController {
         }
     }
 
-    /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted. A usage that is older
-    /// than half of the sync period is counted again, in case a change was missed.
+    /// Usage of the namespaced bindings of a namespace. Cluster-scoped bindings are never counted. A usage that is
+    /// older than half of the sync period is counted again, in case a change was missed.
     async fn usage(&self, namespace: &str) -> Result<Usage, Error> {
         let (now, max_age) = (self.context.moment().mono, self.context.config.periods.quota_sync / 2);
         self.usages.usage(namespace, now, max_age, self.sum_usage(namespace)).await

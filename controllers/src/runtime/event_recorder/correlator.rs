@@ -11,8 +11,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowsnest_api::constants::event;
-use crowsnest_apimachinery::unstructured;
 use crowsnest_component_base::burst::{BurstDetector, BurstLimits};
 use crowsnest_component_base::token_bucket::TokenBucket;
 use k8s_openapi::jiff::Timestamp;
@@ -20,6 +18,7 @@ use lru::LruCache;
 use serde_json::Value;
 
 use super::Severity;
+use super::scheduled_writes::{ScheduledWrite, ScheduledWrites, WriteKind};
 
 /// Capacity of each cache: of events without a scheduled write, of groups of similar events, and of objects. As in
 /// client-go.
@@ -44,33 +43,8 @@ const SUCCESS_BURST: f64 = 200.0;
 /// capacity.
 const LOADED_FAILURE_RATE: f64 = 40.0;
 const LOADED_FAILURE_BURST: f64 = 40.0;
-/// Delay of a success event, in which equal events are counted and a burst is recognized.
-const SUCCESS_DELAY: Duration = Duration::from_secs(1);
-/// Maximum delay of a propagation step during a burst.
-const BURST_DELAY: Duration = Duration::from_secs(60);
 /// Limits above which propagation steps are a burst: their rate per second, and the number that begins a burst.
 const STEP_BURST: BurstLimits = BurstLimits { rate_per_second: 50.0, begin_threshold: 200.0 };
-/// Interval between two writes of the count of a failure event.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval between two writes of the count of a success event.
-const SUCCESS_INTERVAL: Duration = Duration::from_secs(300);
-
-/// Reasons of the success events that every propagated template causes.
-const PROPAGATION_STEPS: [&str; 10] = [
-    event::APPLY_POLICY_SUCCEED,
-    event::GET_REPLICAS_SUCCEED,
-    event::GET_COMPONENTS_SUCCEED,
-    event::SCHEDULE_BINDING_SUCCEED,
-    event::SYNC_WORK_SUCCEED,
-    event::SYNC_SUCCEED,
-    event::WORK_DISPATCHING,
-    event::REFLECT_STATUS_SUCCEED,
-    event::INTERPRET_HEALTH_SUCCEED,
-    event::AGGREGATE_STATUS_SUCCEED,
-];
-
-/// Prefix of the apiVersion of bindings and Works.
-const WORK_GROUP: &str = "work.karmada.io/";
 
 /// A recorded event.
 #[derive(Debug, Clone)]
@@ -146,106 +120,6 @@ pub(super) enum RecordOutcome {
     Dropped,
 }
 
-/// A scheduled write.
-#[derive(Debug)]
-struct ScheduledWrite {
-    key: EventKey,
-    object: u64,
-    kind: WriteKind,
-    since: Instant,
-}
-
-impl ScheduledWrite {
-    /// Delay until the write is due. `burst` is the time until the current burst ends.
-    fn delay(&self, now: Instant, burst: Option<Duration>) -> Duration {
-        let full = self.kind.delay(burst.is_some());
-        let rest = full.saturating_sub(now.saturating_duration_since(self.since));
-        burst.filter(|_| self.kind.is_step()).map_or(rest, |ends| rest.min(ends))
-    }
-}
-
-/// Scheduled writes, in the order in which they were scheduled.
-#[derive(Debug, Default)]
-struct ScheduledWrites {
-    failures: Vec<ScheduledWrite>,
-    successes: Vec<ScheduledWrite>,
-    counts: Vec<ScheduledWrite>,
-}
-
-impl ScheduledWrites {
-    /// Writes of the same class as this kind.
-    fn class_mut(&mut self, kind: WriteKind) -> &mut Vec<ScheduledWrite> {
-        match kind {
-            WriteKind::Failure => &mut self.failures,
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => &mut self.successes,
-            WriteKind::Count(_) => &mut self.counts,
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &ScheduledWrite> {
-        self.failures.iter().chain(&self.successes).chain(&self.counts)
-    }
-
-    /// All writes, failures first.
-    fn into_writes(self) -> impl Iterator<Item = ScheduledWrite> {
-        self.failures.into_iter().chain(self.successes).chain(self.counts)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WriteKind {
-    Failure,
-    Success,
-    /// A step of propagation, about the template.
-    TemplateStep,
-    /// A step of propagation, about the binding or a Work.
-    WorkStep,
-    /// An update of a count, after this interval.
-    Count(Duration),
-}
-
-impl WriteKind {
-    fn from_entry(entry: &Entry) -> Self {
-        let is_step = PROPAGATION_STEPS.contains(&entry.reason);
-        match entry.severity {
-            Severity::Warning => WriteKind::Failure,
-            Severity::Normal if !is_step => WriteKind::Success,
-            Severity::Normal if unstructured::api_version(&entry.regarding).starts_with(WORK_GROUP) => {
-                WriteKind::WorkStep
-            }
-            Severity::Normal => WriteKind::TemplateStep,
-        }
-    }
-
-    /// The update of the count of an event of this kind.
-    fn count_update(self) -> Self {
-        match self {
-            WriteKind::Failure => WriteKind::Count(FAILURE_INTERVAL),
-            WriteKind::Count(interval) => WriteKind::Count(interval),
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => WriteKind::Count(SUCCESS_INTERVAL),
-        }
-    }
-
-    fn is_step(self) -> bool {
-        matches!(self, WriteKind::TemplateStep | WriteKind::WorkStep)
-    }
-
-    /// True if the event is limited by the rate of successes.
-    fn is_success(self) -> bool {
-        self.is_step() || self == WriteKind::Success
-    }
-
-    /// Time between the scheduling of a write and its due time.
-    fn delay(self, is_burst: bool) -> Duration {
-        match self {
-            WriteKind::Failure => Duration::ZERO,
-            WriteKind::Count(interval) => interval,
-            WriteKind::TemplateStep | WriteKind::WorkStep if is_burst => BURST_DELAY,
-            WriteKind::Success | WriteKind::TemplateStep | WriteKind::WorkStep => SUCCESS_DELAY,
-        }
-    }
-}
-
 /// Distinct messages of similar events.
 #[derive(Debug, Default)]
 struct SimilarEvents {
@@ -308,7 +182,7 @@ impl Correlator {
         }
     }
 
-    /// True if the creation of no event is scheduled or in progress.
+    /// True if no creation of an event is scheduled or in progress.
     pub fn is_flushed(&self) -> bool {
         self.in_flight == 0 && self.scheduled_writes.failures.is_empty() && self.scheduled_writes.successes.is_empty()
     }
@@ -319,7 +193,7 @@ impl Correlator {
         let number = self.recorded;
         let (object, kind) = (hash(entry.regarding.to_string()), WriteKind::from_entry(&entry));
         let group = hash((object, entry.severity, entry.reason));
-        let key = match self.is_combined(group, &entry.message, now) {
+        let key = match self.count_similar(group, &entry.message, now) {
             true => {
                 entry.message.insert_str(0, COMBINED_PREFIX);
                 EventKey(group)
@@ -364,7 +238,7 @@ impl Correlator {
     }
 
     /// Counts a message of similar events. Returns true if they are combined.
-    fn is_combined(&mut self, group: u64, message: &str, now: Instant) -> bool {
+    fn count_similar(&mut self, group: u64, message: &str, now: Instant) -> bool {
         let similar = self.similar.get_or_insert_mut(group, SimilarEvents::default);
         if similar.last.is_some_and(|last| now.saturating_duration_since(last) > SIMILAR_INTERVAL) {
             similar.messages.clear();
@@ -387,7 +261,7 @@ impl Correlator {
         let mut due = Vec::new();
         for write in std::mem::take(&mut self.scheduled_writes).into_writes() {
             let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.delay(is_burst);
-            if is_due && self.is_permitted(write.kind, now, is_busy) {
+            if is_due && self.try_permit(write.kind, now, is_busy) {
                 due.extend(self.begin(&write, now));
             } else {
                 self.scheduled_writes.class_mut(write.kind).push(write);
@@ -396,7 +270,8 @@ impl Correlator {
         due
     }
 
-    fn is_permitted(&mut self, kind: WriteKind, now: Instant, is_busy: bool) -> bool {
+    /// Takes a token for a write, if its kind is rate-limited. Returns true if the write is permitted now.
+    fn try_permit(&mut self, kind: WriteKind, now: Instant, is_busy: bool) -> bool {
         match kind {
             WriteKind::Failure => !is_busy || self.loaded_failures.try_take(now),
             WriteKind::Count(_) => !is_busy,

@@ -189,7 +189,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     }
 
     /// Group and order of the first ready key that may start. A group may start a key if it occupies fewer workers than
-    /// are idle (the dynamic threshold by which switches share a buffer): a group alone occupies half of the workers,
+    /// are idle, like the dynamic threshold of shared-memory switches: a group alone occupies half of the workers,
     /// and a responsive group without a running key never waits while a worker is idle. All unresponsive groups
     /// together are limited like one. Keys without a group are not limited.
     fn first_startable(&self) -> Option<(Option<ClusterName>, QueueOrder)> {

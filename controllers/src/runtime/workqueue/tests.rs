@@ -77,7 +77,7 @@ fn drain(state: &mut State<char>, now: Instant) -> String {
 #[case::lowered_priority(&[('a', Some(3)), ('b', Some(2)), ('a', Some(1))], "ba")]
 #[case::changed_priority_keeps_arrival_order(&[('a', Some(1)), ('b', Some(5)), ('a', Some(5))], "ab")]
 #[case::without_priority_keeps_it(&[('a', Some(0)), ('b', Some(5)), ('b', None)], "ba")]
-fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
+fn keys_start_by_priority_and_arrival(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
     let mut state = State::new();
     for (key, priority) in added {
         state.add(*key, *priority, Instant::now());

@@ -137,14 +137,14 @@ impl Scheduler {
             self.ledger.lock().remove_cluster(name);
         }
         let Some(new) = new else { return Ok(Requests::none()) };
-        if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
+        if old.as_ref().is_none_or(|old| new.may_fit_more_bindings(old)) {
             self.unpark_bindings();
         }
         let mut requests = Vec::new();
         if let Some(old) = &old
             && new.newly_serves_any(old)
         {
-            requests = self.bindings_of_new_apis(old, &new).await?;
+            requests = self.bindings_of_newly_served_kinds(old, &new).await?;
         }
         if change.is_generation_or_labels_changed() && !change.initial {
             let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
@@ -173,7 +173,7 @@ impl Scheduler {
     }
 
     /// Bindings with a template of a kind that the cluster did not serve before, so that the cluster was filtered out.
-    async fn bindings_of_new_apis(
+    async fn bindings_of_newly_served_kinds(
         &self,
         old: &ClusterFacts,
         new: &ClusterFacts,

@@ -50,7 +50,7 @@ impl Scheduler {
         match plan {
             // The result was written, but its status was not.
             Plan::Keep if lacks_success_status(typed) => {
-                if let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled) {
+                if let Some(wait) = self.deferred.defer(self.context.write_load(), &key, deferral, Progress::Settled) {
                     return Ok(Outcome::RequeueAfter(wait));
                 }
                 let scheduled = WrittenResult { clusters: &typed.spec.clusters, affinity: None, is_changed: false };
@@ -78,7 +78,8 @@ impl Scheduler {
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && binding_state.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.deferred.wait(self.context.write_load(), &key, deferral, Progress::Settled)
+                    && let Some(wait) =
+                        self.deferred.defer(self.context.write_load(), &key, deferral, Progress::Settled)
                 {
                     return Ok(Outcome::RequeueAfter(wait));
                 }
@@ -149,7 +150,7 @@ impl Scheduler {
         let journal = &self.context.journal;
         let (requested_by, no_fit) = (journal.take_cause(key), no_fit.map(ToString::to_string));
         let (before, status) = (&binding_state.typed.spec, &binding_state.typed.status);
-        let moved = Rescheduling {
+        let rescheduling = Rescheduling {
             before,
             status,
             to: targets,
@@ -160,7 +161,7 @@ impl Scheduler {
         journal
             .add_all(rescheduling_entry(
                 &BindingChange::from_binding(written, before, self.context.config.clock.wall()),
-                &moved,
+                &rescheduling,
             ))
             .await;
     }

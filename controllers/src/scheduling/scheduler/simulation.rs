@@ -14,7 +14,7 @@ use crate::Error;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::EstimatorResponses;
 use crowsnest_plan::estimation::free_capacity::EstimateCache;
-use crowsnest_plan::estimation::ledger::{Ledger, Moment};
+use crowsnest_plan::estimation::ledger::{Ledger, MonotonicTime};
 use crowsnest_plan::scheduling::{ClusterFacts, Peer, SchedulingContext};
 
 /// A simulation of scheduling: its clusters and reservations are separate from the scheduler's.
@@ -22,7 +22,7 @@ pub(crate) struct SimulatedScheduling {
     clusters: Vec<Arc<ClusterFacts>>,
     ledger: Ledger,
     estimates: EstimateCache,
-    now: Moment,
+    now: MonotonicTime,
     /// Planned specs of the bindings that were decided.
     decided_specs: BTreeMap<BindingKey, ResourceBindingSpec>,
 }
@@ -41,7 +41,8 @@ impl SimulatedScheduling {
         self.ledger.confirm_write(key, before.metadata.generation.unwrap_or_default());
     }
 
-    /// Removes a deleted binding. Its pods still run for some time, so their capacity is not released.
+    /// Removes a deleted binding and its reservations. The capacity that its pods use is not released, because they still
+    /// run for some time.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.ledger.forget(key);
         self.decided_specs.remove(key);

@@ -147,7 +147,7 @@ impl<'b> ActiveExports<'b> {
         for (_, finished) in self.running.extract_if(.., |_, running| running.task.is_finished()) {
             finished.stop().await;
         }
-        let known_exports = self.update_abandoned(exports).await?;
+        let recorded_exports = self.update_abandoned(exports).await?;
         let is_secret_read_due = self.next_secret_read <= Instant::now();
         if is_secret_read_due {
             self.next_secret_read = Instant::now() + SECRET_READ_INTERVAL;
@@ -157,7 +157,7 @@ impl<'b> ActiveExports<'b> {
         for (name, (destination, export)) in exports {
             match self.running.get(name) {
                 // There is nothing to export and nothing to clean up.
-                None if export.selection.is_empty() && !known_exports.contains(name) => {}
+                None if export.selection.is_empty() && !recorded_exports.contains(name) => {}
                 Some(running) if !is_secret_read_due => running.set_selection(&export.selection),
                 None if !is_secret_read_due && self.setup_errors.contains_key(name) => {}
                 _ => self.start_or_update(name, destination, &export.selection).await,
@@ -173,9 +173,9 @@ impl<'b> ActiveExports<'b> {
         exports: &BTreeMap<String, (Destination, DesiredExport)>,
     ) -> Result<BTreeSet<String>, Error> {
         let now = Timestamp::now().as_millisecond();
-        let known_exports = self.stores.cache.export_checkpoints().await?;
-        let names = known_exports.keys().cloned().collect();
-        for (name, checkpoint) in known_exports {
+        let recorded_exports = self.stores.cache.export_checkpoints().await?;
+        let names = recorded_exports.keys().cloned().collect();
+        for (name, checkpoint) in recorded_exports {
             let (is_referenced, is_abandoned) = (exports.contains_key(&name), checkpoint.abandoned_at.is_some());
             if is_referenced != is_abandoned {
                 continue;
@@ -190,7 +190,7 @@ impl<'b> ActiveExports<'b> {
         let unreferenced = |name: &&String| !exports.contains_key(*name);
         let unreferenced: Vec<String> = self.running.keys().filter(unreferenced).cloned().collect();
         for name in unreferenced {
-            // Cleanups are recorded as abandoned exports.
+            // An export with an empty selection is the cleanup of an abandoned backend, and continues.
             if !self.running.get(&name).is_some_and(|running| running.selection.borrow().is_empty()) {
                 self.stop(&name).await;
             }
@@ -252,8 +252,8 @@ impl<'b> ActiveExports<'b> {
             })
         };
         let all_finished = exports.keys().all(has_finished);
-        let known_exports = self.stores.cache.export_checkpoints().await?;
-        let abandoned = known_exports.into_iter().filter(|(_, export)| export.abandoned_at.is_some());
+        let recorded_exports = self.stores.cache.export_checkpoints().await?;
+        let abandoned = recorded_exports.into_iter().filter(|(_, export)| export.abandoned_at.is_some());
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
         self.stores.metrics.0.lock().cleanups = abandoned.len();
         for (name, export) in abandoned {

@@ -116,8 +116,8 @@ pub(super) struct SinkResolver {
 }
 
 impl SinkResolver {
-    /// Resolves a GraphSink. `used_address` is that of its running sink. Fails if its spec is invalid, if its database's
-    /// name cannot be resolved, or if an object that it refers to is missing or cannot be read.
+    /// Resolves a GraphSink. `used_address` is that of its running sink. Fails if its spec is invalid, if its
+    /// database's name cannot be resolved, or if an object that it refers to is missing or cannot be read.
     pub async fn resolve(
         &self,
         name: &NamespacedName,
@@ -245,8 +245,8 @@ fn check_ip_addresses(
     if sends_plain_credentials && !stays_on_host { Err(SinkSetupError::CredentialsWithoutTls) } else { Ok(()) }
 }
 
-/// The address to use: that of the running sink as long as it works, because name servers change the order; the next one
-/// after a failure. Pure.
+/// The address to use: that of the running sink as long as it works, because name servers change the order; the next
+/// one after a failure. Pure.
 fn choose_address(ip_addresses: &[IpAddr], used_address: Option<UsedAddress>) -> Option<IpAddr> {
     let used = used_address.and_then(|used| {
         let position = ip_addresses.iter().position(|ip_address| *ip_address == used.ip_address)?;
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_selection_changes_with_the_model_the_rules_the_account_and_the_query() {
+    async fn the_selection_changes_with_the_rules_and_the_query() {
         let rule = json!({"kind": "Deployment", "path": "spec.database", "target": {"kind": "Database"}});
         let rules: Arc<[CustomRule]> = Arc::from([serde_json::from_value::<CustomRule>(rule).unwrap()]);
         let plain = spec("bolt://10.0.0.1", None);

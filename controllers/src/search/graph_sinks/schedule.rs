@@ -7,12 +7,13 @@ use crowsnest_api::sink::GraphSink;
 use crowsnest_apimachinery::names::NamespacedName;
 use tokio::time::Instant;
 
-/// Interval at which a sink is checked again: Secrets, ServiceAccounts and names can change without a change of its spec.
+/// Interval at which a sink is checked again: Secrets, ServiceAccounts and names can change without a change of its
+/// spec.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent checks.
 const MAX_CHECKS: usize = 32;
-/// Maximum number of concurrent checks of the sinks of one namespace, so that a tenant whose name server does not respond
-/// does not delay others.
+/// Maximum number of concurrent checks of the sinks of one namespace, so that a tenant whose name server does not
+/// respond does not delay others.
 const MAX_CHECKS_OF_NAMESPACE: usize = 4;
 
 /// Identity and generation of a GraphSink, which change with its spec.
@@ -67,8 +68,8 @@ impl CheckSchedule {
         started
     }
 
-    /// Ends the check of a sink in this revision. Returns false if its result must be discarded: the sink was changed or
-    /// postponed meanwhile. `current` is the sink's current revision.
+    /// Ends the check of a sink in this revision. Returns false if its result must be discarded: the sink was changed
+    /// or postponed meanwhile. `current` is the sink's current revision.
     pub fn finish(
         &mut self,
         name: &NamespacedName,

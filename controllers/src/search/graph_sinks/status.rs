@@ -10,8 +10,8 @@ use crate::search::conditions::{ConditionState, DestinationState, replace_condit
 /// State of a sink, from which its status is computed.
 pub(super) type SinkStatus = DestinationState<SinkProgress>;
 
-/// The new status, or `None` if there is nothing to write. Without a change of the conditions, the status is written only
-/// if `is_heartbeat` is true.
+/// The new status, or `None` if there is nothing to write. Without a change of the conditions, the status is written
+/// only if `is_heartbeat` is true.
 pub(super) fn next_status(
     sink: &GraphSink,
     sink_status: &SinkStatus,

@@ -173,7 +173,7 @@ mod tests {
     #[case::one_namespace(POD, "a", &["m1"], [Some("Pod"), None, None], None, json!({"pods in a": ["m1"]}))]
     #[case::nodes_have_no_namespace(("v1", "Node"), "a", &["m1"], [Some("Node"), None, None], None,
         json!({"nodes": ["m1"]}))]
-    fn registries(
+    fn registries_select_resources(
         #[case] (api_version, kind): (&str, &str),
         #[case] namespace: &str,
         #[case] names: &[&str],

@@ -39,7 +39,7 @@ pub(super) fn step_to_impersonate_for(
 
 /// Mode in which a subject is impersonated, and the rights to its name.
 fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
-    let name_rights = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
+    let name_right = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
         let action = Action::Resource {
             verb: format!("impersonate:{mode}"),
             group: AUTHENTICATION.to_owned(),
@@ -54,18 +54,18 @@ fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
     match subject.kind {
         SubjectKind::ServiceAccount => {
             let mode = "serviceaccount";
-            Some((mode, vec![name_rights(mode, "serviceaccounts", &subject.namespace, name)]))
+            Some((mode, vec![name_right(mode, "serviceaccounts", &subject.namespace, name)]))
         }
         SubjectKind::User if name != ANONYMOUS => match name.strip_prefix(NODE_USER_PREFIX) {
             Some(node) => {
                 let mode = "arbitrary-node";
-                Some((mode, vec![name_rights(mode, "nodes", "", node)]))
+                Some((mode, vec![name_right(mode, "nodes", "", node)]))
             }
-            None => Some((USER_INFO, vec![name_rights(USER_INFO, "users", "", name)])),
+            None => Some((USER_INFO, vec![name_right(USER_INFO, "users", "", name)])),
         },
         // Groups are impersonated together with a user.
         SubjectKind::Group if !matches!(name, "" | AUTHENTICATED | UNAUTHENTICATED | MASTERS) => {
-            Some((USER_INFO, vec![name_rights(USER_INFO, "groups", "", name), name_rights(USER_INFO, "users", "", "")]))
+            Some((USER_INFO, vec![name_right(USER_INFO, "groups", "", name), name_right(USER_INFO, "users", "", "")]))
         }
         _ => None,
     }

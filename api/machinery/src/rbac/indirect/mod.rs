@@ -33,7 +33,7 @@ const MAX_SUBJECTS: usize = 1000;
 pub enum StepKind {
     /// Creates a Pod, which can run as any service account of its namespace and mount its Secrets.
     CreatePod,
-    /// Creates or changes an object that makes Pods.
+    /// Creates or changes an object whose controller creates Pods.
     CreateWorkload,
     /// Runs a command in a container.
     ExecInPod,
@@ -167,8 +167,8 @@ impl<'r> SearchedRules<'r> {
         }
         let namespaces = namespaces(&self, action, scope);
         search.is_truncated |= namespaces.len() > MAX_NAMESPACES;
-        let mut followed = std::iter::once("").chain(namespaces.iter().copied().take(MAX_NAMESPACES));
-        search.is_truncated |= followed.any(|namespace| has_too_many_new_bindings(self.cluster, namespace));
+        let mut searched_namespaces = std::iter::once("").chain(namespaces.iter().copied().take(MAX_NAMESPACES));
+        search.is_truncated |= searched_namespaces.any(|namespace| has_too_many_new_bindings(self.cluster, namespace));
         for requirements in steps_to_perform(&self, action, scope, &namespaces) {
             search.follow(&requirements, None, None, 1);
         }

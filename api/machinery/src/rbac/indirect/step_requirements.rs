@@ -10,7 +10,7 @@ use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// Objects that make Pods, by group.
+/// Group and resource of the kinds whose controllers create Pods.
 const WORKLOADS: [(&str, &str); 7] = [
     ("apps", "deployments"),
     ("apps", "daemonsets"),

@@ -19,13 +19,13 @@ const SHORT_TIME: Duration = Duration::from_millis(5);
 /// Additional CPU time for a single instruction that copies as much as the memory limit, in a debug build.
 const OVERRUN: Duration = Duration::from_secs(3);
 
-fn cases(standard: u32) -> u32 {
-    std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(standard)
+fn cases(default: u32) -> u32 {
+    std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }
 
 /// Runs a script. Returns its result, and an error if it exceeded its limits.
 fn run_measured(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
-    let began = cpu_time();
+    let started_at = cpu_time();
     // On a busy machine the time limit can pass before the script starts.
     let lua = match sandbox::create_vm(time) {
         Ok(lua) => lua,
@@ -35,7 +35,7 @@ fn run_measured(script: &str, time: Duration) -> (Result<Json, ScriptError>, Res
     let ended = run_in(&lua, script, "ReflectStatus", &[&object], |call_arguments, status, _| {
         expect_table(call_arguments, "replica", &status, &[])
     });
-    let (took, memory) = (cpu_time() - began, lua.used_memory());
+    let (took, memory) = (cpu_time() - started_at, lua.used_memory());
     let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
     let within = match took <= time + OVERRUN && memory <= MAX_MEMORY_BYTES && message <= MAX_MESSAGE_BYTES + 256 {
         true => Ok(()),
@@ -96,9 +96,9 @@ fn results_are_bounded(#[case] body: &str) {
 
 #[test]
 fn long_script_is_rejected_in_time() {
-    let began = cpu_time();
+    let started_at = cpu_time();
     compile(&format!("{} a a", "a=1 ".repeat(200_000))).expect_err("no script");
-    let took = cpu_time() - began;
+    let took = cpu_time() - started_at;
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 

@@ -22,8 +22,8 @@ pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
     Ok(library)
 }
 
-/// Wraps a function that converts a pod template. It fails if the time is used up before, because the instruction
-/// hook cannot interrupt it.
+/// Wraps a function that converts a pod template. The call fails if the script's time is already used up, because the
+/// instruction hook cannot interrupt the conversion.
 fn with_deadline(
     lua: &Lua,
     budget: &Budget,

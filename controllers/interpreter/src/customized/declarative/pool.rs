@@ -39,13 +39,13 @@ impl Default for ScriptPermits {
 
 /// Runs a script on a separate thread.
 pub async fn run<T: Send + 'static>(
-    share: &ScriptPermits,
+    customization_permits: &ScriptPermits,
     script: impl FnOnce() -> Result<T, ScriptError> + Send + 'static,
 ) -> Result<T, ScriptError> {
     if Handle::try_current().is_err() {
         return script();
     }
-    let permits = tokio::time::timeout(MAX_WAIT, acquire(share)).await;
+    let permits = tokio::time::timeout(MAX_WAIT, acquire(customization_permits)).await;
     let permits = permits.map_err(|_| ScriptError::NoThread(MAX_WAIT))?;
     let running = tokio::task::spawn_blocking(move || {
         let _permits = permits;
@@ -59,8 +59,8 @@ pub async fn run<T: Send + 'static>(
 }
 
 /// Acquires a permit of the customization, then one of the process. Neither semaphore is ever closed.
-async fn acquire(share: &ScriptPermits) -> [Option<OwnedSemaphorePermit>; 2] {
-    let customization_permit = Arc::clone(&share.0).acquire_owned().await.ok();
+async fn acquire(customization_permits: &ScriptPermits) -> [Option<OwnedSemaphorePermit>; 2] {
+    let customization_permit = Arc::clone(&customization_permits.0).acquire_owned().await.ok();
     let process_permit = Arc::clone(&THREAD_PERMITS).acquire_owned().await.ok();
     [customization_permit, process_permit]
 }
@@ -76,15 +76,15 @@ mod tests {
     async fn script_does_not_block_the_runtime() {
         let (sender, receiver) = mpsc::channel();
         let script = move || receiver.recv_timeout(SCRIPT_TIMEOUT).map_err(|_| ScriptError::Panicked);
-        let share = ScriptPermits::default();
-        let (ended, sent) = tokio::join!(run(&share, script), async { sender.send(()) });
-        assert!(ended.is_ok() && sent.is_ok());
+        let customization_permits = ScriptPermits::default();
+        let (result, sent) = tokio::join!(run(&customization_permits, script), async { sender.send(()) });
+        assert!(result.is_ok() && sent.is_ok());
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn customization_is_limited_to_its_permits() {
         let limit = (threads() / 2).max(1);
-        let (share, running, max_running) =
+        let (customization_permits, running, max_running) =
             (ScriptPermits::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         // Scripts end in groups of the size of the limit.
         let barrier = Arc::new(Barrier::new(limit));
@@ -98,14 +98,14 @@ mod tests {
                 Ok(())
             }
         };
-        let all: Vec<_> = (0..10 * limit).map(|_| run(&share, script())).collect();
+        let all: Vec<_> = (0..10 * limit).map(|_| run(&customization_permits, script())).collect();
         futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("an answer"));
         assert_eq!(max_running.load(Ordering::SeqCst), limit);
     }
 
     #[tokio::test]
     async fn panic_in_a_script_is_an_error() {
-        let died = run(&ScriptPermits::default(), || -> Result<(), ScriptError> { panic!("on purpose") }).await;
-        assert!(matches!(died, Err(ScriptError::Panicked)));
+        let result = run(&ScriptPermits::default(), || -> Result<(), ScriptError> { panic!("on purpose") }).await;
+        assert!(matches!(result, Err(ScriptError::Panicked)));
     }
 }

@@ -105,8 +105,8 @@ pub(super) fn create_vm(time: Duration) -> mlua::Result<Lua> {
 
 fn install_limits(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
-    let budget_of_calls = budget.clone();
-    let is_late = lua.create_function(move |_, ()| Ok(budget_of_calls.is_expired()))?;
+    let checked_budget = budget.clone();
+    let is_late = lua.create_function(move |_, ()| Ok(checked_budget.is_expired()))?;
     let [pcall, error] = ["pcall", "error"].map(|name| globals.get::<Function>(name));
     lua.load(PROTECTED_CALLS).set_name("=pcall").call::<()>((is_late, DEADLINE_EXCEEDED, pcall?, error?))?;
     lua.set_global_hook(

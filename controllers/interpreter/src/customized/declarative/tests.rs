@@ -19,7 +19,7 @@ fn scripts_compile_or_report_an_error() {
 }
 
 #[rstest]
-#[case::bare("function (", "<string> line:1(column:10) near '(':   syntax error")]
+#[case::incomplete_function("function (", "<string> line:1(column:10) near '(':   syntax error")]
 #[case::next_line("function Retain(desired\n end", "<string> line:2(column:4) near 'end':   syntax error")]
 #[case::second_of_its_line("local a = (1) b (2) )", "<string> line:1(column:21) near ')':   syntax error")]
 #[case::not_inside_a_word("local ending = 1 end", "<string> line:1(column:20) near 'end':   syntax error")]
@@ -42,8 +42,8 @@ fn replicas_and_requirements() {
         (count, json!(requirements)),
         (6, json!({"nodeClaim": {"nodeSelector": {"a": "b"}}, "resourceRequest": {"cpu": "100m"}}))
     );
-    let bare = "function GetReplicas(obj) return 3 end";
-    assert_eq!(replicas(bare, &object).expect("an answer"), (3, None));
+    let count_only = "function GetReplicas(obj) return 3 end";
+    assert_eq!(replicas(count_only, &object).expect("an answer"), (3, None));
     let empty = "function GetReplicas(obj) return 3, {nodeClaim = {}, resourceRequest = {cpu = '1'}} end";
     let (_, requirements) = replicas(empty, &object).expect("an answer");
     assert_eq!(json!(requirements), json!({"resourceRequest": {"cpu": "1"}}));
@@ -169,17 +169,17 @@ fn aggregated_status_and_dependencies() {
 
 #[rstest]
 #[case::sums("kube.resourceAdd('1Gi', '512Mi', '1')", json!("1610612737"))]
-#[case::sum_of_what_is_not_there("kube.resourceAdd(nil, '512Mi', nil)", json!("512Mi"))]
+#[case::sum_with_nil("kube.resourceAdd(nil, '512Mi', nil)", json!("512Mi"))]
 #[case::sum_of_nothing("{kube.resourceAdd(), kube.resourceAdd(nil)}", json!(["0", "0"]))]
 #[case::amount("kube.getResourceQuantity('1500m')", json!(1.5))]
 #[case::whole("kube.getResourceQuantity('2')", json!(2))]
-#[case::amount_of_what_is_not_there("kube.getResourceQuantity(nil)", json!(0))]
+#[case::amount_of_nil("kube.getResourceQuantity(nil)", json!(0))]
 #[case::numbers("{6 / 2, 7 / 2, -1, 2 ^ 40}", json!([3, 3.5, -1, 1_099_511_627_776_i64]))]
 #[case::time("type(os.time()) .. type(os.date())", json!("numberstring"))]
 #[case::libraries("unpack({string.upper('a')}) .. #table.concat({'x'}) .. math.max(1, 2)", json!("A12"))]
 #[case::nothing_dangerous("{tostring(io), tostring(coroutine), tostring(os.execute), tostring(debug), tostring(string.dump)}",
     json!(["nil", "nil", "nil", "nil", "nil"]))]
-fn evaluates(#[case] expression: &str, #[case] expected: Json) {
+fn expressions_are_evaluated(#[case] expression: &str, #[case] expected: Json) {
     let script = format!("local kube = require('kube') function ReflectStatus() return {{v = {expression}}} end");
     assert_eq!(reflect(&script, &json!({})).expect("a status"), json!({"v": expected}));
 }
@@ -227,7 +227,7 @@ fn evaluates(#[case] expression: &str, #[case] expected: Json) {
     "function ReflectStatus() return {require('kube').getResourceQuantity('-1')} end",
     "quantity -1 is not a positive number"
 )]
-fn refuses(#[case] script: &str, #[case] expected: &str) {
+fn invalid_scripts_and_results_are_errors(#[case] script: &str, #[case] expected: &str) {
     assert_eq!(reflect(script, &json!({})).expect_err("no status").to_string(), expected);
 }
 
@@ -255,7 +255,7 @@ fn invalid_results_are_errors() {
 #[rstest]
 #[case::endless("function ReflectStatus() while true do end end")]
 #[case::endless_on_load("while true do end")]
-#[case::endless_and_stubborn(
+#[case::endless_with_pcall(
     "local function again() while true do end end
      function ReflectStatus() while true do pcall(again) xpcall(again, print) end end"
 )]

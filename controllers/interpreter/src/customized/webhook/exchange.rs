@@ -246,8 +246,8 @@ mod tests {
             answer.expect("an answer")["dependencies"].clone()
         };
         assert_eq!(read(json!([])), json!([]));
-        let words =
+        let expected =
             "received invalid webhook response: dependencies[0].kind: Invalid value: \"\": missing required kind";
-        assert_eq!(read(json!([{"apiVersion": "v1", "name": "s"}])), words);
+        assert_eq!(read(json!([{"apiVersion": "v1", "name": "s"}])), expected);
     }
 }

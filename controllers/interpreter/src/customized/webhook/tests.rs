@@ -143,7 +143,7 @@ fn successful(review: &Value) -> (StatusCode, Value) {
     let request = &review["request"];
     let patch = |patch: Value| base64::engine::general_purpose::STANDARD.encode(patch.to_string());
     let mut response = json!({"uid": request["uid"], "successful": true});
-    let more = match request["operation"].as_str().unwrap_or_default() {
+    let fields = match request["operation"].as_str().unwrap_or_default() {
         "InterpretReplica" => json!({"replicas": request["object"]["spec"]["replicas"]}),
         "InterpretComponent" => json!({"components": [{"name": "one", "replicas": 1}]}),
         "InterpretHealth" => json!({"healthy": true}),
@@ -157,7 +157,7 @@ fn successful(review: &Value) -> (StatusCode, Value) {
             {"op": "add", "path": "/status", "value": {"members": request["aggregatedStatus"]}}]))}),
         _ => json!({}),
     };
-    for (key, value) in more.as_object().expect("fields") {
+    for (key, value) in fields.as_object().expect("fields") {
         response[key] = value.clone();
     }
     (StatusCode::OK, json!({"response": response}))
@@ -265,21 +265,21 @@ async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
 #[tokio::test]
 async fn untrusted_or_unreachable_webhooks_are_errors() {
     let server = Server::start(&["other.example.com"], successful).await;
-    let name = server.by_url();
-    let error = hook(&name).is_healthy(&deployment()).await.expect_err("another name").to_string();
+    let misnamed = server.by_url();
+    let error = hook(&misnamed).is_healthy(&deployment()).await.expect_err("another name").to_string();
     assert!(error.contains("tls: failed to verify certificate: x509: "), "{error}");
     let other_authority = Server::start(&["127.0.0.1"], successful).await;
     let client_config = json!({"url": format!("https://{}/interpret", other_authority.address)});
-    let authority = server.webhooks(Arc::new(services::NoServices), client_config);
-    let error = hook(&authority).is_healthy(&deployment()).await.expect_err("another authority").to_string();
+    let untrusted = server.webhooks(Arc::new(services::NoServices), client_config);
+    let error = hook(&untrusted).is_healthy(&deployment()).await.expect_err("another authority").to_string();
     assert!(error.contains("x509: "), "{error}");
     assert!(other_authority.seen.lock().is_empty() && server.seen.lock().is_empty());
 
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
     let closed = server.webhooks(Arc::new(services::NoServices), json!({"url": format!("https://{free}/x")}));
     let error = hook(&closed).is_healthy(&deployment()).await.expect_err("no listener").to_string();
-    let words = format!("Post \"https://{free}/x?timeout=5s\": dial tcp {free}: connect: connection refused");
-    assert!(error.ends_with(&words), "{error}");
+    let expected_end = format!("Post \"https://{free}/x?timeout=5s\": dial tcp {free}: connect: connection refused");
+    assert!(error.ends_with(&expected_end), "{error}");
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
     ..NO_RULES
 }];
 
-/// Replicas are the parallelism. Requests are those of steps, not of the workflow.
+/// The number of replicas is the workflow's parallelism. There are no resource requests, because the steps define them.
 fn replicas(template: &Value, gates: Gates) -> Result<ReplicasAndRequirements, RuleError> {
     let field = |name: &str| template.get("spec").and_then(|spec| spec.get(name));
     let pod = json!({"spec": {

@@ -78,7 +78,7 @@ pub struct ThirdPartyKind {
     pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
 }
 
-/// A kind without rules, from which the rows of the table are completed.
+/// A kind without rules, whose values are the defaults of the rows of the table.
 const NO_RULES: ThirdPartyKind = ThirdPartyKind {
     api_version: "",
     kind: "",

@@ -109,15 +109,16 @@ fn service_replicas(template: &Value, gates: Gates) -> Result<ReplicasAndRequire
     Ok((replicas, requirements))
 }
 
-fn raise_requests(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
+/// Raises the CPU and memory requests to those of `other`, where these are larger.
+fn raise_requests(requirements: &mut ReplicaRequirements, other: &ReplicaRequirements) {
     let amount = |requirements: &ReplicaRequirements, name: &str| {
         requirements.resource_request.get(name).and_then(|wire| Quantity::try_from(wire).ok()).unwrap_or_default()
     };
     for name in ["cpu", "memory"] {
-        if amount(other, name) > amount(needs, name)
+        if amount(other, name) > amount(requirements, name)
             && let Some(larger) = other.resource_request.get(name)
         {
-            needs.resource_request.insert(name.to_owned(), larger.clone());
+            requirements.resource_request.insert(name.to_owned(), larger.clone());
         }
     }
 }
@@ -133,18 +134,18 @@ fn revise_service(manifest: &mut Value, replicas: i32) {
         .and_then(Value::as_array_mut);
     let Some(groups) = groups else { return };
     let (workers, group_count) = (remaining, groups.len());
-    let shares: Vec<i64> = groups.iter().map(|group| count(group, &["replicas"])).collect();
-    let total: i64 = shares.iter().sum();
-    for (index, (group, share)) in groups.iter_mut().zip(shares).enumerate() {
+    let current: Vec<i64> = groups.iter().map(|group| count(group, &["replicas"])).collect();
+    let total: i64 = current.iter().sum();
+    for (index, (group, group_current)) in groups.iter_mut().zip(current).enumerate() {
         let even = workers / group_count as i64 + i64::from((index as i64) < workers % group_count as i64);
-        let part = match total {
+        let revised = match total {
             _ if index + 1 == group_count => remaining,
             0 => even,
-            _ => (workers as f64 * (share as f64 / total as f64) + 0.5).floor() as i64,
+            _ => (workers as f64 * (group_current as f64 / total as f64) + 0.5).floor() as i64,
         };
-        let part = part.min(remaining);
-        remaining -= part;
-        set(group, &["replicas"], json!(part));
+        let revised = revised.min(remaining);
+        remaining -= revised;
+        set(group, &["replicas"], json!(revised));
     }
 }
 
@@ -265,7 +266,7 @@ fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, 
 const APPLICATION_STATUSES: [&[&str]; 6] =
     [&["RUNNING"], &["NOT_STARTED"], &["DEPLOYING"], &["DELETING"], &["UNHEALTHY"], &["DEPLOY_FAILED"]];
 
-/// The first active service, with the worst status per application.
+/// Aggregated status of a RayService: the first `activeServiceStatus`, with the worst status of each application.
 fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
     if let Some(only) = only_member_status(members) {
         return only;

@@ -156,14 +156,14 @@ fn each_rule_has_a_case() {
             ("healthy", row.health.is_some()),
             ("dependencies", row.dependencies.is_some()),
         ];
-        for (rule, _) in rules.into_iter().filter(|(_, there)| *there) {
+        for (rule, _) in rules.into_iter().filter(|(_, exists)| *exists) {
             assert!(tested.contains(&(row.api_version, row.kind, rule.to_owned())), "{}: no case for {rule}", row.kind);
         }
     }
 }
 
 #[test]
-fn kinds_equal_karmadas() {
+fn kinds_are_those_of_karmada() {
     let kinds: Vec<String> =
         FAMILIES.into_iter().flatten().map(|row| format!("{} {}", row.api_version, row.kind)).collect();
     assert_eq!(kinds.len(), 27);

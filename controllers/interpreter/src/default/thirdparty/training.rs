@@ -152,10 +152,10 @@ fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<Str
         members.iter().flat_map(conditions).filter(|condition| text(condition, &["type"]) == "Running").last()
     {
         let has_ended = !failed.is_empty() || succeeded == members.len();
-        let at = |field| value_at(running, &[field]).cloned();
+        let time = |field| value_at(running, &[field]).cloned();
         let state = if has_ended { "False" } else { "True" };
         let message = "PyTorchJob is running.".to_owned();
-        aggregated.push(condition("Running", state, &at("lastUpdateTime"), &at("lastTransitionTime"), message));
+        aggregated.push(condition("Running", state, &time("lastUpdateTime"), &time("lastTransitionTime"), message));
     }
     if !failed.is_empty() {
         let message = format!("PyTorchJob executed failed in member clusters: {}", failed.join(", "));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{capacity_facts, cluster, key, spec, targets, yaml};
 use crate::estimation::Estimator;
 use crate::estimation::free_capacity::{EstimateCache, FreeCapacity};
-use crate::estimation::ledger::{Ledger, Moment, RESERVATION_LIFETIME};
+use crate::estimation::ledger::{Ledger, MonotonicTime, RESERVATION_LIFETIME};
 use crate::estimation::request::EstimateRequest;
 use crate::gates::Gates;
 use crate::scheduling::Estimate;
@@ -31,7 +31,7 @@ fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
 }
 
 /// A ledger where binding 1 has 4 replicas in `a` and 2 in `b`, written as generation 2.
-fn reserved(now: Moment) -> Ledger {
+fn reserved(now: MonotonicTime) -> Ledger {
     let mut ledger = Ledger::new(Gates::all());
     let assigned = targets(&[("a", 4), ("b", 2)]);
     ledger.reserve(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &assigned, now);
@@ -201,9 +201,9 @@ struct Model {
     /// Reservations of the last written decision, by cluster.
     reserved: [i32; 3],
     /// Expiry of these reservations.
-    until: Option<Moment>,
+    until: Option<MonotonicTime>,
     /// Write in progress: assigned replicas, reservations and expiry.
-    pending: Option<([i32; 3], [i32; 3], Option<Moment>)>,
+    pending: Option<([i32; 3], [i32; 3], Option<MonotonicTime>)>,
 }
 
 impl Model {

@@ -70,19 +70,19 @@ fn entries_of_an_eviction_are_chained() {
     let (binding, clusters) = (binding(), clusters());
     let before = spec(&["m1:2"], json!([]));
     let after = spec(&[], json!([task("m1", "")]));
-    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
-    let evicted = eviction_entries(&bound, (&before, &after), &clusters, &[]);
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
+    let evicted = eviction_entries(&change, (&before, &after), &clusters, &[]);
     let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
     let message = format!("Evicted from m1: {why}");
     assert_eq!(summaries(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
     let m1 = &clusters["m1"];
     assert_eq!(evicted[0].cause.previous, taint_id(m1, &m1.spec.taints[0]));
-    let put = super::super::clusters::taint_entries(m1, &[], &[], at(NOW));
-    assert_eq!(evicted[0].cause.previous.as_ref(), Some(&put[0].id));
+    let taint_entries = super::super::clusters::taint_entries(m1, &[], &[], at(NOW));
+    assert_eq!(evicted[0].cause.previous.as_ref(), Some(&taint_entries[0].id));
 
     let to = spec(&["m2:2"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
-    let moved = Rescheduling {
+    let rescheduling = Rescheduling {
         before: &after,
         status: &status,
         to: &to,
@@ -90,7 +90,7 @@ fn entries_of_an_eviction_are_chained() {
         no_fit: None,
         requested_by: None,
     };
-    let rescheduling_entry = rescheduling_entry(&bound, &moved).expect("it moved");
+    let rescheduling_entry = rescheduling_entry(&change, &rescheduling).expect("an entry");
     assert_eq!(rescheduling_entry.cause.previous.as_ref(), Some(&evicted[0].id));
     let message = "Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)";
     assert_eq!(rescheduling_entry.message, message);
@@ -100,7 +100,7 @@ fn entries_of_an_eviction_are_chained() {
 
     let healthy = json!({"aggregatedStatus": [{"clusterName": "m2", "health": "Healthy"}]});
     let (leaving, gone) = (spec(&["m2:2"], json!([task("m1", "")])), spec(&["m2:2"], json!([])));
-    let ended = ongoing_eviction_entries(&bound, (&leaving, &gone), &read(healthy), &[], &clusters);
+    let ended = ongoing_eviction_entries(&change, (&leaving, &gone), &read(healthy), &[], &clusters);
     let message = "Evict from cluster m1 has ended: it is healthy in m2:2";
     assert_eq!(summaries(&ended), [("EvictionEnded", message, "Cluster/m1".to_owned(), true)]);
     assert_eq!(ended[0].cause.previous.as_ref(), Some(&evicted[0].id));
@@ -133,9 +133,9 @@ fn outcomes_of_evictions(
 ) {
     let binding = binding();
     let (before, after) = (spec(&["m2:2"], json!([before])), spec(&["m2:2"], after));
-    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
     let cancelled: Vec<String> = cancelled.iter().map(|name| (*name).to_owned()).collect();
-    let entries = ongoing_eviction_entries(&bound, (&before, &after), &read(health), &cancelled, &clusters());
+    let entries = ongoing_eviction_entries(&change, (&before, &after), &read(health), &cancelled, &clusters());
     let summaries: Vec<_> = summaries(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
     assert_eq!(summaries, expected.into_iter().collect::<Vec<_>>());
 }
@@ -183,8 +183,9 @@ fn moves_and_their_triggers(
     let (binding, before, to) = (binding(), spec(from, tasks), spec(to, json!([])).clusters);
     let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
     let trigger = Some(trigger);
-    let moved = Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
-    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved);
+    let rescheduling =
+        Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
+    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &rescheduling);
     let entries: Vec<Entry> = entry.into_iter().collect();
     let summaries: Vec<_> =
         summaries(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
@@ -199,8 +200,10 @@ fn old_evictions_are_not_a_cause() {
     let to = spec(&["m2", "m3"], json!([])).clusters;
     let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
     let trigger = Some(Trigger::Reconcile);
-    let moved = Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
-    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let rescheduling =
+        Rescheduling { before: &before, status: &status, to: &to, trigger, no_fit: None, requested_by: None };
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
+    let entry = rescheduling_entry(&change, &rescheduling).expect("an entry");
     assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: the fitting clusters changed");
 }
 
@@ -209,9 +212,10 @@ fn no_fitting_cluster_is_a_warning() {
     let (binding, before) = (binding(), spec(&["m1:2"], json!([])));
     let status = status(json!({}));
     let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
-    let moved =
+    let rescheduling =
         Rescheduling { before: &before, status: &status, to: &[], trigger, no_fit: nothing, requested_by: None };
-    let entry = rescheduling_entry(&BindingChange::from_binding(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
+    let entry = rescheduling_entry(&change, &rescheduling).expect("an entry");
     let message = "Rescheduled from m1:2 to no cluster: 0/3 clusters are available (its placement changed)";
     assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
 }
@@ -219,17 +223,18 @@ fn no_fitting_cluster_is_a_warning() {
 #[test]
 fn descheduling_is_the_cause_of_the_move() {
     let (binding, before) = (binding(), spec(&["m1:3", "m2:1"], json!([])));
-    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
     let reduced = spec(&["m1:1", "m2:1"], json!([]));
-    let taken = descheduling_entry(&bound, &before.clusters, &reduced.clusters, "Binding has been descheduled");
-    assert_eq!((taken.cluster.as_str(), &taken.effect), ("m1", &json!({"taken": [{"cluster": "m1", "replicas": 2}]})));
+    let descheduled = descheduling_entry(&change, &before.clusters, &reduced.clusters, "Binding has been descheduled");
+    let effect = json!({"taken": [{"cluster": "m1", "replicas": 2}]});
+    assert_eq!((descheduled.cluster.as_str(), &descheduled.effect), ("m1", &effect));
     let to = spec(&["m1:1", "m2:3"], json!([])).clusters;
     let (status, trigger) = (status(json!({})), Some(Trigger::ReplicasChanged));
-    let requested_by = Some(taken.id.as_str());
+    let requested_by = Some(descheduled.id.as_str());
     let from = spec(&["m1:2", "m2:2"], json!([]));
-    let moved = Rescheduling { before: &from, status: &status, to: &to, trigger, no_fit: None, requested_by };
-    let entry = rescheduling_entry(&bound, &moved).expect("it moved");
-    assert_eq!((entry.cause.text.as_str(), entry.cause.previous), ("it was descheduled", Some(taken.id)));
+    let rescheduling = Rescheduling { before: &from, status: &status, to: &to, trigger, no_fit: None, requested_by };
+    let entry = rescheduling_entry(&change, &rescheduling).expect("an entry");
+    assert_eq!((entry.cause.text.as_str(), entry.cause.previous), ("it was descheduled", Some(descheduled.id)));
 }
 
 #[test]
@@ -238,10 +243,10 @@ fn failback_refers_to_readiness_and_evictions() {
     let home = json!({"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome",
         "creationTimestamp": EVICTED});
     let (before, going) = (spec(&["m2:2"], json!([])), spec(&[], json!([home])));
-    let bound = BindingChange::from_binding(&binding, &before, at(NOW));
+    let change = BindingChange::from_binding(&binding, &before, at(NOW));
     let clusters = clusters();
     let to = spec(&["m1:2"], json!([])).clusters;
-    let entries = failback_entries(&bound, (&before, &going), &to, &clusters, "Failing back to m1.");
+    let entries = failback_entries(&change, (&before, &going), &to, &clusters, "Failing back to m1.");
     let expected = [
         ("ReturnedHome", "Failing back to m1.", "Cluster/m1".to_owned(), true),
         ("Evicted", "Evicted from m2: it fails back to its original clusters", "Deployment/web".to_owned(), true),
