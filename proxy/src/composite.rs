@@ -147,8 +147,8 @@ impl CompositeVersion {
         self.set(cluster, LEAVING, None);
     }
 
-    /// True if a cluster's objects were only partly sent as deleted.
-    pub fn is_leaving(&self) -> bool {
+    /// True if any cluster's objects were only partly sent as deleted.
+    pub fn has_leaving_cluster(&self) -> bool {
         self.positions.values().any(|position| position.version == LEAVING)
     }
 
@@ -159,7 +159,7 @@ impl CompositeVersion {
     /// Removes the clusters that are marked as leaving and for which `has_left` is true. The other clusters advance to
     /// `reached`, up to which all changes were sent: without the removed cluster the version would otherwise refer to
     /// an earlier position, and a watch from it would send changes twice.
-    pub fn remove_left(&mut self, has_left: impl Fn(&str) -> bool, reached: &CachePosition) {
+    pub fn remove_left_clusters(&mut self, has_left: impl Fn(&str) -> bool, reached: &CachePosition) {
         let before = self.positions.len();
         self.positions.retain(|cluster, position| position.version != LEAVING || !has_left(cluster));
         if self.positions.len() < before {
@@ -359,9 +359,9 @@ mod tests {
         composite.set("m1", "7", Some(at(3)));
         composite.set("m2", "9", Some(at(8)));
         composite.mark_leaving("m2");
-        composite.remove_left(|_| false, &at(9));
-        assert_eq!((composite.is_leaving(), composite.seq(&cache)), (true, Some(Seq(3))));
-        composite.remove_left(|cluster| cluster == "m2", &at(9));
+        composite.remove_left_clusters(|_| false, &at(9));
+        assert_eq!((composite.has_leaving_cluster(), composite.seq(&cache)), (true, Some(Seq(3))));
+        composite.remove_left_clusters(|cluster| cluster == "m2", &at(9));
         assert_eq!((composite.includes("m2"), composite.seq(&cache)), (false, Some(Seq(9))));
     }
 

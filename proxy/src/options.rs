@@ -18,7 +18,8 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Parses the options of a list, or of a watch if `is_watch`. `allows_initial_events`: `sendInitialEvents` may be set.
+    /// Parses the options of a list, or of a watch if `is_watch`. They may have `sendInitialEvents` only if
+    /// `allows_initial_events`.
     pub fn parse(query: &Query, is_watch: bool, allows_initial_events: bool) -> Result<Self, Error> {
         let options = list_options::ListOptions::parse(|name| query.first(name));
         let options = options.map_err(|error| Error::BadRequest(error.to_string()))?;

@@ -44,12 +44,12 @@ struct Direction {
     /// Range of `buffer` that is not written yet.
     from: usize,
     to: usize,
-    /// The reader is at its end.
+    /// True if the reader is at its end.
     has_ended: bool,
     /// Read error; returned after everything before it is written.
     read_error: Option<io::Error>,
     needs_flush: bool,
-    /// The end of the reader has been passed on to the writer.
+    /// True if the end of the reader has been passed on to the writer.
     is_done: bool,
 }
 

@@ -26,7 +26,7 @@ pub fn forbidden_reason(member: &Member, path: &str, is_upgrade: bool) -> Option
 /// Reason why a value of the annotation forbids a request. An unknown value counts as disabled.
 fn refusal_reason(annotation: Option<&str>, path: &str, is_upgrade: bool) -> Option<String> {
     let value = annotation.filter(|value| *value != EXEC_ENABLED)?;
-    if !is_upgrade && !can_enter(path) {
+    if !is_upgrade && !can_open_session(path) {
         return None;
     }
     let unknown_value = match value {
@@ -41,7 +41,7 @@ fn refusal_reason(annotation: Option<&str>, path: &str, is_upgrade: bool) -> Opt
 
 /// True if a path can open a connection into a pod, a service or a node. The proxy of a node is its kubelet, which also runs commands.
 /// Ambiguous paths, which servers may decode differently, are included.
-fn can_enter(path: &str) -> bool {
+fn can_open_session(path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
         return true;

@@ -28,9 +28,9 @@ pub struct Update {
 
 impl Encoding {
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
-        let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Some(Self::Json) };
-        let kind = kind.to_str().ok()?.split(';').next()?.trim();
-        match kind {
+        let Some(content_type) = headers.get(header::CONTENT_TYPE) else { return Some(Self::Json) };
+        let media_type = content_type.to_str().ok()?.split(';').next()?.trim();
+        match media_type {
             "application/json" => Some(Self::Json),
             "application/yaml" => Some(Self::Yaml),
             "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
@@ -152,12 +152,12 @@ mod tests {
     #[case(Some("application/vnd.kubernetes.protobuf"), Some(Encoding::Protobuf))]
     #[case(Some("application/cbor"), None)]
     fn the_encoding_is_determined_by_the_content_type(
-        #[case] kind: Option<&'static str>,
+        #[case] content_type: Option<&'static str>,
         #[case] expected: Option<Encoding>,
     ) {
         let mut headers = HeaderMap::new();
-        if let Some(kind) = kind {
-            headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        if let Some(content_type) = content_type {
+            headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
         }
         assert_eq!(Encoding::from_headers(&headers), expected);
     }

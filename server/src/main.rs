@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return crowsnest_cli::fail(&anyhow::Error::new(error).context("cannot start the async runtime")),
     };
-    let traces = command.traces().map(|(args, what)| Traces::start(args, what, runtime.handle())).transpose();
+    let traces = command.traces().map(|(args, name)| Traces::start(args, name, runtime.handle())).transpose();
     let traces = match traces {
         Ok(traces) => traces.flatten(),
         Err(error) => return crowsnest_cli::fail(&error),

@@ -71,10 +71,7 @@ impl ConnectionSpec {
     pub fn from_cluster(name: &ClusterName, cluster: &Cluster, secrets: &Secrets) -> Result<Self, Error> {
         let spec = &cluster.spec;
         let endpoint = cluster_endpoint(name, &spec.api_endpoint)?;
-        let reference = spec
-            .secret_ref
-            .as_ref()
-            .ok_or_else(|| Error::MissingReference { cluster: name.clone(), field: "secretRef" })?;
+        let reference = spec.secret_ref.as_ref().ok_or_else(|| Error::missing_reference(name, "secretRef"))?;
         let reference = SecretReference { cluster: name, namespace: &reference.namespace, name: &reference.name };
         let secret = reference.find(secrets)?;
         let token = reference.token(secret)?;
@@ -115,7 +112,7 @@ pub fn impersonator_token(name: &ClusterName, cluster: &Cluster, secrets: &Secre
         .spec
         .impersonator_secret_ref
         .as_ref()
-        .ok_or_else(|| Error::MissingReference { cluster: name.clone(), field: "impersonatorSecretRef" })?;
+        .ok_or_else(|| Error::missing_reference(name, "impersonatorSecretRef"))?;
     let reference = SecretReference { cluster: name, namespace: &reference.namespace, name: &reference.name };
     reference.token(reference.find(secrets)?)
 }
@@ -184,7 +181,7 @@ pub fn parse_endpoint(text: &str) -> Result<Uri, String> {
 }
 
 fn parse_proxy_url(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
-    let unusable = |reason: String| Error::Proxy { cluster: cluster.clone(), reason };
+    let unusable = |reason: String| Error::proxy(cluster, &reason);
     let uri: Uri = text.parse().map_err(|e: http::uri::InvalidUri| unusable(e.to_string()))?;
     match uri.scheme_str() {
         Some("http" | "https" | "socks5") => Ok(uri),
@@ -198,7 +195,7 @@ fn parse_proxy_header<'a>(
 ) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();
     for (name, values) in headers {
-        let unusable = |reason: String| Error::Proxy { cluster: cluster.clone(), reason };
+        let unusable = |reason: String| Error::proxy(cluster, &reason);
         let name: HeaderName = name.parse().map_err(|_| unusable(format!("{name:?} is not a header name")))?;
         for value in values.split(',') {
             let value = HeaderValue::from_str(value)
@@ -263,7 +260,7 @@ mod tests {
     #[case::push(json!({}), None, MemberRoute::Direct)]
     #[case::push_ignores_the_annotation(json!({}), Some("agent"), MemberRoute::Direct)]
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, MemberRoute::AgentIfConnected)]
-    #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
+    #[case::an_agent_of_crowsnest(json!({"syncMode": "Pull"}), Some("agent"), MemberRoute::AgentOnly)]
     #[case::unknown_value(json!({"syncMode": "Pull"}), Some("pigeon"), MemberRoute::AgentOnly)]
     fn only_pull_clusters_use_tunnels(
         #[case] more: Value,

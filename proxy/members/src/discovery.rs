@@ -22,7 +22,7 @@ pub struct ApiResource {
     pub namespaced: bool,
     pub verbs: BTreeSet<String>,
     pub subresources: BTreeSet<String>,
-    /// This version is the group's preferred one.
+    /// True if this version is the group's preferred one.
     pub preferred: bool,
 }
 

@@ -3,6 +3,7 @@
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Errors of this crate. Cheap to clone, because the reason of a failed connection is returned to every reader.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -11,12 +12,10 @@ pub enum Error {
     UnknownCluster(ClusterName),
     #[error("cluster {cluster}: spec.apiEndpoint {endpoint:?} is not usable: {reason}")]
     Endpoint { cluster: ClusterName, endpoint: String, reason: String },
-    #[error("cluster {cluster}: spec.{field} is not set")]
-    MissingReference { cluster: ClusterName, field: &'static str },
+    #[error("cluster {cluster}: spec.{field} {problem}")]
+    Spec { cluster: ClusterName, field: &'static str, problem: String },
     #[error("cluster {cluster}: secret {namespace}/{name} {reason}")]
     Secret { cluster: ClusterName, namespace: String, name: String, reason: String },
-    #[error("cluster {cluster}: spec.proxyURL or spec.proxyHeader is not usable: {reason}")]
-    Proxy { cluster: ClusterName, reason: String },
     #[error("cannot connect to {target}: {reason}")]
     Dial { target: String, reason: String },
     #[error("no agent of cluster {0} has a tunnel open, and it can only be reached through a tunnel")]
@@ -53,18 +52,33 @@ pub enum Error {
     Impersonate { user: String, reason: String },
     #[error("{0}")]
     Join(String),
-    #[error("{object} still exists after {seconds} s: its finalizers wait for cleanup")]
-    DeletionTimeout { object: String, seconds: u64 },
-    #[error("cluster {name} still exists after {seconds} s: it {why}")]
-    RemovalTimeout { name: String, seconds: u64, why: String },
+    #[error("{object} still exists after {seconds} s: {reason}")]
+    DeletionTimeout { object: String, seconds: u64, reason: String },
     #[error("the watch on {resource} ended: {reason}")]
     WatchEnded { resource: &'static str, reason: String },
 }
 
 impl Error {
+    /// A reference in the spec that is not set.
+    pub(crate) fn missing_reference(cluster: &ClusterName, field: &'static str) -> Self {
+        Self::Spec { cluster: cluster.clone(), field, problem: "is not set".to_owned() }
+    }
+
+    /// A proxy in the spec that cannot be used.
+    pub(crate) fn proxy(cluster: &ClusterName, reason: &str) -> Self {
+        let problem = format!("is not usable: {reason}");
+        Self::Spec { cluster: cluster.clone(), field: "proxyURL or spec.proxyHeader", problem }
+    }
+
     /// A failed request. `problem` names the operation: `cannot read Cluster east`.
     pub fn kube(problem: impl Into<String>, source: kube::Error) -> Self {
         Self::Kube { problem: problem.into(), source: Arc::new(source) }
+    }
+
+    /// An object whose finalizers were not removed within `timeout`.
+    pub(crate) fn finalizers_remain(object: String, timeout: Duration) -> Self {
+        let reason = "its finalizers wait for cleanup".to_owned();
+        Self::DeletionTimeout { object, seconds: timeout.as_secs(), reason }
     }
 
     /// True if the API server responded with 404.

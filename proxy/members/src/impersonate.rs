@@ -29,7 +29,7 @@ pub enum ImpersonatedAttributes {
 /// ([`upstream_headers`]), the impersonated caller, and `token` as the credential (without one, the connection's own
 /// credentials apply).
 ///
-/// Refuses a caller without a name, because the request would run with the rights of the impersonating account.
+/// Refuses a caller without a name, because the request would run with the permissions of the impersonating account.
 pub fn impersonated_headers(
     received: &HeaderMap,
     caller: &UserInfo,
@@ -38,7 +38,7 @@ pub fn impersonated_headers(
 ) -> Result<HeaderMap, Error> {
     let error = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
     let invalid =
-        |what: &str| error(format!("{what} is empty, has control characters, or has leading or trailing white space"));
+        |part: &str| error(format!("{part} is empty, has control characters, or has leading or trailing white space"));
     let name = identity_header_value(&caller.name).ok_or_else(|| invalid("the name"))?;
     let groups: Option<Vec<HeaderValue>> = impersonated_groups(caller).into_iter().map(identity_header_value).collect();
     let groups = groups.ok_or_else(|| invalid("a group"))?;

@@ -40,12 +40,12 @@ pub async fn probe(client: &Client) -> Probe {
 }
 
 async fn probe_health(client: &Client) -> Probe {
-    let started = Instant::now();
+    let started_at = Instant::now();
     let mut response = get(client, "/readyz").await;
     if matches!(response, Ok((StatusCode::NOT_FOUND, _))) {
         response = get(client, "/healthz").await;
     }
-    let (latency, version) = (started.elapsed(), Ok(String::new()));
+    let (latency, version) = (started_at.elapsed(), Ok(String::new()));
     match response {
         Ok((StatusCode::OK, _)) => {
             Probe { is_online: true, is_healthy: true, message: String::new(), latency, version }

@@ -46,9 +46,7 @@ impl UnjoinOptions {
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
     let cluster = get_cluster(control_plane, &options.name, ClusterSyncMode::Push).await?;
     match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
-        (Err(Error::DeletionTimeout { .. } | Error::RemovalTimeout { .. }), true) => {
-            force_removal(control_plane, &cluster, &options.name).await?
-        }
+        (Err(Error::DeletionTimeout { .. }), true) => force_removal(control_plane, &cluster, &options.name).await?,
         (deleted, _) => deleted?,
     }
     // An earlier agent of this name must not have permissions for a later cluster of the same name.
@@ -107,20 +105,24 @@ pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, ti
     let is_deleted = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
     match wait::until(&clusters, &name, timeout, is_deleted).await? {
         Some(_) => Ok(()),
-        None => Err(deletion_timeout(&clusters, name, timeout.as_secs()).await),
+        None => Err(deletion_timeout(&clusters, &name, timeout).await),
     }
 }
 
-/// The error of a deletion that took longer than `seconds`, with the reason in the Cluster's condition if it has one.
-async fn deletion_timeout(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
-    let cluster = match clusters.get_opt(&name).await {
+/// The error of a deletion that took longer than `timeout`, with the reason in the Cluster's condition if it has one.
+async fn deletion_timeout(clusters: &Api<Cluster>, name: &str, timeout: Duration) -> Error {
+    let cluster = match clusters.get_opt(name).await {
         Ok(cluster) => cluster,
         Err(error) => return Error::kube(format!("cannot read Cluster {name}"), error),
     };
     let conditions = cluster.map(|cluster| cluster.status.conditions).unwrap_or_default();
     match conditions.into_iter().find(|condition| condition.type_ == REMOVING) {
-        Some(removing) => Error::RemovalTimeout { name, seconds, why: removing.message },
-        None => Error::DeletionTimeout { object: format!("Cluster {name}"), seconds },
+        Some(removing) => Error::DeletionTimeout {
+            object: format!("cluster {name}"),
+            seconds: timeout.as_secs(),
+            reason: format!("it {}", removing.message),
+        },
+        None => Error::finalizers_remain(format!("Cluster {name}"), timeout),
     }
 }
 

@@ -90,7 +90,7 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, timeout: Durat
     let mut events = pin!(watcher(works.clone(), watcher::Config::default()).default_backoff());
     let problem = || format!("cannot watch Works in {}", namespace.as_str());
     let mut remaining = BTreeSet::new();
-    let deleting = async {
+    let deletion = async {
         loop {
             match events.try_next().await {
                 Ok(Some(Event::Init)) => remaining.clear(),
@@ -122,11 +122,11 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, timeout: Durat
             }
         }
     };
-    match tokio::time::timeout(timeout, deleting).await {
-        Ok(deleted) => deleted,
+    match tokio::time::timeout(timeout, deletion).await {
+        Ok(result) => result,
         Err(_) => {
             let object = format!("the execution namespace of cluster {name} with {} Works", remaining.len());
-            Err(Error::DeletionTimeout { object, seconds: timeout.as_secs() })
+            Err(Error::finalizers_remain(object, timeout))
         }
     }
 }
@@ -140,10 +140,7 @@ async fn wait_for_namespace_deletion(
     let execution = execution_namespace(name);
     match wait::until(&namespaces, execution.as_str(), timeout, |namespace| namespace.is_none()).await? {
         Some(_) => Ok(()),
-        None => {
-            let object = format!("namespace {}", execution.as_str());
-            Err(Error::DeletionTimeout { object, seconds: timeout.as_secs() })
-        }
+        None => Err(Error::finalizers_remain(format!("namespace {}", execution.as_str()), timeout)),
     }
 }
 

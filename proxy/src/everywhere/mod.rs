@@ -1,5 +1,5 @@
 //! `clusters/*/proxy`: all members as one cluster, read live. Lists and watches are merged like those of the fleet-wide
-//! proxy ([`crate::merged`]), but each member is requested as the caller and applies its own rights and selectors.
+//! proxy ([`crate::merged`]), but each member is requested as the caller, and applies its own permissions and the selectors.
 //!
 //! A resourceVersion contains the version of each member. A request for a name is sent to the member that has the object.
 

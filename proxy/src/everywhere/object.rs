@@ -63,12 +63,12 @@ impl Proxy {
         }
         let (mut parts, body) = response.into_parts();
         let body = read_response_body(body).await?;
-        let marked = match shape {
+        let annotated = match shape {
             Shape::Objects(form) => annotate_live(&body, cluster.as_str(), form)?,
             Shape::Table(form) => table(&body, cluster, form)?,
         };
-        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(marked.len()));
-        Ok(Response::from_parts(parts, full(marked)))
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(annotated.len()));
+        Ok(Response::from_parts(parts, full(annotated)))
     }
 }
 

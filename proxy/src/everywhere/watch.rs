@@ -51,7 +51,7 @@ impl StartPosition {
             return Ok(Self { since: CompositeVersion::default(), sends_initial });
         }
         let mut since = CompositeVersion::decode(requested);
-        if !CompositeVersion::is_valid(requested) || since.is_leaving() {
+        if !CompositeVersion::is_valid(requested) || since.has_leaving_cluster() {
             return Err(Error::Expired);
         }
         // The client has no objects of members without a version.
@@ -82,8 +82,8 @@ enum Effect {
 }
 
 impl Effect {
-    /// `status` is that of the member's response, if there is one. `is_known`: the client has objects of the member, which would
-    /// be outdated without further events.
+    /// `status` is that of the member's response, if there is one. `is_known` is true if the client has objects of the
+    /// member, which would be outdated without further events.
     fn from_status(status: Option<StatusCode>, is_known: bool) -> Self {
         match status {
             Some(status) if is_known && status.is_client_error() => match status {
@@ -109,7 +109,7 @@ struct MergedWatch {
     sent: BTreeSet<ClusterName>,
     /// Members whose current objects have to be sent before the bookmark that ends the initial events.
     pending: BTreeSet<ClusterName>,
-    /// The bookmark that ends the initial events has not been sent.
+    /// True if the bookmark that ends the initial events has not been sent yet.
     is_initial_bookmark_pending: bool,
     changes: MemberChanges,
     bookmarks: Option<Interval>,
@@ -212,7 +212,7 @@ fn decide_start(first_updates: Vec<(Feed, FeedUpdate)>, since: &CompositeVersion
 }
 
 impl BodySource for MergedWatch {
-    /// The next events; `None` when the watch is over.
+    /// The next events; `None` when the watch has ended.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
         while out.is_empty() && !self.has_ended {
@@ -285,12 +285,12 @@ impl MergedWatch {
         heading: Heading,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let heading_so_far = &mut self.events.heading;
-        if heading_so_far.kind.is_empty() {
-            heading_so_far.kind = heading.kind;
+        let merged_heading = &mut self.events.heading;
+        if merged_heading.kind.is_empty() {
+            merged_heading.kind = heading.kind;
         }
-        if heading_so_far.columns.is_none() {
-            heading_so_far.columns = heading.columns;
+        if merged_heading.columns.is_none() {
+            merged_heading.columns = heading.columns;
         }
         if !items.is_empty() {
             self.sent.insert(cluster.clone());

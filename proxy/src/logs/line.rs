@@ -59,9 +59,9 @@ impl LineSplitter {
 
 impl Line {
     fn parse(bytes: &[u8], is_truncated: bool) -> Self {
-        let blank = bytes.iter().take(MAX_TIMESTAMP_BYTES).position(|byte| *byte == b' ').unwrap_or(bytes.len());
-        let time = std::str::from_utf8(&bytes[..blank]).ok().and_then(|time| time.parse().ok());
-        let text = if time.is_some() { bytes.get(blank + 1..).unwrap_or_default() } else { bytes };
+        let space = bytes.iter().take(MAX_TIMESTAMP_BYTES).position(|byte| *byte == b' ').unwrap_or(bytes.len());
+        let time = std::str::from_utf8(&bytes[..space]).ok().and_then(|time| time.parse().ok());
+        let text = if time.is_some() { bytes.get(space + 1..).unwrap_or_default() } else { bytes };
         let truncated = &text[..text.len().min(MAX_LINE_BYTES)];
         Self {
             time,

@@ -111,10 +111,9 @@ impl Proxy {
         scopes: BTreeMap<String, String>,
     ) -> Result<BoxStream<'static, LogEvent>, Error> {
         let started_at = Timestamp::now();
-        let mut search = SearchRequest::new(request.search.as_str(), caller.clone());
+        let mut search = SearchRequest::new(request.search.as_str(), caller.clone()).with_limit(MAX_PODS);
         search.scopes = scopes;
-        search.limit = Some(MAX_PODS);
-        search.facets.clear();
+        search.counts.facets.clear();
         search.include_manifests = true;
         if let Some(reason) = search.query_error() {
             return Err(Error::BadRequest(reason));

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::query_string;
 use crowsnest_component_base::body::{self, BodyError};
 use crowsnest_members::Member;
@@ -115,7 +116,7 @@ impl Proxy {
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
             Ok(Err(error)) => MemberResponse::None(error),
             Err(_) => MemberResponse::None(unreachable_error(
-                member,
+                member.name(),
                 format!("no response within {} s", timeout.as_secs_f32()),
             )),
         }
@@ -142,27 +143,28 @@ impl Proxy {
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
                 let request =
                     request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
-                let response =
-                    client.send(request).await.map_err(|error| unreachable_error(member, error_chain(&error)))?;
+                let response = client.send(request).await;
+                let response = response.map_err(|error| unreachable_error(member.name(), error_chain(&error)))?;
                 (response.status(), response.into_body().map_err(BoxError::from).boxed_unsync())
             }
         };
-        Ok((code, collect_body(member, body).await?))
+        Ok((code, collect_body(member.name(), body).await?))
     }
 }
 
-async fn collect_body(member: &Member, body: Body) -> Result<Bytes, Error> {
+/// Reads the complete body of a response of a member.
+pub(crate) async fn collect_body(cluster: &ClusterName, body: Body) -> Result<Bytes, Error> {
     body::collect(body, MAX_RESPONSE_BYTES).await.map_err(|error| {
         let reason = match error {
             BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
             BodyError::Read(error) => error.to_string(),
         };
-        unreachable_error(member, reason)
+        unreachable_error(cluster, reason)
     })
 }
 
-fn unreachable_error(member: &Member, reason: String) -> Error {
-    Error::Unreachable { cluster: member.name().clone(), reason }
+pub(crate) fn unreachable_error(cluster: &ClusterName, reason: String) -> Error {
+    Error::Unreachable { cluster: cluster.clone(), reason }
 }
 
 fn json_value_response(value: &Value) -> Response<Body> {

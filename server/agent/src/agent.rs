@@ -35,9 +35,9 @@ use metrics::AgentMetrics;
 use replicas::Replica;
 use tunnels::{TunnelResponse, maintain};
 
-/// Timeout of connecting to the member's API server.
+/// Timeout for connecting to the member's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of a response of the control plane.
+/// Timeout for a response from the control plane.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a Status body in bytes.
 const MAX_STATUS_BYTES: usize = 64 << 10;
@@ -57,12 +57,12 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let (probes, metrics) =
         (health::routes(tunnel_state.clone()), metrics::routes(agent_metrics.clone(), tunnel_state));
     let servers = config.probe_addresses.bind(probes, metrics, work_ended.clone()).await?;
-    let working = async {
+    let work = async {
         let result = register_and_connect(config, &tunnel_sender, &agent_metrics, stop).await;
         work_ended.cancel();
         result
     };
-    tokio::join!(working, join_all(servers)).0
+    tokio::join!(work, join_all(servers)).0
 }
 
 /// Registers the cluster, then maintains its tunnels and renews the certificate until the agent stops.
@@ -85,12 +85,12 @@ async fn register_and_connect(
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("cannot register cluster {}", options.name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.is_new, "registered the cluster");
-    let renewing = async {
+    let certificate_renewal = async {
         if let Some(rotation) = &config.rotation {
             renewal::run(&config, rotation, &member, agent_metrics, stop).await;
         }
     };
-    tokio::join!(maintain_tunnels(&config, &agent, tunnel_sender, agent_metrics, stop), renewing);
+    tokio::join!(maintain_tunnels(&config, &agent, tunnel_sender, agent_metrics, stop), certificate_renewal);
     Ok(())
 }
 
@@ -121,7 +121,7 @@ async fn maintain_tunnels(
     maintain(open_tunnel, agent, tunnel_sender, stop).await;
 }
 
-/// Requests a tunnel from a replica of the control plane.
+/// Requests a tunnel from the replica that the connection reaches.
 async fn request_tunnel(
     control_plane: &kube::Client,
     cluster: &ClusterName,

@@ -2,7 +2,7 @@
 //! pods and quotas, and estimates how many replicas fit and how many are unschedulable. Clients are Crowsnest's
 //! scheduler and descheduler, or Karmada's.
 //!
-//! Certificates are reloaded when their files change. It writes nothing to the cluster.
+//! Certificates are reloaded when their files change. The estimator writes nothing to the cluster.
 
 mod config;
 
@@ -79,9 +79,9 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         extra_tasks.spawn(server);
     }
     extra_tasks.spawn(reloader.run(stop.clone()));
-    let (follower, until) = (Arc::clone(&member), stop.clone());
-    let mut following = tokio::spawn(async move { follower.run(until).await });
-    let serving_grpc = async {
+    let (cache, stop_token) = (Arc::clone(&member), stop.clone());
+    let mut cache_task = tokio::spawn(async move { cache.run(stop_token).await });
+    let grpc_server = async {
         if stop.run_until_cancelled(member.wait_until_listed()).await.is_none() {
             return Ok(());
         }
@@ -93,8 +93,8 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
         Ok(())
     };
     let result = tokio::select! {
-        result = serving_grpc => result,
-        ended = &mut following => match ended {
+        result = grpc_server => result,
+        ended = &mut cache_task => match ended {
             Ok(()) if stop.is_cancelled() => Ok(()),
             Ok(()) => Err(anyhow::anyhow!("the watches of the cluster ended")),
             Err(error) => Err(error).context("the watches of the cluster failed"),
@@ -134,7 +134,7 @@ async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Resul
 
 type Labels = Vec<(&'static str, &'static str)>;
 
-/// Metrics of Karmada's estimator.
+/// Metrics with the names of Karmada's estimator.
 struct EstimatorMetrics {
     registry: Registry,
     requests: Family<Labels, Counter>,
@@ -148,7 +148,7 @@ impl EstimatorMetrics {
         let requests: Family<Labels, Counter> = Family::default();
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 10));
         let durations = Family::new_with_constructor(buckets);
-        let name = |rest: &str| format!("karmada_scheduler_estimator_{rest}");
+        let name = |suffix: &str| format!("karmada_scheduler_estimator_{suffix}");
         registry.register(
             name("estimating_request"),
             "Number of scheduler estimator requests, by result",
@@ -162,11 +162,11 @@ impl EstimatorMetrics {
         EstimatorMetrics { registry, requests, durations }
     }
 
-    fn record(&self, kind: &'static str, began: Instant, is_success: bool) {
+    fn record(&self, kind: &'static str, started_at: Instant, is_success: bool) {
         let result = if is_success { "success" } else { "error" };
         self.requests.get_or_create(&vec![("result", result), ("type", kind)]).inc();
         let labels = vec![("result", result), ("type", kind), ("step", "Total")];
-        self.durations.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        self.durations.get_or_create(&labels).observe(started_at.elapsed().as_secs_f64());
     }
 }
 
@@ -305,11 +305,11 @@ where
     let service = tower::service_fn(move |request: tonic::Request<Q>| {
         let estimator = Arc::clone(&estimator);
         async move {
-            let began = Instant::now();
+            let started_at = Instant::now();
             let object = request.metadata().get(wire::OBJECT_METADATA_KEY).and_then(|object| object.to_str().ok());
             let object = object.unwrap_or_default().to_owned();
             let result = handler(Arc::clone(&estimator), request.into_inner()).await;
-            estimator.metrics.record(kind, began, result.is_ok());
+            estimator.metrics.record(kind, started_at, result.is_ok());
             match &result {
                 Ok(response) => tracing::debug!(kind, object, ?response, "responded to an estimation request"),
                 Err(status) => tracing::warn!(kind, object, error = status.message(), "an estimation request failed"),
@@ -357,8 +357,8 @@ async fn serve_metrics(State(state): State<MetricsState>) -> Result<Response, St
         .and_then(|()| encode(&mut text, &state.estimator.metrics.registry))
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
 }
 

@@ -8,7 +8,7 @@
 //! - `access.crowsnest.io`: access reviews
 //! - `metrics.k8s.io` and `custom.metrics.k8s.io`: metrics of all members
 //!
-//! `request::middleware` has the order of processing of a request, `resource::registry` the resources.
+//! See `request::middleware` for the order in which a request is processed, and `resource::registry` for the resources.
 
 mod access_crowsnest_io;
 pub mod admission;

@@ -1,4 +1,4 @@
-//! State of the server, and the handlers of routes. Layers in front of the handlers: `request::middleware`.
+//! State of the server, and the handlers of routes. `request::middleware` has the layers in front of the handlers.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::sync::Arc;

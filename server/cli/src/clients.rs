@@ -42,7 +42,7 @@ pub(crate) fn fleet(config: &kube::Config) -> anyhow::Result<kube::Client> {
         .context("cannot connect to the fleet-wide proxy")
 }
 
-/// Returns a client for the control plane whose requests are sent below this path.
+/// Returns a client for the control plane that prefixes the paths of its requests with this path.
 fn client_with_base_path(config: &kube::Config, path: &str) -> anyhow::Result<kube::Client> {
     let mut config = config.clone();
     let control_plane = config.cluster_url.to_string();
@@ -128,7 +128,7 @@ fn is_impersonation_denial(status: &Status) -> bool {
     status.message.contains(":karmada-impersonator\" cannot impersonate")
 }
 
-/// True for a refusal by authorization. Admission, such as deletion protection, also responds with 403.
+/// True for a denial by the authorizer. Admission, such as deletion protection, also responds with 403.
 fn is_rbac_denial(status: &Status) -> bool {
     status.message.contains("User \"") && status.message.contains("\" cannot ")
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use output::terminal;
 pub use verbs::Verb;
 
+mod amounts;
 pub mod clients;
 pub mod columns;
 pub mod connection;

@@ -13,18 +13,13 @@ pub(crate) const EXIT_PARTIAL: u8 = 5;
 pub(crate) struct FleetReadArgs {
     /// Exit with 0 even if the result is partial
     #[arg(long)]
-    allow_partial: bool,
+    pub(crate) allow_partial: bool,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
 }
 
 impl FleetReadArgs {
     pub(crate) fn exit_code(&self, is_partial: bool) -> ExitCode {
-        exit_code(is_partial, self.allow_partial)
+        if is_partial && !self.allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
     }
-}
-
-/// Exit code of a command whose result may be partial.
-pub(crate) fn exit_code(is_partial: bool, allow_partial: bool) -> ExitCode {
-    if is_partial && !allow_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS }
 }

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 
 use crate::clients;
 use crate::columns;
-use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 use crate::pager;
-use crate::partial;
+use crate::partial::FleetReadArgs;
 use crate::verbs::get::is_broken_pipe;
 
 const API_VERSION: &str = "access.crowsnest.io/v1alpha1";
@@ -43,11 +42,8 @@ pub(crate) struct ReviewArgs {
     indirect: bool,
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Output,
-    /// Exit with 0 even if clusters could not be evaluated completely
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
+    pub(crate) read: FleetReadArgs,
 }
 
 /// Parses a value of `--without`. Names of RBAC objects may contain colons, so only one before the kind separates the
@@ -96,7 +92,7 @@ impl ReviewArgs {
         matches!(self.output, Output::Json | Output::Yaml)
     }
 
-    /// Prints a review, and reports on standard error what it lacks.
+    /// Prints a review, and its warnings and incomplete clusters to standard error.
     pub(crate) fn print(
         &self,
         review: &Value,
@@ -115,7 +111,7 @@ impl ReviewArgs {
             printed => printed?,
         }
         let is_partial = print_warnings(&mut terminal::stderr(), &review["status"], self.is_document())?;
-        Ok(partial::exit_code(is_partial, self.allow_partial))
+        Ok(self.read.exit_code(is_partial))
     }
 }
 
@@ -180,7 +176,8 @@ fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io
     Ok(partial)
 }
 
-/// The rows of a status with their change: none for those in the field `granted`, then `lost` and `remaining`.
+/// The rows of a status with their value of the column CHANGE: empty for the rows of the field `granted`, then the
+/// rows `lost` and `remaining` of a review with `--without`.
 pub(crate) fn rows<'s>(status: &'s Value, granted: &str) -> Vec<(&'static str, &'s Value)> {
     let rows_in = |field: &str, change: &'static str| {
         list(status, field).iter().map(move |row| (change, row)).collect::<Vec<_>>()

@@ -155,7 +155,7 @@ impl Workload {
             PodState::Found(pod) => Ok(*pod),
             // Individual containers may run while the pod is still starting.
             PodState::Starting(pod) => Ok(*pod),
-            PodState::None(why) => bail!("{why}"),
+            PodState::None(reason) => bail!("{reason}"),
         }
     }
 
@@ -168,13 +168,16 @@ impl Workload {
     ) -> anyhow::Result<Pod> {
         let deadline = tokio::time::Instant::now() + timeout;
         loop {
-            let why = match self.pod_state(member, namespace).await? {
+            let reason = match self.pod_state(member, namespace).await? {
                 PodState::Found(pod) => return Ok(*pod),
                 PodState::Starting(_) => format!("{} is not running yet", self.display_name(namespace)),
-                PodState::None(why) => why,
+                PodState::None(reason) => reason,
             };
             if tokio::time::Instant::now() >= deadline {
-                bail!("timed out after {} s: {why}; see `crowsnest describe pods -n {namespace}`", timeout.as_secs());
+                bail!(
+                    "timed out after {} s: {reason}; see `crowsnest describe pods -n {namespace}`",
+                    timeout.as_secs()
+                );
             }
             tokio::time::sleep(POD_POLL_INTERVAL).await;
         }
@@ -186,7 +189,7 @@ impl Workload {
         if *self.kind == PODS {
             let pod = pods.get(&self.name).await.with_context(|| format!("cannot read {display_name}"))?;
             return match phase(&pod) {
-                "Succeeded" | "Failed" => bail!("cannot run a command in {display_name}: its phase is {}", phase(&pod)),
+                "Succeeded" | "Failed" => bail!("{display_name} is not running: its phase is {}", phase(&pod)),
                 "Pending" => Ok(PodState::Starting(Box::new(pod))),
                 _ => Ok(PodState::Found(Box::new(pod))),
             };
@@ -203,7 +206,7 @@ impl Workload {
     }
 }
 
-/// State of the pod to run a command in.
+/// State of the pod to connect to.
 enum PodState {
     Found(Box<Pod>),
     Starting(Box<Pod>),
@@ -223,7 +226,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
 
-/// The label selector in `spec.selector`, which is a LabelSelector or a plain map; `None` if it selects nothing.
+/// The label selector in `spec.selector`, which is a LabelSelector or a plain map; `None` if it is missing or empty.
 fn selector(object: &Value) -> Option<Selector> {
     let selector = object.pointer("/spec/selector").filter(|selector| selector.is_object())?;
     let is_label_selector = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
@@ -308,9 +311,9 @@ mod tests {
         json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}), Some("tier in (a)"))]
     #[case::empty(json!({}), None)]
     #[case::missing(Value::Null, None)]
-    fn selectors(#[case] of: Value, #[case] expected: Option<&str>) {
-        let read = selector(&json!({"spec": {"selector": of}})).map(|selector| selector.to_string());
-        assert_eq!(read.as_deref(), expected);
+    fn selectors_are_parsed(#[case] json: Value, #[case] expected: Option<&str>) {
+        let parsed = selector(&json!({"spec": {"selector": json}})).map(|selector| selector.to_string());
+        assert_eq!(parsed.as_deref(), expected);
     }
 
     fn pod(name: &str, phase: &str, ready: bool, created: &str) -> Pod {

@@ -5,8 +5,8 @@
 //! Anonymous users may read the address and CA of the control plane (`kube-public/cluster-info`); the bootstrap signer
 //! signs it with the tokens, so that their holders can verify it.
 //!
-//! Permissions on the control plane's objects are not granted here: Karmada grants holders of these tokens everything,
-//! which is too much.
+//! Permissions on the control plane's objects are not granted here. Karmada grants holders of these tokens all
+//! permissions, which is more than an agent needs.
 
 use anyhow::Context;
 use base64::Engine;

@@ -201,14 +201,14 @@ async fn ensure_one(
     dry_run: bool,
 ) -> Result<(Outcome, SecretData), CredentialsError> {
     let name = required.name();
-    let failed = |source| CredentialsError::Secret { name: name.to_owned(), source };
+    let secret_error = |source| CredentialsError::Secret { name: name.to_owned(), source };
     let issuer = match required {
         RequiredSecret::Certificate(leaf) => authorities.get(&leaf.issuer),
         RequiredSecret::Authority { .. } | RequiredSecret::Password { .. } => None,
     };
     let mut retries = 0;
     loop {
-        let existing = secrets.get_opt(name).await.map_err(failed)?;
+        let existing = secrets.get_opt(name).await.map_err(secret_error)?;
         let stored = existing.as_ref().and_then(|secret| secret.data.as_ref());
         let why = match evaluate(required, stored, issuer, renewal)? {
             Verdict::Keep(until) => return Ok((Outcome::Unchanged(until), stored.cloned().unwrap_or_default())),
@@ -220,13 +220,13 @@ async fn ensure_one(
         }
         match write(secrets, required, existing, data.clone()).await {
             Ok(_) => return Ok((Outcome::Created(why), data)),
-            // Another process creates them concurrently; its result is used.
+            // Another process wrote the Secret concurrently; its result is used.
             Err(kube::Error::Api(status))
                 if retries < MAX_RETRIES && (status.is_conflict() || status.is_already_exists()) =>
             {
                 retries += 1;
             }
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(secret_error(source)),
         }
     }
 }

@@ -60,7 +60,7 @@ pub enum InstallError {
     Timeout(Duration, String),
 }
 
-/// Address of `serve` for the control plane.
+/// Address of `serve` as the control plane reaches it.
 #[derive(Debug, Clone)]
 pub struct Endpoints {
     /// DNS name or IP address, used as an ExternalName.
@@ -158,9 +158,9 @@ fn encode_base64(text: &str) -> String {
 
 /// The API path of a manifest of one of the installed kinds.
 pub fn api_path(manifest: &Value) -> Result<String, InstallError> {
-    let text = |pointer: &str, what| {
+    let text = |pointer: &str, field| {
         let found = manifest.pointer(pointer).and_then(Value::as_str);
-        found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))
+        found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), field))
     };
     let (version, kind, name) =
         (text("/apiVersion", "apiVersion")?, text("/kind", "kind")?, text("/metadata/name", "name")?);
@@ -252,7 +252,7 @@ fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
 }
 
 /// ClusterRole `crowsnest:access` with its binding. All users may request access reviews; they contain only RBAC
-/// objects that the caller may list in each member. Administrators keep the right if the binding is deleted.
+/// objects that the caller may list in each member. Administrators may still request them if the binding is deleted.
 fn access_review_role() -> [Value; 2] {
     let [mut role, binding] = role_and_binding(
         "crowsnest:access",
@@ -273,8 +273,8 @@ pub fn proxy_admin_binding(user: &str) -> Value {
            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
 }
 
-/// The groups to register: Crowsnest's, and those of metrics if `metrics` is set and no one else serves them. Otherwise
-/// Crowsnest's previous registrations of metrics are deleted.
+/// The groups to register: Crowsnest's, and those of metrics if `metrics` is set and no other server serves them. If
+/// `metrics` is not set, Crowsnest's previous registrations of metrics are deleted.
 pub async fn resolve_groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
     let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
@@ -293,7 +293,7 @@ pub async fn resolve_groups(client: &kube::Client, metrics: bool) -> Result<Vec<
                 for name in
                     registered.iter().filter(|service| foreign_server(service).is_none()).map(ResourceExt::name_any)
                 {
-                    tracing::info!(name, "deleted the APIService because the metrics adapter is disabled");
+                    tracing::info!(name, "deleting the APIService because the metrics adapter is disabled");
                     match services.delete(&name, &DeleteParams::default()).await {
                         Err(kube::Error::Api(status)) if status.code == 404 => {}
                         result => {

@@ -6,6 +6,9 @@
 //! sleeps. Any other container logs its start, its ports, and then a line at a fixed interval. Lines that exec
 //! writes to `/proc/1/fd/1` are merged in.
 
+mod generator;
+mod replay;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -22,10 +25,11 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
-use super::clock::ProcessClock;
+use self::generator::LogGenerator;
+use self::replay::replay;
 use super::pods::{Container, Pod, PodRef, PodRuntime, Run};
-use super::shell::{Clock, Shell, Stdio};
-use super::stream::{Input, Output, Sink};
+use super::shell::{Clock, Shell};
+use super::stream::{Output, Sink};
 
 /// Pod annotation with the number of seconds between generated log lines, for containers without a supported command.
 /// With 0, there are only start lines.
@@ -343,126 +347,6 @@ impl LineWriter {
         }
         self.output.send(bytes.freeze()).await?;
         Ok(self.remaining_bytes != Some(0))
-    }
-}
-
-/// Generates the log of a container without a supported command.
-struct LogGenerator {
-    runtime: Arc<dyn PodRuntime>,
-    run: Run,
-    start_lines: Vec<String>,
-    interval_seconds: i64,
-    has_ports: bool,
-}
-
-impl LogGenerator {
-    /// Returns line `n`, counted from 0, with its timestamp.
-    fn line(&self, n: i64) -> Option<LogLine> {
-        if let Some(text) = usize::try_from(n).ok().and_then(|n| self.start_lines.get(n)) {
-            let at = self.run.started.checked_add(SignedDuration::from_millis(n * 7)).ok()?;
-            return Some(LogLine { at, text: Bytes::from(text.clone()) });
-        }
-        let number = n - self.start_lines.len() as i64 + 1;
-        let seconds = number.checked_mul(Some(self.interval_seconds).filter(|i| *i > 0)?)?;
-        let at = self.run.started.checked_add(SignedDuration::from_secs(seconds)).ok()?;
-        let text = if self.has_ports {
-            format!("request {number}: GET /healthz 200 {}ms", 1 + number * 7919 % 23)
-        } else {
-            format!("heartbeat {number}: {} items done", number * 7919 % 1009)
-        };
-        Some(LogLine { at, text: Bytes::from(text) })
-    }
-
-    async fn generate(self, events: mpsc::Sender<LogEvent>, follow: bool) {
-        let end = self.run.finished.as_ref().map_or_else(|| self.runtime.now(), |(at, ..)| *at);
-        let last_number = (end.as_second() - self.run.started.as_second()) / self.interval_seconds.max(1);
-        let mut n = (last_number - MAX_LINES as i64).max(0);
-        while let Some(line) = self.line(n).filter(|line| line.at <= end) {
-            n += 1;
-            if events.send(LogEvent::Line(line)).await.is_err() {
-                return;
-            }
-        }
-        if let Some((at, code, reason)) = &self.run.finished {
-            let text = Bytes::from(format!("exiting with code {code} ({reason})"));
-            if events.send(LogEvent::Line(LogLine { at: *at, text })).await.is_err() {
-                return;
-            }
-        }
-        if events.send(LogEvent::CaughtUp).await.is_err() || !follow || self.run.finished.is_some() {
-            return;
-        }
-        while let Some(line) = self.line(n) {
-            let wait = line.at.duration_since(self.runtime.now());
-            tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await;
-            n += 1;
-            if events.send(LogEvent::Line(line)).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// Runs a container's command from its start. Only sleeps that end after the current time wait.
-async fn replay(
-    mut shell: Shell,
-    runtime: Arc<dyn PodRuntime>,
-    run: Run,
-    command: Vec<String>,
-    events: mpsc::Sender<LogEvent>,
-    follow: bool,
-) {
-    let clock = Arc::new(ReplayClock {
-        process: ProcessClock::new(run.started, runtime.clone()),
-        end: run.finished.map(|(at, ..)| at),
-        runtime,
-        events: events.clone(),
-        follow,
-    });
-    shell.clock = clock.clone();
-    let lines: Output = Arc::new(LineSink::new(clock, LineDestination::Events(events)));
-    // The exit code is not needed: the pod's status has it already.
-    shell.start(&command, Stdio::new(Input::empty(), lines.clone(), lines.clone())).await;
-    if let Err(error) = lines.finish().await {
-        tracing::trace!(%error, "the log reader disconnected");
-    }
-}
-
-/// The clock of a replay. It reports when it reaches the current time or the end of the run.
-struct ReplayClock {
-    process: ProcessClock,
-    end: Option<Timestamp>,
-    runtime: Arc<dyn PodRuntime>,
-    events: mpsc::Sender<LogEvent>,
-    follow: bool,
-}
-
-impl ReplayClock {
-    async fn advance_to(&self, at: Timestamp) {
-        let now = self.runtime.now();
-        let replay_end = self.end.map_or(now, |end| end.min(now));
-        if at > replay_end {
-            // When the reader disconnects, the surrounding `select!` drops this future.
-            if self.events.send(LogEvent::CaughtUp).await.is_err() || !self.follow || self.end.is_some() {
-                return std::future::pending().await;
-            }
-        }
-        self.process.wait_until(at).await;
-    }
-}
-
-#[async_trait]
-impl Clock for ReplayClock {
-    fn now(&self) -> Timestamp {
-        self.process.now()
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        self.advance_to(self.process.advance(duration)).await;
-    }
-
-    async fn step(&self) {
-        self.advance_to(self.process.advance_step()).await;
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Endpoint {
     pub image: String,
     pub port: u16,
     pub hostname: String,
-    pub service: SimulatedServer,
+    pub server: SimulatedServer,
 }
 
 /// A volume mount of a container.
@@ -218,7 +218,7 @@ impl Pod {
                     image: text(container, "/image").to_owned(),
                     port: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
                     hostname: self.hostname().to_owned(),
-                    service: SimulatedServer::from_image(
+                    server: SimulatedServer::from_image(
                         text(container, "/image"),
                         list(container, "/args").first().and_then(Value::as_str),
                     ),

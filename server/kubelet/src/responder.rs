@@ -33,8 +33,8 @@ impl Server {
     pub fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let Endpoint { namespace, pod, node, ip, container, image, port, .. } = &self.endpoint;
         let path = request.uri().path();
-        if self.endpoint.service == SimulatedServer::ServeHostname
-            || (self.endpoint.service == SimulatedServer::Netexec && path == "/hostname")
+        if self.endpoint.server == SimulatedServer::ServeHostname
+            || (self.endpoint.server == SimulatedServer::Netexec && path == "/hostname")
         {
             return plain_text(StatusCode::OK, self.endpoint.hostname.clone());
         }

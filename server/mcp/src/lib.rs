@@ -1,7 +1,7 @@
 //! Server of the Model Context Protocol (MCP): eight tools with which assistants read the fleet.
 //!
 //! The tools send requests to Crowsnest's own APIs through [`Api`], as the caller, so authentication, authorization and
-//! filtering by the caller's rights are those of the APIs. This crate reads and writes JSON-RPC messages ([`message`],
+//! filtering by permissions are those of the APIs. This crate reads and writes JSON-RPC messages ([`message`],
 //! [`methods`]), maps tool arguments to requests ([`tools`]), and renders bounded output without secrets ([`output`]).
 //!
 //! Two transports use it: [`stdio`] (`crowsnest mcp`) and [`http`] (`POST /mcp`). Both are stateless. A request whose

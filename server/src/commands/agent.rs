@@ -28,9 +28,10 @@ pub(crate) enum ReportedSecret {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig /etc/crowsnest/kubeconfig\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig cp.kubeconfig --kubeconfig ~/.kube/config --context m1"
-)]
+#[command(after_help = examples![
+    "crowsnest agent --cluster-name m1 --control-plane-kubeconfig /etc/crowsnest/kubeconfig",
+    "crowsnest agent --cluster-name m1 --control-plane-kubeconfig cp.kubeconfig --kubeconfig ~/.kube/config --context m1",
+])]
 pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) process: ProcessArgs,

@@ -41,13 +41,8 @@ pub(crate) struct ApiArgs {
     #[arg(long, env = "CROWSNEST_REQUESTHEADER_CLIENT_CA_FILE", value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
     /// Common names of front proxies' certificates, separated by commas [default: any]
-    #[arg(
-        long,
-        env = "CROWSNEST_REQUESTHEADER_ALLOWED_NAMES",
-        value_delimiter = ',',
-        value_name = "NAMES",
-        requires = "requestheader_client_ca_file"
-    )]
+    #[arg(long, env = "CROWSNEST_REQUESTHEADER_ALLOWED_NAMES", value_delimiter = ',', value_name = "NAMES")]
+    #[arg(requires = "requestheader_client_ca_file")]
     requestheader_allowed_names: Vec<String>,
     /// Certificate and key for clients that request one of its names; may be repeated, or separated by semicolons
     #[arg(long, env = "CROWSNEST_TLS_SNI_CERT_KEY", value_delimiter = ';', value_name = "CERTIFICATE,KEY")]
@@ -73,13 +68,8 @@ pub(crate) struct WebhookArgs {
     #[arg(long, env = "CROWSNEST_WEBHOOK_CLIENT_CA_FILE", value_name = "FILE")]
     webhook_client_ca_file: Option<PathBuf>,
     /// Common names of the API server's certificate, separated by commas [default: any]
-    #[arg(
-        long,
-        env = "CROWSNEST_WEBHOOK_CLIENT_ALLOWED_NAMES",
-        value_delimiter = ',',
-        value_name = "NAMES",
-        requires = "webhook_client_ca_file"
-    )]
+    #[arg(long, env = "CROWSNEST_WEBHOOK_CLIENT_ALLOWED_NAMES", value_delimiter = ',', value_name = "NAMES")]
+    #[arg(requires = "webhook_client_ca_file")]
     webhook_client_allowed_names: Vec<String>,
 }
 

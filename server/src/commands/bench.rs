@@ -48,9 +48,12 @@ use self::cache::MeasurementPrinter;
 use super::serve::DatabaseUrl;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest bench report\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate"
-)]
+#[command(after_help = examples![
+    "crowsnest bench report",
+    "crowsnest bench up",
+    "crowsnest bench cache",
+    "crowsnest bench propagate",
+])]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     benchmark: Bench,
@@ -332,6 +335,12 @@ fn peak_kib(child: &Child) -> anyhow::Result<u64> {
 /// Resident memory of this process in bytes.
 fn resident_bytes() -> anyhow::Result<u64> {
     process_resident_bytes("self")
+}
+
+/// Anonymous resident memory of this process in bytes: [`resident_bytes`] without pages of mapped files, such as those
+/// of the text index, which the kernel can drop.
+fn anonymous_bytes() -> anyhow::Result<u64> {
+    proc_status_bytes("self", "RssAnon:")
 }
 
 fn process_resident_bytes(process: &str) -> anyhow::Result<u64> {

@@ -22,9 +22,13 @@ use crowsnest_cli::output::terminal;
 use crowsnest_process::data_dir::DataDir;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest cache status\n  crowsnest cache status --resources -o wide\n  crowsnest cache check\n  crowsnest cache rebuild --text\n  CROWSNEST_DB=postgres://… crowsnest cache rebuild    with all replicas stopped"
-)]
+#[command(after_help = examples![
+    "crowsnest cache status",
+    "crowsnest cache status --resources -o wide",
+    "crowsnest cache check",
+    "crowsnest cache rebuild --text",
+    "CROWSNEST_DB=postgres://… crowsnest cache rebuild    with all replicas stopped",
+])]
 pub(crate) struct CacheArgs {
     #[command(subcommand)]
     command: CacheCommand,

@@ -14,7 +14,10 @@ use super::index_backend::IndexBackendArgs;
 /// Upper limit of durations: a year.
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Approximate size limit of an object in etcd, in bytes.
+/// Resources that are not collected by default.
+const EXCLUDED: &str = "leases.coordination.k8s.io,events.events.k8s.io,componentstatuses";
+
+/// Minimum of `--cache-object-bytes`: the approximate size limit of an object in etcd.
 const MIN_OBJECT_BYTES: u64 = 2 << 20;
 
 #[derive(Debug, Clone, Args)]
@@ -39,13 +42,7 @@ pub(crate) struct CacheOptionsArgs {
     #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = parse_object_bytes)]
     cache_object_bytes: u64,
     /// Resources to collect only if a ResourceRegistry selects them: resource.group, separated by commas
-    #[arg(
-        long,
-        env = "CROWSNEST_CACHE_EXCLUDE",
-        default_value = "leases.coordination.k8s.io,events.events.k8s.io,componentstatuses",
-        value_name = "RESOURCES",
-        value_delimiter = ','
-    )]
+    #[arg(long, env = "CROWSNEST_CACHE_EXCLUDE", value_name = "RESOURCES", value_delimiter = ',', default_value = EXCLUDED)]
     cache_exclude: Vec<String>,
     /// Values to withhold in addition to those of Secrets (keys are kept): resource.group:path, separated by commas,
     /// such as configmaps:data. A change fills the cache again

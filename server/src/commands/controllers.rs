@@ -280,16 +280,16 @@ mod tests {
     use crowsnest_plan::scheduling::Plugin;
     use rstest::rstest;
 
-    fn parse_config(arguments: &str, standard: Config) -> Result<Config, String> {
+    fn parse_config(arguments: &str, profile: Config) -> Result<Config, String> {
         let args: ControllerArgs = parse_args(arguments)?;
-        args.config(standard).map_err(|error| format!("{error:#}"))
+        args.config(profile).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
     fn unset_flags_keep_the_profile() {
-        for standard in [Config::default(), Config::conformance()] {
-            let config = parse_config("", standard.clone()).unwrap();
-            assert_eq!(format!("{config:?}"), format!("{standard:?}"));
+        for profile in [Config::default(), Config::conformance()] {
+            let config = parse_config("", profile.clone()).unwrap();
+            assert_eq!(format!("{config:?}"), format!("{profile:?}"));
         }
     }
 

@@ -16,9 +16,10 @@ use crowsnest_component_base::user_agent;
 use crowsnest_install::credentials::{Outcome, Renewal, ensure, parse};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest credentials --file credentials.yaml -n crowsnest --dry-run\n  crowsnest credentials --file credentials.yaml -n crowsnest --kubeconfig host.kubeconfig"
-)]
+#[command(after_help = examples![
+    "crowsnest credentials --file credentials.yaml -n crowsnest --dry-run",
+    "crowsnest credentials --file credentials.yaml -n crowsnest --kubeconfig host.kubeconfig",
+])]
 pub(crate) struct CredentialsArgs {
     /// File that lists the required certificates and passwords, from the chart's ConfigMap
     #[arg(long, value_name = "FILE")]

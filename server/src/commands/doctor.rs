@@ -20,9 +20,10 @@ enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest doctor --kubeconfig karmada-apiserver.config\n  crowsnest doctor -o json"
-)]
+#[command(after_help = examples![
+    "crowsnest doctor --kubeconfig karmada-apiserver.config",
+    "crowsnest doctor -o json",
+])]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     connection: ConnectionArgs,

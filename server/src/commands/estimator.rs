@@ -18,9 +18,9 @@ use crowsnest_agent::estimator::{self, Config, TlsFiles};
 use crowsnest_process::serving::ProbeAddresses;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest estimator --cluster-name m1 --kubeconfig m1.kubeconfig --grpc-auth-cert-file tls.crt --grpc-auth-key-file tls.key --grpc-client-ca-file ca.crt"
-)]
+#[command(after_help = examples![
+    "crowsnest estimator --cluster-name m1 --kubeconfig m1.kubeconfig --grpc-auth-cert-file tls.crt --grpc-auth-key-file tls.key --grpc-client-ca-file ca.crt",
+])]
 pub(crate) struct EstimatorArgs {
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -127,20 +127,12 @@ pub(crate) struct EstimatorClientArgs {
     #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_CA_FILE", value_name = "FILE")]
     scheduler_estimator_ca_file: Option<PathBuf>,
     /// Client certificate file
-    #[arg(
-        long,
-        env = "CROWSNEST_SCHEDULER_ESTIMATOR_CERT_FILE",
-        value_name = "FILE",
-        requires = "scheduler_estimator_key_file"
-    )]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_CERT_FILE", value_name = "FILE")]
+    #[arg(requires = "scheduler_estimator_key_file")]
     scheduler_estimator_cert_file: Option<PathBuf>,
     /// Key file of that certificate
-    #[arg(
-        long,
-        env = "CROWSNEST_SCHEDULER_ESTIMATOR_KEY_FILE",
-        value_name = "FILE",
-        requires = "scheduler_estimator_cert_file"
-    )]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_KEY_FILE", value_name = "FILE")]
+    #[arg(requires = "scheduler_estimator_cert_file")]
     scheduler_estimator_key_file: Option<PathBuf>,
     /// Do not verify the estimators' certificates
     #[arg(long, env = "CROWSNEST_INSECURE_SKIP_ESTIMATOR_VERIFY", num_args = 0..=1, require_equals = true,

@@ -21,9 +21,10 @@ enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest install --kubeconfig karmada-apiserver.config --host crowsnest.crowsnest-system.svc\n  crowsnest install --host 10.0.0.7 --ca-file ca.crt --dry-run -o yaml"
-)]
+#[command(after_help = examples![
+    "crowsnest install --kubeconfig karmada-apiserver.config --host crowsnest.crowsnest-system.svc",
+    "crowsnest install --host 10.0.0.7 --ca-file ca.crt --dry-run -o yaml",
+])]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -63,9 +64,10 @@ pub(crate) struct InstallArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config\n  crowsnest uninstall --members --dry-run               preview what is removed from the members"
-)]
+#[command(after_help = examples![
+    "crowsnest uninstall --kubeconfig karmada-apiserver.config",
+    "crowsnest uninstall --members --dry-run               preview what is removed from the members",
+])]
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -8,9 +8,10 @@ use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_install::migrate;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest migrate --kubeconfig karmada-apiserver.config --dry-run\n  crowsnest migrate --kubeconfig karmada-apiserver.config --back"
-)]
+#[command(after_help = examples![
+    "crowsnest migrate --kubeconfig karmada-apiserver.config --dry-run",
+    "crowsnest migrate --kubeconfig karmada-apiserver.config --back",
+])]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     connection: ConnectionArgs,

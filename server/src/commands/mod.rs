@@ -10,6 +10,13 @@ use crowsnest_cli::output::terminal;
 use line::{complete, environment, help, man, normalize, settings};
 use process::LogFormat;
 
+/// The examples below the help of a command, one line each.
+macro_rules! examples {
+    ($($example:literal),+ $(,)?) => {
+        concat!("Examples:", $("\n  ", $example),+)
+    };
+}
+
 mod adapter;
 pub(crate) mod agent;
 pub(crate) mod api_args;
@@ -48,7 +55,10 @@ pub(crate) mod up;
     disable_help_flag = true,
     term_width = help::WIDTH,
     help_template = help::template(),
-    after_help = "Examples:\n  crowsnest up                                  start a local fleet\n  crowsnest search 'kind:pod -status:Running'   pods in all clusters that are not running"
+    after_help = examples![
+        "crowsnest up                                  start a local fleet",
+        "crowsnest search 'kind:pod -status:Running'   pods in all clusters that are not running",
+    ]
 )]
 pub(crate) struct Cli {
     /// Log more to standard error: -v info, -vv debug, -vvv trace; -v=2 as in kubectl

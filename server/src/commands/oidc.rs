@@ -36,13 +36,8 @@ pub(crate) struct OidcArgs {
     #[arg(long, env = "CROWSNEST_OIDC_REQUIRED_CLAIM", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = parse_pair)]
     oidc_required_claim: Vec<(String, String)>,
     /// Accepted signing algorithms, separated by commas
-    #[arg(
-        long,
-        env = "CROWSNEST_OIDC_SIGNING_ALGS",
-        value_name = "ALGS",
-        value_delimiter = ',',
-        default_value = "RS256"
-    )]
+    #[arg(long, env = "CROWSNEST_OIDC_SIGNING_ALGS", value_name = "ALGS")]
+    #[arg(value_delimiter = ',', default_value = "RS256")]
     oidc_signing_algs: Vec<String>,
     /// CA file for the issuer's certificate [default: the system's]
     #[arg(long, env = "CROWSNEST_OIDC_CA_FILE", value_name = "FILE")]
@@ -59,13 +54,8 @@ pub(crate) struct SignInArgs {
     #[arg(long, env = "CROWSNEST_OIDC_REDIRECT_URL", value_name = "URL")]
     oidc_redirect_url: Option<Url>,
     /// Scopes that the UI requests in addition to openid, separated by commas
-    #[arg(
-        long,
-        env = "CROWSNEST_OIDC_SCOPES",
-        value_name = "SCOPES",
-        value_delimiter = ',',
-        default_value = "profile,email"
-    )]
+    #[arg(long, env = "CROWSNEST_OIDC_SCOPES", value_name = "SCOPES")]
+    #[arg(value_delimiter = ',', default_value = "profile,email")]
     oidc_scopes: Vec<String>,
 }
 

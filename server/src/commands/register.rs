@@ -38,9 +38,12 @@ const RENEWAL_THRESHOLD: f64 = 0.2;
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest token create --print-register-command          run at the control plane, prints the command for the cluster\n  crowsnest register cp.example:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:… --cluster-name oslo --agent-image crowsnest:latest\n  crowsnest register cp.example:6443 --token … --discovery-token-ca-cert-hash … --cluster-name oslo --run    run the agent in this process\n  crowsnest unregister oslo                                run at the control plane to remove the cluster"
-)]
+#[command(after_help = examples![
+    "crowsnest token create --print-register-command          run at the control plane, prints the command for the cluster",
+    "crowsnest register cp.example:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:… --cluster-name oslo --agent-image crowsnest:latest",
+    "crowsnest register cp.example:6443 --token … --discovery-token-ca-cert-hash … --cluster-name oslo --run    run the agent in this process",
+    "crowsnest unregister oslo                                run at the control plane to remove the cluster",
+])]
 pub(crate) struct RegisterArgs {
     /// Address of the control plane
     #[arg(value_name = "HOST:PORT")]
@@ -160,8 +163,8 @@ async fn member_client(args: &RegisterArgs) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Rejects a cluster that has an agent, or a Secret or ServiceAccount of its names that an earlier attempt did not
-/// create.
+/// Rejects a cluster that has an agent already, or a Secret or ServiceAccount of the agent's names that `register` did
+/// not create.
 async fn reject_existing_agent(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
     let namespace = args.namespace.as_str();
     if find_object::<Deployment>(member, namespace, AGENT).await?.is_some() {

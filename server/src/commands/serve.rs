@@ -96,9 +96,10 @@ impl fmt::Debug for DatabaseUrl {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest serve --kubeconfig karmada-apiserver.config --db postgres://crowsnest@db/crowsnest\n  crowsnest serve --config /etc/crowsnest/serve.yaml --roles webhook"
-)]
+#[command(after_help = examples![
+    "crowsnest serve --kubeconfig karmada-apiserver.config --db postgres://crowsnest@db/crowsnest",
+    "crowsnest serve --config /etc/crowsnest/serve.yaml --roles webhook",
+])]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -109,14 +110,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
     /// Roles of this process, separated by commas
-    #[arg(
-        long,
-        env = "CROWSNEST_ROLES",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "all",
-        value_name = "ROLES"
-    )]
+    #[arg(long, env = "CROWSNEST_ROLES", value_name = "ROLES")]
+    #[arg(value_enum, value_delimiter = ',', default_value = "all")]
     pub(crate) roles: Vec<RoleArg>,
     /// Database of the cache: sqlite: for a single process, postgres://… for several
     #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, default_value = "sqlite:", value_name = "URL")]
@@ -175,12 +170,8 @@ pub(crate) struct LeaderElectionArgs {
           default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
     pub(crate) leader_elect: bool,
     /// Namespace of the Leases in the control plane
-    #[arg(
-        long,
-        env = "CROWSNEST_LEADER_ELECT_RESOURCE_NAMESPACE",
-        default_value = "karmada-system",
-        value_name = "NAMESPACE"
-    )]
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(default_value = "karmada-system")]
     pub(crate) leader_elect_resource_namespace: String,
     /// Time after the last renewal when another process may take over the Leases
     #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION", value_parser = cache_options::parse_duration)]

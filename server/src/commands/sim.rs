@@ -11,9 +11,14 @@ use crowsnest_sim::load::Load;
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member1 stop; crowsnest sim member1 start\n  crowsnest sim member1 partition 60\n  crowsnest sim member2 flap 10; crowsnest sim member2 start\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
-)]
+#[command(after_help = examples![
+    "crowsnest sim member1 stop 30",
+    "crowsnest sim member1 stop; crowsnest sim member1 start",
+    "crowsnest sim member1 partition 60",
+    "crowsnest sim member2 flap 10; crowsnest sim member2 start",
+    "crowsnest sim member2 delay 500",
+    "crowsnest sim member1 load pods=1000,churn=5/s",
+])]
 pub(crate) struct SimArgs {
     /// Name of the member
     member: String,

@@ -79,7 +79,7 @@ impl UpArgs {
     fn config(self) -> anyhow::Result<Config> {
         self.parts.cache.backend.validate()?;
         let is_conformance = self.profile == Some(Profile::Conformance);
-        let standard = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
+        let defaults = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
         let simulated = match self.members {
             _ if self.no_members => Vec::new(),
             Some(members) => members.read()?,
@@ -99,7 +99,7 @@ impl UpArgs {
             ui_listen: self.ui_listen,
             load: self.load,
             metrics_adapter: self.parts.adapter.metrics_adapter,
-            controllers: self.parts.controllers.config(standard)?,
+            controllers: self.parts.controllers.config(defaults)?,
             cache: self.parts.cache.options(PathBuf::new()),
             api: self.parts.api.config(),
             oidc: self.parts.oidc.authenticator()?,

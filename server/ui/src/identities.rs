@@ -69,9 +69,10 @@ pub(super) fn parse_user(text: &str) -> Result<AuthInfo, ApiError> {
     let current = current.ok_or_else(|| ApiError::bad_request("this kubeconfig has no current-context"))?;
     let context = config.contexts.iter().find(|entry| entry.name == current).and_then(|entry| entry.context.as_ref());
     let name = context.and_then(|context| context.user.as_deref());
-    let name = name.ok_or_else(|| ApiError::bad_request(format!("its context {current:?} has no user")))?;
+    let name =
+        name.ok_or_else(|| ApiError::bad_request(format!("context {current:?} of this kubeconfig has no user")))?;
     let user = config.auth_infos.iter().find(|entry| entry.name == name).and_then(|entry| entry.auth_info.as_ref());
-    let user = user.ok_or_else(|| ApiError::bad_request(format!("its user {name:?} is not in it")))?;
+    let user = user.ok_or_else(|| ApiError::bad_request(format!("this kubeconfig has no user {name:?}")))?;
     let has_certificate = user.client_certificate_data.is_some() && user.client_key_data.is_some();
     if has_certificate || user.token.is_some() {
         return Ok(AuthInfo {
@@ -81,7 +82,7 @@ pub(super) fn parse_user(text: &str) -> Result<AuthInfo, ApiError> {
             ..AuthInfo::default()
         });
     }
-    Err(ApiError::bad_request(format!("its user {name:?} {}", explain_unusable(user))))
+    Err(ApiError::bad_request(format!("user {name:?} of this kubeconfig {}", explain_unusable(user))))
 }
 
 /// The reason that the user's credentials cannot be used.
@@ -157,10 +158,10 @@ mod tests {
     #[rstest]
     #[case::text("{", "invalid kubeconfig: ")]
     #[case::nothing("users: []", "this kubeconfig has no current-context")]
-    #[case::no_context("current-context: cp", "its context \"cp\" has no user")]
+    #[case::no_context("current-context: cp", "context \"cp\" of this kubeconfig has no user")]
     #[case::no_user(
         "current-context: cp\ncontexts: [{name: cp, context: {cluster: cp, user: ann}}]",
-        "its user \"ann\" is not in it"
+        "this kubeconfig has no user \"ann\""
     )]
     fn invalid_kubeconfigs_are_rejected(#[case] text: &str, #[case] expected_start: &str) {
         let failure = parse_user(text).expect_err("a refusal");
@@ -175,7 +176,7 @@ mod tests {
     fn unusable_credentials_are_explained(#[case] user: &str, #[case] expected: &str) {
         let failure = parse_user(&config(user)).expect_err("a refusal");
         let message = failure.message;
-        assert!(message.starts_with("its user \"ann\" ") && message.contains(expected), "{message}");
+        assert!(message.starts_with("user \"ann\" of this kubeconfig ") && message.contains(expected), "{message}");
     }
 
     /// A kubeconfig in YAML or JSON with fields of any type, some of them damaged.

@@ -128,7 +128,7 @@ const PAGE_HEADERS: &[(&str, &str)] = &[
     ("sec-fetch-site", "same-origin"),
 ];
 
-/// The default headers and a cookie.
+/// [`PAGE_HEADERS`] and a cookie.
 fn headers_with(cookie: &str) -> Vec<(&str, &str)> {
     [PAGE_HEADERS, &[("cookie", cookie)]].concat()
 }
@@ -257,7 +257,7 @@ async fn forged_cookies_are_rejected_locally() {
         assert_eq!(status, StatusCode::UNAUTHORIZED, "{forged}");
         ui.send("DELETE", "/ui/session", &headers_with(&forged), "").await;
     }
-    // A valid request behind them is received, and nothing else.
+    // A valid request after them is received, and nothing else.
     ui.send("GET", "/api/v1/secrets", &headers_with(&valid), "").await;
     assert_eq!(ui.received(), count_before + 2 * requests_of_valid);
     assert!(ui.tokens.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some());

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::tasks::Tasks;
-use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
-use crowsnest_kube_apiserver::http::InFlightLimits;
-use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data, RequestOptions};
 use crowsnest_process::client_ca::{self as trust, Trust};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
@@ -36,19 +33,6 @@ use crowsnest_webhook::clients::Clients;
 /// Karmada's name of the administrator, which `cluster-proxy-admin` is bound to.
 const ADMIN: &str = "system:admin";
 
-/// Options of the control plane that do not depend on the fleet.
-pub(super) struct ControlPlaneOptions {
-    pub(super) auditor: Auditor,
-    pub(super) disabled_admission_plugins: Vec<Plugin>,
-    pub(super) in_flight: InFlightLimits,
-}
-
-impl ControlPlaneOptions {
-    pub(super) fn new(auditor: Auditor) -> Self {
-        Self { auditor, disabled_admission_plugins: Vec::new(), in_flight: InFlightLimits::default() }
-    }
-}
-
 pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
@@ -57,24 +41,23 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the control plane. Faults of simulated members are served through `simulated` on its address; `oidc`
-    /// authenticates ID tokens.
+    /// Starts the control plane. Its address also serves the requests that inject faults into the members in
+    /// `simulated`; `oidc` authenticates ID tokens.
     pub(super) async fn start(
         dir: &DataDir,
         listener: TcpListener,
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
-        options: ControlPlaneOptions,
+        requests: RequestOptions,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         // Control plane data must survive a power failure; simulated members need not.
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
-        let ControlPlaneOptions { auditor, disabled_admission_plugins, in_flight } = options;
-        let mut config = Config { auditor, disabled_admission_plugins, in_flight, ..Config::new("crowsnest", data) };
+        let mut config = Config { requests, ..Config::new("crowsnest", data) };
         // kube-apiserver's default; clients that check the algorithm expect it.
         config.token_signing_algorithm = Algorithm::Rs256;
-        config.oidc = oidc;
-        config.tokens.insert(
+        config.authentication.oidc = oidc;
+        config.accept_token(
             token.clone(),
             UserInfo {
                 name: ADMIN.into(),

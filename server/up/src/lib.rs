@@ -24,6 +24,7 @@ use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::format_error_chain;
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_index::CacheOptions;
+use crowsnest_kube_apiserver::RequestOptions;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
 use crowsnest_process::signals::StopSignals;
@@ -31,7 +32,7 @@ use crowsnest_sim::member::admin;
 use tokio::net::TcpListener;
 
 pub use config::{ApiserverConfig, Config, DataDirConfig, MemberConfig, Members};
-use controlplane::{ControlPlane, ControlPlaneOptions};
+use controlplane::ControlPlane;
 use crowsnest_runtime::controller_runner::LeaderElectionMode;
 use crowsnest_runtime::roles::{Roles, RolesConfig};
 use crowsnest_ui::Ui;
@@ -97,12 +98,12 @@ pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> 
     let listener = bind(config.listen, "--listen").await?;
     let no_members = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
-    let options = ControlPlaneOptions {
+    let requests = RequestOptions {
         auditor,
         disabled_admission_plugins: config.disabled_admission_plugins,
         in_flight: config.in_flight,
     };
-    let control_plane = ControlPlane::start(&dir, listener, no_members, config.oidc, options).await?;
+    let control_plane = ControlPlane::start(&dir, listener, no_members, config.oidc, requests).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -160,9 +161,8 @@ impl Fleet {
         let simulated = admin::Members::default();
         let sign_in = oidc.as_ref().map(|_| config.sign_in.build_client(ui_address)).transpose()?;
         let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
-        let control_plane =
-            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), ControlPlaneOptions::new(auditor.clone()))
-                .await?;
+        let requests = RequestOptions { auditor: auditor.clone(), ..RequestOptions::default() };
+        let control_plane = ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), requests).await?;
         progress.report_done(&format!("control plane {}", control_plane.url()));
 
         let servers = Tasks::default();
@@ -239,7 +239,7 @@ impl Fleet {
         writeln!(out, "\nexport KUBECONFIG={}\n", self.kubeconfig.display())?;
         writeln!(out, "Try")?;
         writeln!(out, "  kubectl get clusters")?;
-        writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then write it a PropagationPolicy")?;
+        writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then apply a PropagationPolicy for it")?;
         if let Some((member, file)) = self.members.first(&self.kubeconfig) {
             let flag = format!("--kubeconfig {} ", file.display());
             let flag = if file == self.kubeconfig { "" } else { &flag };

@@ -6,14 +6,14 @@ use std::time::Instant;
 /// Prints steps as they finish; coloured on terminals unless `NO_COLOR` is set.
 #[derive(Debug)]
 pub struct Progress {
-    has_colour: bool,
+    has_color: bool,
     started: Instant,
 }
 
 impl Progress {
     pub fn new() -> Self {
         let is_plain = std::env::var_os("NO_COLOR").is_some() || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        Self { has_colour: io::stderr().is_terminal() && !is_plain, started: Instant::now() }
+        Self { has_color: io::stderr().is_terminal() && !is_plain, started: Instant::now() }
     }
 
     /// Reports that a possibly long step has started.
@@ -29,13 +29,13 @@ impl Progress {
     /// Reports that a step outside of the start is done, with its duration.
     pub fn report_done_since(&self, step: &str, start: Instant) {
         let ms = start.elapsed().as_millis();
-        let tick = if self.has_colour { "\x1b[32m✓\x1b[0m" } else { "✓" };
+        let tick = if self.has_color { "\x1b[32m✓\x1b[0m" } else { "✓" };
         self.print_line(&format!("  {tick} {step} ({ms} ms)"));
     }
 
     /// Reports a problem that does not stop the start.
     pub fn warn(&self, problem: &str) {
-        let mark = if self.has_colour { "\x1b[33m!\x1b[0m" } else { "!" };
+        let mark = if self.has_color { "\x1b[33m!\x1b[0m" } else { "!" };
         self.print_line(&format!("  {mark} {problem}"));
     }
 

@@ -84,16 +84,16 @@ async fn start_earlier_version() -> (ApiServer, Vec<(String, Value)>) {
     for (plural, object) in objects {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let path = format!("{GROUP}/{plural}/{name}");
-        let mut made =
+        let mut created =
             send(&client, Method::POST, &format!("{GROUP}/{plural}?fieldManager=argo"), &object).await.unwrap();
         if plural == "clusters" {
-            made["status"] = json!({"kubernetesVersion": "v1.36.0"});
-            made = send(&client, Method::PUT, &format!("{path}/status"), &made).await.unwrap();
+            created["status"] = json!({"kubernetesVersion": "v1.36.0"});
+            created = send(&client, Method::PUT, &format!("{path}/status"), &created).await.unwrap();
         }
         if name == "leaving" {
-            made = send(&client, Method::DELETE, &path, &json!({})).await.unwrap();
+            created = send(&client, Method::DELETE, &path, &json!({})).await.unwrap();
         }
-        stored.push((path, made));
+        stored.push((path, created));
     }
     (server, stored)
 }

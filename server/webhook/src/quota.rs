@@ -4,7 +4,7 @@
 //!
 //! When two bindings are admitted concurrently, neither is stored yet when the other one is decided. Two mechanisms
 //! prevent overuse. Our own controllers, which make almost all of these writes, serialize them by namespace
-//! (`crowsnest_controllers::quota::over_quota`). For other writers, an admitted binding is reserved in memory until it
+//! (`crowsnest_controllers::quota::binding_writes`). For other writers, an admitted binding is reserved in memory until it
 //! is stored, for one second at most. Only callers authenticated as the API server create reservations, so forged
 //! reviews take no quota.
 

@@ -17,19 +17,19 @@ fn control_plane(panics_on_watch: bool) -> Client {
     Client::new(service, "default")
 }
 
-const DEATH: &str = "registry of members: the task stopped unexpectedly";
+const TASK_STOPPED: &str = "registry of members: the task stopped unexpectedly";
 
 #[tokio::test]
 async fn a_panic_before_the_first_list_fails_the_start() {
     let started = Fleet::start(control_plane(false), FleetOptions::default()).await;
     let error = started.err().expect("no fleet without a list").to_string();
-    assert!(error.contains(DEATH), "{error}");
+    assert!(error.contains(TASK_STOPPED), "{error}");
 }
 
 #[tokio::test]
 async fn a_panic_after_the_first_list_makes_the_fleet_unready() {
     let fleet = Fleet::start(control_plane(true), FleetOptions::default()).await.unwrap();
-    assert_eq!(fleet.inner.tasks.wait_for_failure().await, DEATH);
-    assert_eq!(fleet.ready(), Err(DEATH.to_owned()));
+    assert_eq!(fleet.inner.tasks.wait_for_failure().await, TASK_STOPPED);
+    assert_eq!(fleet.ready(), Err(TASK_STOPPED.to_owned()));
     fleet.stop().await;
 }

@@ -84,7 +84,7 @@ async fn prepare_first_page(
     is_limited: bool,
 ) -> Result<FirstPage, Error> {
     if let Snapshot::Exact(version) = &snapshot {
-        if version.is_leaving() || version.clusters().any(|cluster| !has_member(&members, cluster)) {
+        if version.has_leaving_cluster() || version.clusters().any(|cluster| !has_member(&members, cluster)) {
             return Err(Error::Expired);
         }
         // The snapshot lacks clusters that joined later.
@@ -135,9 +135,9 @@ async fn prepare_later_page(
 ) -> Result<(LiveMembers, VecDeque<Part>), Error> {
     let version = CompositeVersion::decode(&token.rv);
     // The remaining clusters. One that left after all its objects were sent is not needed.
-    let labels = version.clusters().filter(|cluster| *cluster >= token.cluster.as_str());
+    let clusters = version.clusters().filter(|cluster| *cluster >= token.cluster.as_str());
     let clusters: Vec<Option<ClusterName>> =
-        labels.map(|cluster| ClusterName::parse(cluster).ok().filter(|name| members.contains_key(name))).collect();
+        clusters.map(|cluster| ClusterName::parse(cluster).ok().filter(|name| members.contains_key(name))).collect();
     let Some(clusters) = clusters.into_iter().collect::<Option<Vec<ClusterName>>>() else {
         return Err(expired_token_error(&collection, &members, token, None, list).await);
     };

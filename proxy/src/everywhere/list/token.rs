@@ -32,22 +32,22 @@ pub(super) async fn expired_token_error(
     Error::ExpiredContinue(token.map(|token| token.encode()).unwrap_or_default())
 }
 
-/// Token for the rest of a list in the current state. `new_token` is the member's new token; `now` contains the current
-/// versions of the remaining members that responded. None if there is no position to continue from.
+/// Token for the rest of a list in the current state. `new_token` is the member's new token; `current_versions` are those
+/// of the remaining members that responded. None if there is no position to continue from.
 fn renew_token(
     token: &Continue,
     new_token: Option<String>,
-    now: &BTreeMap<&ClusterName, &str>,
+    current_versions: &BTreeMap<&ClusterName, &str>,
     list: ListId,
 ) -> Option<Continue> {
     let mut version = CompositeVersion::decode(&token.rv);
     let old: Vec<String> =
         version.clusters().filter(|name| *name >= token.cluster.as_str()).map(str::to_owned).collect();
     old.iter().for_each(|cluster| version.remove(cluster));
-    for (cluster, member_version) in now {
+    for (cluster, member_version) in current_versions {
         version.set(cluster.as_str(), member_version, None);
     }
-    let mut names = now.keys().map(|cluster| cluster.as_str());
+    let mut names = current_versions.keys().map(|cluster| cluster.as_str());
     let first = names.next()?;
     let (cluster, after) = match (first == token.cluster, new_token) {
         (true, Some(new_token)) => (first, new_token),

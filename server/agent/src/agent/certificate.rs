@@ -35,7 +35,7 @@ pub struct IssuedCertificate {
 }
 
 impl CertificateRequest<'_> {
-    /// Generates a key and requests its certificate.
+    /// Generates a key, requests its certificate and waits until it is issued.
     pub async fn submit(&self, control_plane: Client) -> anyhow::Result<IssuedCertificate> {
         let key = KeyPair::generate().context("cannot generate the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));

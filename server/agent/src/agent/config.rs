@@ -9,8 +9,8 @@ use crowsnest_process::serving::ProbeAddresses;
 /// Configuration of an agent.
 #[derive(Debug)]
 pub struct Config {
-    /// Options of the registration; the agent sets the sync mode. The host of its API endpoint is in the certificate of the
-    /// cluster's API server.
+    /// Options of the registration; the agent sets the sync mode. The serving certificate of the cluster's API server must
+    /// be valid for the host of the API endpoint.
     pub registration: JoinOptions,
     /// Kubeconfig of the control plane.
     pub control_plane: KubeconfigContext,

@@ -28,7 +28,8 @@ pub(super) struct AgentMetrics(Arc<Counts>);
 #[derive(Default)]
 struct Counts {
     requests: RequestCounters,
-    /// Counts of the current control plane client; each tunnel attempt creates a client, and totals are kept.
+    /// Layer of the latest control plane client. It keeps the totals of its host while no client exists; each tunnel
+    /// attempt creates a client.
     request_counter: Mutex<Option<RequestCountLayer>>,
     opened_tunnels: AtomicU64,
 }
@@ -79,11 +80,11 @@ pub(super) fn routes(metrics: AgentMetrics, tunnel: watch::Receiver<TunnelState>
 }
 
 async fn serve_metrics(State((metrics, tunnel)): State<MetricsState>) -> Result<Response, StatusCode> {
-    let now = tunnel.borrow().clone();
-    let text = metrics.exposition(&now).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let state = tunnel.borrow().clone();
+    let text = metrics.exposition(&state).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
 }
 

@@ -1,9 +1,9 @@
 //! Discovery of the replicas of the control plane that an agent opens tunnels to. Each replica needs its own tunnel,
 //! and all are behind one address, so an agent requests tunnels until it reaches no new replica, and at intervals after
-//! that. Replicas that know each other report their number, so that the agent searches for missing ones at once.
+//! that. Replicas that know each other report how many they are, so that the agent searches for missing ones at once.
 //!
 //! An agent sends the replicas it has tunnels to, and a replica answers with its name; a replica that is listed already
-//! opens no tunnel. The server side uses the headers, too.
+//! opens no tunnel. The control plane reads and writes these headers with [`Replica`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,8 +130,8 @@ impl Replicas {
         self.already_open_responses = self.already_open_responses.saturating_add(1);
     }
 
-    /// Records the end of a tunnel, which is no failure if the tunnel `is_stable`: it was open for long. Another
-    /// replica may replace the one that ended soon.
+    /// Records the end of a tunnel. If the tunnel `is_stable`, which means that it was open for long, earlier failures do
+    /// not count any more, so the next attempt is soon: another replica may already replace the one that ended.
     pub(super) fn record_ended(&mut self, number: TunnelNumber, is_stable: bool) {
         self.tunnels.retain(|_, (open_number, _)| *open_number != number);
         self.already_open_responses = 0;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn close_all_ignores_earlier_tunnels() {
+    fn the_end_of_a_tunnel_closed_by_close_all_is_ignored() {
         let (first, mut replicas) = (CancellationToken::new(), Replicas::default());
         let earlier = replicas.record_opened(None, first.clone());
         replicas.close_all();
@@ -256,7 +256,7 @@ mod tests {
         replicas.record_replica_count(3);
         replicas.record_opened(replica("c"), CancellationToken::new());
         assert_longest_interval(&mut replicas);
-        // Reports cannot make it retry forever.
+        // A report of too many replicas causes no more quick attempts than any other.
         replicas.record_replica_count(usize::MAX);
         assert_longest_interval(&mut replicas);
     }

@@ -17,7 +17,7 @@ use super::replicas::{Replica, Replicas, TunnelNumber};
 #[cfg(test)]
 mod tests;
 
-/// Minimum time for which a tunnel must be open so that its end does not count as a failure.
+/// Minimum time for which a tunnel must be open so that its end resets the number of failures.
 const MIN_STABLE_DURATION: Duration = Duration::from_secs(30);
 
 /// Response to a tunnel request.
@@ -40,7 +40,7 @@ pub(super) async fn maintain<IO, F>(
     let (mut replicas, mut tunnels) = (Replicas::default(), JoinSet::new());
     let mut replica_count = agent.replicas();
     let mut pending_request: Option<Pin<Box<F>>> = None;
-    let mut next = pin!(tokio::time::sleep(Duration::ZERO));
+    let mut next_attempt = pin!(tokio::time::sleep(Duration::ZERO));
     while !stop.is_cancelled() {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -57,17 +57,17 @@ pub(super) async fn maintain<IO, F>(
                         report_closed(&replicas, "a tunnel task panicked".to_owned(), state);
                     }
                 }
-                next.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
+                next_attempt.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
             }
             Ok(()) = replica_count.changed() => {
                 replicas.record_replica_count(*replica_count.borrow_and_update());
                 // Repeated reports must not postpone the next attempt.
                 let earliest = Instant::now() + replicas.retry_delay(rand::random());
-                if earliest < next.deadline() {
-                    next.as_mut().reset(earliest);
+                if earliest < next_attempt.deadline() {
+                    next_attempt.as_mut().reset(earliest);
                 }
             }
-            () = &mut next, if pending_request.is_none() && replicas.may_find_more() => {
+            () = &mut next_attempt, if pending_request.is_none() && replicas.may_find_more() => {
                 let mut headers = HeaderMap::new();
                 replicas.write_header(&mut headers);
                 pending_request = Some(Box::pin(request_tunnel(headers)));
@@ -89,11 +89,11 @@ pub(super) async fn maintain<IO, F>(
                         report_closed(&replicas, format!("{error:#}"), state);
                     }
                 }
-                next.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
+                next_attempt.as_mut().reset(Instant::now() + replicas.retry_delay(rand::random()));
             }
         }
     }
-    // All tunnels were cancelled and drain their connections.
+    // The tunnels were cancelled with `stop`; wait until they have drained their connections.
     while tunnels.join_next().await.is_some() {}
 }
 

@@ -118,20 +118,20 @@ impl TestEstimator {
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = crowsnest_kube_apiserver::Config::new("m1", Data::Memory);
         // No kubelet would mark the nodes as ready.
-        config.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
+        config.requests.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
         fill(&DynamicClient::new(member.admin())).await;
         let files = tempfile::tempdir().unwrap();
-        for (name, authority) in [("ours", "ours"), ("theirs", "theirs")] {
-            let authority = Authority::generate(authority).unwrap();
+        for name in ["ours", "theirs"] {
+            let authority = Authority::generate(name).unwrap();
             let write =
-                |what: &str, text: &str| std::fs::write(files.path().join(format!("{name}-{what}")), text).unwrap();
+                |suffix: &str, text: &str| std::fs::write(files.path().join(format!("{name}-{suffix}")), text).unwrap();
             write("ca.crt", authority.certificate());
             let server = authority.issue_serving_certificate(&["127.0.0.1".to_owned()]).unwrap();
             let client = authority.issue_client_certificate("karmada-scheduler", &[]).unwrap();
-            for (what, credentials) in [("server", server), ("client", client)] {
-                write(&format!("{what}.crt"), &credentials.certificate);
-                write(&format!("{what}.key"), &credentials.key);
+            for (role, credentials) in [("server", server), ("client", client)] {
+                write(&format!("{role}.crt"), &credentials.certificate);
+                write(&format!("{role}.key"), &credentials.key);
             }
         }
         let file = |name: &str| files.path().join(name);

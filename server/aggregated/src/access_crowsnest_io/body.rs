@@ -201,7 +201,7 @@ mod tests {
     #[rstest::rstest]
     #[case::the_action(json!({"spec": {"resourceAttributes": ["get", "", "v1", "pods"]}}))]
     #[case::a_path(json!({"spec": {"nonResourceAttributes": ["get", "/metrics"]}}))]
-    #[case::an_object_that_is_left_out(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
+    #[case::an_ignored_object(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
     fn arrays_are_no_objects(#[case] body: Value) {
         let body = body.to_string();
         let error = parse_review::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();

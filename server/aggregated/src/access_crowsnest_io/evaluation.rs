@@ -111,7 +111,7 @@ impl ValidatedCoverage {
         next
     }
 
-    /// Outcome of a right that is granted without the ignored objects.
+    /// Outcome of a grant that does not depend on the ignored objects.
     pub fn outcome(&self) -> Outcome {
         if self.without.is_empty() { Outcome::Granted } else { Outcome::Remaining }
     }
@@ -184,7 +184,7 @@ impl<'c> ReviewedCluster<'c> {
         self.rules.cluster.as_str()
     }
 
-    /// False if the RBAC objects have not been read completely: no right can be derived from them.
+    /// False if the RBAC objects have not been read completely: no permission can be derived from them.
     pub fn is_known(&self) -> bool {
         !matches!(self.rules.state, RulesState::Unknown { .. })
     }

@@ -1,7 +1,7 @@
 //! `access.crowsnest.io/v1alpha1`: reviews of access by RBAC in all clusters. A ResourceAccessReview lists who is allowed an
 //! action, a SubjectRulesReview what a subject is allowed, each with the bindings, roles and rules that allow it.
 //!
-//! Computed from the RBAC objects in the cache that the caller may list in each cluster; nothing is written.
+//! Reviews are computed from the RBAC objects in the cache that the caller may list in each cluster; nothing is written.
 //! docs/ACCESS.md describes input and output.
 
 mod body;
@@ -28,7 +28,7 @@ const RESOURCES: &[&dyn Resource] = &[&resource_access::RESOURCE_ACCESS_REVIEWS,
 pub const GROUP: Group =
     Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_ACCESS, RESOURCES) };
 
-/// A kind of reviews, which are answered and not stored.
+/// The resource of a kind of reviews. They are computed for each request and not stored.
 const fn reviews(
     [resource, singular, kind]: [&'static str; 3],
     describe: fn(&Definition, &mut Document),

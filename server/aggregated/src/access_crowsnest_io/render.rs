@@ -138,7 +138,7 @@ fn action_fields(action: &Action) -> Value {
     json!(set_fields.collect::<BTreeMap<_, _>>())
 }
 
-/// The state of a reviewed cluster. Its completeness depends on the caller's rights and the cache alone; missing
+/// The state of a reviewed cluster. Its completeness depends on the caller's permissions and the cache alone; missing
 /// roles are named only if the caller may list them.
 pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[RoleBinding<'_>]) -> Value {
     let mut errors = Vec::new();

@@ -144,15 +144,15 @@ impl ValidatedReview {
         if !cluster.is_known() {
             return render::cluster_state(rules, &self.scope, &[]);
         }
-        let before = view(cluster.stored_rules(), &is_visible);
-        let stored = before.who_can(&self.action, &self.scope);
+        let stored_view = view(cluster.stored_rules(), &is_visible);
+        let stored_grants = stored_view.who_can(&self.action, &self.scope);
         let reduced = cluster.reduced_rules().map(|rbac| view(rbac, &is_visible));
         let remaining = reduced.map(|view| view.who_can(&self.action, &self.scope).proofs);
         let mut rows: Vec<(Outcome, &Proof<'_>)> = Vec::new();
         match &remaining {
-            None => rows.extend(stored.proofs.iter().map(|proof| (outcome, proof))),
+            None => rows.extend(stored_grants.proofs.iter().map(|proof| (outcome, proof))),
             Some(remaining) => {
-                let lost = lost_grants(&stored.proofs, remaining, self.scope.is_single());
+                let lost = lost_grants(&stored_grants.proofs, remaining, self.scope.is_single());
                 rows.extend(lost.into_iter().map(|proof| (Outcome::Lost, proof)));
                 rows.extend(remaining.iter().map(|proof| (Outcome::Remaining, proof)));
                 rows.sort_by_key(|(_, proof)| (proof.binding.namespace, proof.binding.name));
@@ -160,10 +160,10 @@ impl ValidatedReview {
         }
         for (outcome, proof) in rows {
             let key = numbering.key(name, proof.binding.namespace, proof.binding.name);
-            let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(before);
+            let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(stored_view);
             page.offer(key, || (outcome, render::grant(name, view, proof)));
         }
-        render::cluster_state(rules, &self.scope, &stored.missing_roles)
+        render::cluster_state(rules, &self.scope, &stored_grants.missing_roles)
     }
 
     /// Adds the indirect paths of a cluster.
@@ -176,14 +176,14 @@ impl ValidatedReview {
         let is_member = !cluster.rules.cluster.is_control_plane();
         let control_plane = control_plane.filter(|_| is_member);
         let visibility = cluster.rules.visibility();
-        let outer_visibility = control_plane.map(|cluster| cluster.rules.visibility());
+        let control_plane_visibility = control_plane.map(|cluster| cluster.rules.visibility());
         let own_view = view(cluster.effective_rules(), &visibility);
-        let outer_view = control_plane
-            .zip(outer_visibility.as_ref())
-            .map(|(one, visibility)| view(one.effective_rules(), visibility));
+        let control_plane_view = control_plane
+            .zip(control_plane_visibility.as_ref())
+            .map(|(control_plane, visibility)| view(control_plane.effective_rules(), visibility));
         let namespace = execution_namespace(cluster.name());
         let credentials = self.credentials.get(cluster.name()).map_or(&[][..], Vec::as_slice);
-        let control_plane = outer_view.map(|view| ControlPlane {
+        let control_plane = control_plane_view.map(|view| ControlPlane {
             view,
             cluster: cluster.name(),
             execution_namespace: &namespace,
@@ -191,7 +191,10 @@ impl ValidatedReview {
         });
         let direct = own_view.who_can(&self.action, &self.scope).proofs;
         let found = SearchedRules { cluster: own_view, control_plane }.paths_to(&self.action, &self.scope, &direct);
-        paths.add(&found, &PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane: outer_view });
+        paths.add(
+            &found,
+            &PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane: control_plane_view },
+        );
     }
 }
 

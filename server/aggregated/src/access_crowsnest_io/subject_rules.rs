@@ -104,8 +104,8 @@ impl ValidatedReview {
     }
 }
 
-/// The roles as stored; or those that are lost and those that remain without some objects, in the order of their
-/// bindings. A role that remains without any rule grants nothing.
+/// All stored roles with `outcome`. If the review ignores some objects, instead the roles that are lost and those that
+/// remain, in the order of their bindings. A remaining role without rules is omitted, because it grants nothing.
 fn classify_roles<'h, 'r>(
     outcome: Outcome,
     stored: &'h [HeldRole<'r>],

@@ -8,7 +8,7 @@ use crowsnest_api::storage::{self, STORED_KINDS};
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
-use crowsnest_registry::resource::{ResourceInfo, ResourceRef, Subresource};
+use crowsnest_registry::resource::{ResourceInfo, ResourceRef, StorageVersion, Subresource};
 use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity};
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::table::Printer;
@@ -53,8 +53,7 @@ pub(super) fn describe(group: &str, definition: &Definition, own_kind: Option<&s
         verbs: definition.verbs.to_vec(),
         subresources: subresource.into_iter().collect(),
         scale: None,
-        storage_version: VERSION.to_owned(),
-        storage_group: group.to_owned(),
+        storage: StorageVersion { group: group.to_owned(), version: VERSION.to_owned() },
         printer: Printer::Generic,
         strategy: Arc::new(PublicKind(SCHEMAS.get(definition.kind).cloned())),
     })

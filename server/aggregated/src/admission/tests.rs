@@ -36,7 +36,7 @@ const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const REGISTRIES: &str = "/apis/search.karmada.io/v1alpha1/resourceregistries";
 const SEARCHES: &str = "/apis/search.crowsnest.io/v1alpha1/savedsearches";
 
-/// Time within which the aggregated server sees an object of admission.
+/// Time within which the aggregated server sees a new policy or webhook.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A control plane, and the aggregated server in front of it.
@@ -79,7 +79,7 @@ impl TestServers {
         Self { server, aggregated, router, chain, hook }
     }
 
-    /// Creates objects of admission and waits until the aggregated server has seen them.
+    /// Creates policies, bindings and webhook configurations, and waits until the aggregated server has seen them.
     async fn configure(&self, objects: &[(&'static str, Value)]) {
         for (resource, object) in objects {
             let request = Request::post(format!("/apis/{GROUP}/v1/{resource}")).header(header::CONTENT_TYPE, JSON);
@@ -264,18 +264,22 @@ async fn policies_decide_about_all_writes() {
         let (actual_code, answer, _) = servers.send(method, &uri, media_type, &body).await;
         assert_eq!(actual_code, code, "{method} {uri} {body}: {answer}");
         if code == 422 {
-            let by = format!(
+            let expected_end = format!(
                 "ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: denied by {policy}"
             );
             let message = answer["message"].as_str().unwrap();
-            assert!(message.starts_with("clusters.cluster.karmada.io ") && message.ends_with(&by), "{message}");
+            assert!(
+                message.starts_with("clusters.cluster.karmada.io ") && message.ends_with(&expected_end),
+                "{message}"
+            );
             assert_eq!(answer["reason"], "Invalid");
         }
     }
-    let left = servers.read(CLUSTERS).await;
-    let names: Vec<&Value> = left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    let remaining = servers.read(CLUSTERS).await;
+    let names: Vec<&Value> =
+        remaining["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("m1")]);
-    let (spec, status) = (&left["items"][0]["spec"], &left["items"][0]["status"]);
+    let (spec, status) = (&remaining["items"][0]["spec"], &remaining["items"][0]["status"]);
     assert_eq!((&spec["region"], &status["kubernetesVersion"]), (&json!("west"), &json!("v1.36.0")));
     servers.server.stop().await.unwrap();
 }
@@ -329,10 +333,11 @@ async fn mutation_cannot_change_the_name_in_the_path() {
         let (code, refused, _) = servers.send(method, &uri, media_type, body).await;
         assert!(code == 400 || code == 422, "{method} {name}: {code} {refused}");
     }
-    let left = servers.read(CLUSTERS).await;
-    let names: Vec<&Value> = left["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    let remaining = servers.read(CLUSTERS).await;
+    let names: Vec<&Value> =
+        remaining["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("m1")]);
-    assert_eq!(left["items"][0]["spec"]["region"], "east");
+    assert_eq!(remaining["items"][0]["spec"]["region"], "east");
     assert_eq!(servers.create(CLUSTERS, &cluster("m3")).await["metadata"]["name"], "other");
     servers.server.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! OpenAPI of custom metrics, under the names of Kubernetes.
+//! OpenAPI of custom metrics, with the schema names of Kubernetes.
 
 use serde_json::{Map, Value, json};
 
@@ -34,7 +34,7 @@ fn paths(version: &str) -> Map<String, Value> {
     let of_objects = [resource, object, metric.clone(), labels, metrics.clone()];
     let in_namespace = [std::slice::from_ref(&namespace), of_objects.as_slice()].concat();
     let path = |tail: &str, id: &str, parameters: &[Value]| {
-        let get = Get { id, summary, parameters, kind: (NAME, version, "MetricValueList"), schema: &schema };
+        let get = Get { id, summary, parameters, gvk: (NAME, version, "MetricValueList"), schema: &schema };
         (format!("{root}/{tail}"), get.item())
     };
     Map::from_iter([

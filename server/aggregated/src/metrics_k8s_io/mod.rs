@@ -65,8 +65,8 @@ impl Resource for Usage {
     }
 }
 
-/// Members are read with the account of this server, so a path must have the same meaning in all of them: each part
-/// must be a plain name.
+/// Refuses names that are not plain path segments. Members are read with the account of this server, so a path must
+/// have the same meaning in all of them.
 pub fn check_names(context: &RequestContext) -> Result<(), ApiError> {
     match is_path_segment(context.namespace()) && is_path_segment(context.name()) {
         true => Ok(()),

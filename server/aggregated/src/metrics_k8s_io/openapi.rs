@@ -1,4 +1,4 @@
-//! OpenAPI of usage, under the names of Kubernetes.
+//! OpenAPI of resource usage, with the schema names of Kubernetes.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ pub struct Get<'a> {
     pub summary: &'a str,
     pub parameters: &'a [Value],
     /// Group, version and kind.
-    pub kind: (&'a str, &'a str, &'a str),
+    pub gvk: (&'a str, &'a str, &'a str),
     /// Name of the schema of the response.
     pub schema: &'a str,
 }
@@ -38,7 +38,7 @@ pub struct Get<'a> {
 impl Get<'_> {
     pub fn item(&self) -> Value {
         let content = json!({JSON: {"schema": reference(self.schema)}});
-        let (group, version, kind) = self.kind;
+        let (group, version, kind) = self.gvk;
         json!({"get": {"operationId": self.id, "summary": self.summary, "parameters": self.parameters,
             "responses": responses("200", content, &FAILURES), "x-kubernetes-group-version-kind": gvk(group, version, kind)}})
     }
@@ -48,7 +48,7 @@ impl Get<'_> {
 fn path(document: &mut Document, (tail, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
     let summary = if is_list { "Usage in all members." } else { "Usage in the member that has the object." };
     let schema = usage_name(&if is_list { format!("{kind}List") } else { kind.to_owned() });
-    let get = Get { id, summary, parameters, kind: (NAME, VERSION, kind), schema: &schema };
+    let get = Get { id, summary, parameters, gvk: (NAME, VERSION, kind), schema: &schema };
     document.path(format!("/apis/{NAME}/{VERSION}/{tail}"), get.item());
 }
 
@@ -78,7 +78,7 @@ pub(super) fn describe_pods(document: &mut Document) {
     path(document, single_pod, kind, false, &[namespace, object_name()]);
 }
 
-/// A kind that clients find by its name.
+/// Schema of a kind, with the extension by which clients find it.
 pub fn kind(group: &str, version: &str, kind: &str, mut fields: Value, optional: &[&str]) -> Value {
     fields["kind"] = string();
     fields["apiVersion"] = string();
@@ -93,17 +93,17 @@ fn metadata() -> Value {
 
 /// Schemas of usage.
 pub(super) fn schemas() -> Map<String, Value> {
-    let used =
+    let usage =
         || json!({"type": "object", "additionalProperties": string(), "description": "Quantities of cpu and memory."});
     let window = || json!({"type": "string", "description": "The time before the timestamp in which it was measured."});
     let kind = |name: &str, fields: Value| kind(NAME, VERSION, name, fields, &[]);
     let list_of = |name: &str| json!({"metadata": {"type": "object"}, "items": list(reference(&usage_name(name)))});
     let pod = json!({"metadata": metadata(), "timestamp": date_time(), "window": window(),
         "containers": list(reference(&usage_name("ContainerMetrics")))});
-    let node = json!({"metadata": metadata(), "timestamp": date_time(), "window": window(), "usage": used()});
+    let node = json!({"metadata": metadata(), "timestamp": date_time(), "window": window(), "usage": usage()});
     let mut schemas = status_schema();
     schemas.extend([
-        (usage_name("ContainerMetrics"), object(json!({"name": string(), "usage": used()}), &[])),
+        (usage_name("ContainerMetrics"), object(json!({"name": string(), "usage": usage()}), &[])),
         (usage_name("PodMetrics"), kind("PodMetrics", pod)),
         (usage_name("PodMetricsList"), kind("PodMetricsList", list_of("PodMetrics"))),
         (usage_name("NodeMetrics"), kind("NodeMetrics", node)),

@@ -45,7 +45,8 @@ impl Resource for Explanations {
 /// Explains the template that the request names: `<resource>.<group>:<name>`.
 async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, ApiError> {
     let (namespace, template_name) = (context.namespace(), context.name());
-    let Some((word, name)) = template_name.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty())
+    let Some((resource_name, name)) =
+        template_name.split_once(':').filter(|(resource, name)| !resource.is_empty() && !name.is_empty())
     else {
         let text = format!(
             "invalid template {template_name:?}: expected <resource>.<group>:<name>, such as deployments.apps:web"
@@ -53,10 +54,12 @@ async fn explain(Call { server, context, .. }: Call<'_>) -> Result<Response, Api
         return Err(ApiError::bad_request(text));
     };
     let reports = reports(server)?;
-    let propagated = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
-    let Some(resource) = propagated else {
+    let resource =
+        reports.template_resource(resource_name).filter(|resource| resource.namespaced != namespace.is_empty());
+    let Some(resource) = resource else {
         let scope = if namespace.is_empty() { "cluster-scoped" } else { "namespaced" };
-        return Err(ApiError::new(Reason::NotFound, format!("no propagated {scope} resource is named {word:?}")));
+        let text = format!("no propagated {scope} resource is named {resource_name:?}");
+        return Err(ApiError::new(Reason::NotFound, text));
     };
     let reader = Reader { delegated: &server.delegated, user: &context.user };
     reader.require(&get_attributes(&resource, namespace, name)).await?;

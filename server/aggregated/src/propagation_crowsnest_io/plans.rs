@@ -156,7 +156,7 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
                 .await?,
         )
         .await?;
-    // Dependencies result from the first planning step, and the caller needs rights to them as well.
+    // Dependencies result from the first planning step, and the caller must be allowed to get them as well.
     let dependencies = planning.attach_dependencies().await?;
     planning.plan(&planner.select_templates(&proposal, dependencies, &mut selection).await?).await?;
     let (plans, mut all_notices) = planning.finish().await?;
@@ -178,15 +178,15 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
 #[derive(Default)]
 struct TemplateSelection {
     selected: BTreeSet<AffectedTemplate>,
-    /// Remaining number of templates.
+    /// Number of templates that can still be selected.
     remaining: usize,
     /// Number of templates beyond the limit.
     more: usize,
-    /// Number of templates that the caller has no right to get.
+    /// Number of templates that the caller may not get.
     withheld: usize,
 }
 
-/// Selects the objects and templates of a plan by the caller's rights.
+/// Selects the objects and templates of a plan by the caller's permissions.
 struct Planner<'r>(Reader<'r>);
 
 impl Planner<'_> {

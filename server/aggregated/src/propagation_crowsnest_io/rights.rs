@@ -1,4 +1,4 @@
-//! The caller's rights to the objects of a report.
+//! The caller's permissions for the objects of a report.
 
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
@@ -7,7 +7,7 @@ use crowsnest_controllers::runtime::dynamic_client::Resource;
 
 use crate::request::authentication::DelegatedAuth;
 
-/// A caller whose rights are reviewed in the control plane.
+/// A caller whose permissions are reviewed in the control plane.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'r> {
     pub(super) delegated: &'r DelegatedAuth,
@@ -37,8 +37,8 @@ impl Reader<'_> {
         self.delegated.review(self.user, attributes).await?.check(self.user, attributes)
     }
 
-    /// True if the caller may get the object. Reviews the rights to all objects and to the namespace first: most rights
-    /// are granted for these, and reviews are cached.
+    /// True if the caller may get the object. Reviews the permissions for all objects and for the namespace first: most
+    /// callers have these, and reviews are cached.
     pub(super) async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, ApiError> {
         for (namespace, name) in [("", ""), (namespace, ""), (namespace, name)] {
             if self.is_allowed(&get_attributes(resource, namespace, name)).await? {
@@ -48,7 +48,7 @@ impl Reader<'_> {
         Ok(false)
     }
 
-    /// Fails unless the caller may get an object that it proposes to change. For a Secret, the right to write it is
+    /// Fails unless the caller may get an object that it proposes to change. For a Secret, permission to write it is
     /// sufficient. Returns false if the values of the Secret must be hidden.
     pub(super) async fn check_proposed(
         &self,
@@ -70,7 +70,7 @@ impl Reader<'_> {
         self.require(&attributes).await.map(|()| true)
     }
 
-    /// Requires the right to create the resource: this process runs the scripts of a proposed customization.
+    /// Requires permission to create the resource: this process runs the scripts of a proposed customization.
     pub(super) async fn require_create(&self, resource: &Resource) -> Result<(), ApiError> {
         self.require(&Attributes { verb: "create".to_owned(), ..get_attributes(resource, "", "") }).await
     }

@@ -54,26 +54,26 @@ impl RequestAttributes {
 }
 
 fn annotations(attributes: &RequestAttributes) -> BTreeMap<String, String> {
-    let mut notes = BTreeMap::new();
-    let mut note = |key: &str, value: &str| {
+    let mut annotations = BTreeMap::new();
+    let mut annotate = |key: &str, value: &str| {
         if !value.is_empty() {
-            notes.insert(key.to_owned(), value.to_owned());
+            annotations.insert(key.to_owned(), value.to_owned());
         }
     };
-    note(CLUSTER, attributes.cluster.as_deref().unwrap_or_default());
+    annotate(CLUSTER, attributes.cluster.as_deref().unwrap_or_default());
     if let Some(member) = &attributes.member {
         let Attributes { verb, group, resource, subresource, namespace, name, path, .. } = member;
-        note(MEMBER_VERB, verb);
-        note(MEMBER_PATH, path.as_deref().unwrap_or_default());
-        note(MEMBER_NAMESPACE, namespace);
-        note(MEMBER_NAME, name);
+        annotate(MEMBER_VERB, verb);
+        annotate(MEMBER_PATH, path.as_deref().unwrap_or_default());
+        annotate(MEMBER_NAMESPACE, namespace);
+        annotate(MEMBER_NAME, name);
         if path.is_none() {
             let dot = if group.is_empty() { "" } else { "." };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            note(MEMBER_RESOURCE, &format!("{resource}{dot}{group}{slash}{subresource}"));
+            annotate(MEMBER_RESOURCE, &format!("{resource}{dot}{group}{slash}{subresource}"));
         }
     }
-    notes
+    annotations
 }
 
 /// Observer that adds the clusters a request reaches to its audit record. Tunnels keep it until they end.
@@ -127,13 +127,14 @@ mod tests {
         #[case] expected: Option<(bool, &str)>,
     ) {
         let forwarded = MemberRequests.resolve(&method.parse().unwrap(), &uri.parse().unwrap(), &HeaderMap::new());
-        let notes = |forwarded: &ForwardedRequest| {
-            let notes = forwarded.annotations.iter();
-            let notes = notes.map(|(key, value)| format!("{}={value}", key.strip_prefix("crowsnest.io/").unwrap()));
-            notes.collect::<Vec<_>>().join(" ")
+        let annotations = |forwarded: &ForwardedRequest| {
+            let annotations = forwarded.annotations.iter();
+            let annotations =
+                annotations.map(|(key, value)| format!("{}={value}", key.strip_prefix("crowsnest.io/").unwrap()));
+            annotations.collect::<Vec<_>>().join(" ")
         };
-        let seen = forwarded.map(|forwarded| (forwarded.is_long_running, notes(&forwarded)));
-        assert_eq!(seen, expected.map(|(long_running, notes)| (long_running, notes.to_owned())));
+        let seen = forwarded.map(|forwarded| (forwarded.is_long_running, annotations(&forwarded)));
+        assert_eq!(seen, expected.map(|(long_running, annotations)| (long_running, annotations.to_owned())));
     }
 
     #[rstest]

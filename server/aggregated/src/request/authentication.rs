@@ -58,7 +58,7 @@ const REFUSED_TOKEN_CACHE_TTL: Duration = Duration::from_secs(5);
 /// Maximum size of a user name with its groups for which decisions are cached.
 const MAX_CACHED_IDENTITY_BYTES: usize = 64 * 1024;
 
-/// Sends reviews of tokens and rights to the control plane.
+/// Sends reviews of tokens and permissions to the control plane.
 #[derive(Clone)]
 pub struct DelegatedAuth {
     control_plane: kube::Client,
@@ -185,14 +185,14 @@ impl DelegatedAuth {
                     Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(attributes.verb.clone()) });
             }
             None => {
-                let some = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
+                let non_empty = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
                 spec.resource_attributes = Some(ResourceAttributes {
-                    group: some(&attributes.group),
-                    version: some(&attributes.version),
-                    resource: some(&attributes.resource),
-                    subresource: some(&attributes.subresource),
-                    namespace: some(&attributes.namespace),
-                    name: some(&attributes.name),
+                    group: non_empty(&attributes.group),
+                    version: non_empty(&attributes.version),
+                    resource: non_empty(&attributes.resource),
+                    subresource: non_empty(&attributes.subresource),
+                    namespace: non_empty(&attributes.namespace),
+                    name: non_empty(&attributes.name),
                     verb: Some(attributes.verb.clone()),
                     ..ResourceAttributes::default()
                 });

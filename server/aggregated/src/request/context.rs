@@ -74,16 +74,16 @@ impl RequestAttributes {
             Route::Resource(found) if !found.agrees_with(&info) => Route::Unknown,
             route => route,
         };
-        let found = route.resource_route();
+        let resource_route = route.resource_route();
         let unserved = info.unserved;
-        let authorized = Attributes::from(match found {
+        let authorized = Attributes::from(match resource_route {
             Some(found) if found.resource.applies_field_selector() => info,
-            // The others do not apply the selector, so a right to the name that it requires is not sufficient.
+            // The others do not apply the selector, so permission for the name that it requires is not sufficient.
             _ if !info.is_named => RequestInfo { name: String::new(), ..info },
             _ => info,
         });
-        let members = found.map_or(Members::None, |found| found.resource.definition().members);
-        let inner = found.filter(|_| members != Members::None).map(|found| found.below(path));
+        let members = resource_route.map_or(Members::None, |found| found.resource.definition().members);
+        let inner = resource_route.filter(|_| members != Members::None).map(|found| found.below(path));
         let member = inner.map(|path| {
             let path = if path.is_empty() { "/" } else { path };
             Attributes::from(RequestInfo::parse(method, path, &query))
@@ -94,7 +94,7 @@ impl RequestAttributes {
             upgrade: requested_upgrade(headers).is_some(),
             events: accepts_events(headers),
         };
-        let long_running = found.is_some_and(|found| found.resource.is_long_running(requested))
+        let long_running = resource_route.is_some_and(|found| found.resource.is_long_running(requested))
             || member.as_ref().is_some_and(|member| {
                 is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
             });
@@ -123,7 +123,7 @@ impl RequestAttributes {
 
 fn accepts_events(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
+    accept.split(',').any(|media_type| media_type.trim().starts_with("text/event-stream"))
 }
 
 /// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that
@@ -201,7 +201,7 @@ mod tests {
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
         assert!(attributes("GET", &vnc, &upgrade).long_running);
-        // A caller's headers alone take no request out of the limits.
+        // Headers alone do not exempt a request from the limits.
         assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
         assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
     }
@@ -261,7 +261,7 @@ mod tests {
     #[case("/apis/propagation.crowsnest.io/v1alpha1/plans", "")]
     #[case(CLUSTER, "x")]
     #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
-    fn a_right_to_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
+    fn permission_for_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
         let attributes = attributes("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
         assert_eq!(attributes.authorized.name, expected);
     }

@@ -1,4 +1,4 @@
-//! Impersonation by callers that do not come through a front proxy: its rights are reviewed by the control plane.
+//! Impersonation by callers that do not come through a front proxy. The control plane reviews whether it is permitted.
 
 use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
@@ -10,33 +10,33 @@ use super::authentication::DelegatedAuth;
 
 impl DelegatedAuth {
     /// The identity with which `caller` sends `request` as the user `requested`, and the verb that permits it if the mode
-    /// is a constrained one. If all modes are refused, the error is that of the first one.
+    /// is a constrained one. If all modes are refused, the error is that of the mode that was tried first.
     pub(super) async fn impersonate(
         &self,
         caller: &UserInfo,
         requested: &UserInfo,
         request: &Attributes,
     ) -> Result<(UserInfo, Option<&'static str>), ApiError> {
-        let reviewer = RightsReviewer { delegated: self, request };
+        let reviewer = PermissionReviewer { delegated: self, request };
         let action = Action::from(request.clone());
         let (user, mode) = self.impersonator.impersonate(&reviewer, caller, requested, &action).await?;
         Ok((user, mode.constraint()))
     }
 }
 
-/// Reviews the rights to impersonate for a request.
-struct RightsReviewer<'a> {
+/// Reviews the permissions to impersonate for a request.
+struct PermissionReviewer<'a> {
     delegated: &'a DelegatedAuth,
     request: &'a Attributes,
 }
 
-impl AccessReviewer for RightsReviewer<'_> {
+impl AccessReviewer for PermissionReviewer<'_> {
     async fn review_action(&self, user: &UserInfo, action: &Action) -> ApiResult<Decision> {
         Ok(self.delegated.review(user, &with_version(action, self.request)).await?.into())
     }
 }
 
-/// The attributes of a right, with the API version as in kube-apiserver: authorizers other than RBAC may use it.
+/// The attributes to review, with the API version as in kube-apiserver: authorizers other than RBAC may use it.
 fn with_version(action: &Action, request: &Attributes) -> Attributes {
     let mut attributes = Attributes::from(action.clone());
     let is_request = attributes.verb.starts_with("impersonate-on:");
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Grants rights to the user `ops`.
+    /// Grants `rules` to the user `ops`.
     async fn grant(server: &ApiServer, name: &str, rules: Value) {
         let group = "rbac.authorization.k8s.io";
         let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules})).unwrap();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_have_the_version_of_the_request_or_of_the_user() {
+    fn reviews_have_the_version_of_the_request_or_v1() {
         let request = Attributes { verb: "list".to_owned(), version: "v1beta1".to_owned(), ..Attributes::default() };
         for (verb, version) in
             [("impersonate-on:user-info:list", "v1beta1"), ("impersonate:user-info", "v1"), ("impersonate", "v1")]
@@ -101,7 +101,7 @@ mod tests {
             ("ops", &["system:masters"], "jane", "list", Err("impersonating the system:masters group is not allowed")),
             ("ops", &[], "jane", "delete", Err("cannot impersonate-on:user-info:delete resource \"clusters\"")),
             ("ops", &[], "john", "list", Ok(None)),
-            // The error is now that of the original mode, by which the caller impersonated last.
+            // The mode by which the caller impersonated last is tried first; now it is the original one.
             ("ops", &[], "mary", "list", Err("User \"ops\" cannot impersonate resource \"users\"")),
             (
                 "eve",

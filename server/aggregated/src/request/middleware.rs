@@ -43,7 +43,7 @@ pub struct ApiMiddleware {
     pub limits: Limits,
     pub reloads: Arc<ReloadCounters>,
     pub metrics: Arc<ProcessMetrics>,
-    /// Time limit for the start of our own responses. The proxy sets the limit for members.
+    /// Time limit for the start of this server's own responses. The proxy sets the limit for members.
     pub timeout: Duration,
 }
 
@@ -228,7 +228,7 @@ pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Re
     dispatch(server, &context, request).await
 }
 
-/// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed
+/// Refuses a request that the caller may not make. As kube-apiserver's `system:discovery` does, discovery is allowed
 /// to all authenticated users.
 async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Result<(), ApiError> {
     let RequestContext { user, attributes, audit, .. } = context;

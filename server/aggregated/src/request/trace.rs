@@ -33,7 +33,7 @@ macro_rules! server_span {
     };
 }
 
-/// The span of a request for our API groups; `id` is that of the audit log.
+/// The span of a request for this server's API groups; `id` is the ID of its audit event.
 pub fn request_span(
     (attributes, id): (&RequestAttributes, &str),
     method: &Method,

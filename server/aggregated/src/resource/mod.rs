@@ -43,7 +43,7 @@ pub trait Resource: Send + Sync {
         None
     }
 
-    /// True if lists and watches apply a field selector, so that a right to the selected name is sufficient.
+    /// True if lists and watches apply a field selector, so that permission for the selected name is sufficient.
     fn applies_field_selector(&self) -> bool {
         self.stored_group().is_some()
     }
@@ -122,7 +122,7 @@ pub enum Connect {
     Nothing,
 }
 
-/// Features of a request that its query and headers request.
+/// What a client requests by the query and headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFeatures {
     /// The verb is `watch`.
@@ -220,8 +220,8 @@ impl Definition {
     /// See [`Resource::locate`]. Compares raw segments, so a path with a percent-encoded resource is not found.
     fn locate(&self, tail: &str) -> Option<usize> {
         let (mut resource, mut rest) = next_segment(tail);
-        let scoped = self.namespaced && resource == "namespaces";
-        if scoped {
+        let is_namespaced_path = self.namespaced && resource == "namespaces";
+        if is_namespaced_path {
             let (namespace, after) = next_segment(rest);
             if namespace.is_empty() {
                 return None;
@@ -233,12 +233,12 @@ impl Definition {
         }
         let (name, mut below) = next_segment(rest);
         if name.is_empty() {
-            let slash = self.paths == Paths::CollectionAndObject && below.is_empty();
-            let collection = self.subresource.is_empty() && (rest.is_empty() || slash);
+            let ends_in_slash = self.paths == Paths::CollectionAndObject && below.is_empty();
+            let is_collection = self.subresource.is_empty() && (rest.is_empty() || ends_in_slash);
             let has_collection = matches!(self.paths, Paths::Collection | Paths::CollectionAndObject);
-            return (collection && has_collection).then_some(tail.len());
+            return (is_collection && has_collection).then_some(tail.len());
         }
-        if self.namespaced && !scoped {
+        if self.namespaced && !is_namespaced_path {
             return None;
         }
         if !self.subresource.is_empty() {

@@ -127,10 +127,10 @@ fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
             plural.is_some_and(|plural| group.stored_kinds().any(|(name, _)| name == plural))
         });
     }
-    let definitions = format!("{public_prefix}{VERSION}.");
+    let schema_prefix = format!("{public_prefix}{VERSION}.");
     if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
         schemas.retain(|name, _| {
-            let Some(kind) = name.strip_prefix(&definitions) else { return true };
+            let Some(kind) = name.strip_prefix(&schema_prefix) else { return true };
             group.stored_kinds().any(|(_, name)| kind == name || kind.strip_suffix("List") == Some(name))
         });
     }
@@ -172,9 +172,9 @@ mod tests {
             let published = PublishedDocument::parse(group.api.name, version, bytes.as_bytes()).unwrap();
             let (mut paths, mut definitions) = (Map::new(), Map::new());
             published.merge_into(&mut paths, &mut definitions);
-            let definition = group.resources.iter().map(|resource| resource.definition());
+            let resources = group.resources.iter().map(|resource| resource.definition());
             for definition in
-                definition.filter(|definition| definition.verbs == CREATE && definition.paths == Paths::Collection)
+                resources.filter(|definition| definition.verbs == CREATE && definition.paths == Paths::Collection)
             {
                 let path = format!("/apis/{}/{version}/{}", group.api.name, definition.resource);
                 let schema = schema_name(group.api.name, version, definition.kind);

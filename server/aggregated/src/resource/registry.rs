@@ -133,7 +133,7 @@ impl Route {
         matches!(self, Self::Groups | Self::Group(_) | Self::Resources(..) | Self::OpenApi)
     }
 
-    /// Name without names of objects, the same for all requests of a kind.
+    /// Name of the route in spans, without the names of objects.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Groups => "/apis",

@@ -34,8 +34,8 @@ impl TableRequest {
     }
 
     /// Converts the object of a watch event. Only the first event of a watch contains the columns.
-    pub fn convert_event(&self, object: &Value, first: bool, now: Now) -> Value {
-        let columns = first.then(|| self.columns());
+    pub fn convert_event(&self, object: &Value, is_first: bool, now: Now) -> Value {
+        let columns = is_first.then(|| self.columns());
         self.build(columns, std::slice::from_ref(object), &ListMeta::from_object(object), now)
     }
 

@@ -36,7 +36,7 @@ fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
     Attributes::from(RequestInfo::parse(method, path, &Query::parse(Some(query))))
 }
 
-/// The route of a path; of a resource its name, and the path below its object.
+/// The route of a path as text; for a resource, the name of its route and the path below the object.
 fn route(path: &str) -> String {
     match REGISTRY.route(path) {
         Route::Groups => "/apis".to_owned(),
@@ -55,68 +55,68 @@ fn route(path: &str) -> String {
 
 #[test]
 fn paths_have_routes() {
-    let c = "/apis/cluster.karmada.io/v1alpha1";
-    let s = "/apis/search.karmada.io/v1alpha1";
-    let q = "/apis/search.crowsnest.io/v1alpha1";
-    let p = "/apis/propagation.crowsnest.io/v1alpha1";
-    let a = "/apis/access.crowsnest.io/v1alpha1";
+    let clusters = "/apis/cluster.karmada.io/v1alpha1";
+    let karmada_search = "/apis/search.karmada.io/v1alpha1";
+    let crowsnest_search = "/apis/search.crowsnest.io/v1alpha1";
+    let propagation = "/apis/propagation.crowsnest.io/v1alpha1";
+    let access = "/apis/access.crowsnest.io/v1alpha1";
     let cases = [
         ("/apis".to_owned(), "/apis"),
         ("/openapi/v3".to_owned(), "openapi"),
         ("/readyz".to_owned(), "health"),
         ("/apis/cluster.karmada.io".into(), "cluster.karmada.io"),
-        (c.into(), "cluster.karmada.io/v1alpha1"),
-        (format!("{c}/clusters"), "clusters"),
-        (format!("{c}/clusters/"), "clusters"),
-        (format!("{c}/clusters/m1/"), "clusters /"),
-        (format!("{c}/clusters/m1/status"), "clusters"),
-        (format!("{c}/clusters/m1/status/x"), ""),
-        (format!("{c}/clusters/m1/proxy"), "clusters/proxy"),
-        (format!("{c}/clusters/m1/proxy/api/v1/pods"), "clusters/proxy /api/v1/pods"),
-        (format!("{c}/clusters/*/proxy/api"), "clusters/proxy /api"),
-        (format!("{c}/clusters/m1/attach"), "clusters/attach"),
-        (format!("{c}/clusters/m1/attach/more"), ""),
-        (format!("{c}/clusters//attach"), ""),
-        (format!("{c}/clusters/m1/other"), ""),
+        (clusters.into(), "cluster.karmada.io/v1alpha1"),
+        (format!("{clusters}/clusters"), "clusters"),
+        (format!("{clusters}/clusters/"), "clusters"),
+        (format!("{clusters}/clusters/m1/"), "clusters /"),
+        (format!("{clusters}/clusters/m1/status"), "clusters"),
+        (format!("{clusters}/clusters/m1/status/x"), ""),
+        (format!("{clusters}/clusters/m1/proxy"), "clusters/proxy"),
+        (format!("{clusters}/clusters/m1/proxy/api/v1/pods"), "clusters/proxy /api/v1/pods"),
+        (format!("{clusters}/clusters/*/proxy/api"), "clusters/proxy /api"),
+        (format!("{clusters}/clusters/m1/attach"), "clusters/attach"),
+        (format!("{clusters}/clusters/m1/attach/more"), ""),
+        (format!("{clusters}/clusters//attach"), ""),
+        (format!("{clusters}/clusters/m1/other"), ""),
         // Attributes are derived from the same segments: an empty one would shift them.
-        (format!("{c}/clusters/m1//proxy/api"), ""),
-        (format!("{c}/clusters//m1/proxy/api"), ""),
-        (format!("{s}/proxying/karmada//proxy/api"), ""),
-        (format!("{s}/search//cache/api/v1/pods"), ""),
+        (format!("{clusters}/clusters/m1//proxy/api"), ""),
+        (format!("{clusters}/clusters//m1/proxy/api"), ""),
+        (format!("{karmada_search}/proxying/karmada//proxy/api"), ""),
+        (format!("{karmada_search}/search//cache/api/v1/pods"), ""),
         // An escape is not a spelling of a resource.
-        (format!("{c}/%63lusters/m1"), ""),
-        (format!("{c}/clusters/m1/%70roxy/api"), ""),
-        (format!("{s}/search/%63ache/api/v1/pods"), ""),
-        (format!("{c}/watch/clusters"), ""),
-        (format!("{c}/namespaces/a/clusters/m1"), ""),
-        (format!("{c}/nodes"), ""),
-        (format!("{s}/resourceregistries/r"), "resourceregistries"),
-        (format!("{s}/search/cache/api/v1/pods"), "search/cache /api/v1/pods"),
-        (format!("{s}/search/opensearch/api/v1/pods"), "search/opensearch /api/v1/pods"),
-        (format!("{s}/search/elsewhere/api/v1/pods"), ""),
-        (format!("{s}/search"), ""),
-        (format!("{s}/proxying/karmada"), ""),
-        (format!("{s}/proxying/karmada/proxy/api/v1/pods"), "proxying/proxy /api/v1/pods"),
-        (format!("{q}/query"), "search.crowsnest.io/query"),
-        (format!("{q}/query/"), ""),
-        (format!("{q}/query/x"), ""),
-        (format!("{q}/logs"), "search.crowsnest.io/logs"),
-        (format!("{q}/count"), "search.crowsnest.io"),
-        (format!("{q}/mcp"), "search.crowsnest.io"),
-        (format!("{q}/mcp/x"), ""),
-        (format!("{q}/savedsearches"), "savedsearches"),
-        (format!("{q}/savedsearches/mine"), "savedsearches"),
-        (format!("{q}/savedsearches/mine/x"), ""),
-        (format!("{p}/plans"), "plans"),
-        (format!("{p}/namespaces/shop/explanations/deployments.apps:web"), "explanations"),
-        (format!("{p}/clusterexplanations/namespaces:a"), "explanations"),
-        (format!("{p}/namespaces/shop/explanations"), ""),
-        (format!("{p}/namespaces//explanations/x"), ""),
-        (format!("{p}/explanations/x"), ""),
-        (format!("{p}/plans/x"), ""),
-        (format!("{a}/resourceaccessreviews"), "resourceaccessreviews"),
-        (format!("{a}/subjectrulesreviews"), "subjectrulesreviews"),
-        (format!("{a}/subjectrulesreviews/x"), ""),
+        (format!("{clusters}/%63lusters/m1"), ""),
+        (format!("{clusters}/clusters/m1/%70roxy/api"), ""),
+        (format!("{karmada_search}/search/%63ache/api/v1/pods"), ""),
+        (format!("{clusters}/watch/clusters"), ""),
+        (format!("{clusters}/namespaces/a/clusters/m1"), ""),
+        (format!("{clusters}/nodes"), ""),
+        (format!("{karmada_search}/resourceregistries/r"), "resourceregistries"),
+        (format!("{karmada_search}/search/cache/api/v1/pods"), "search/cache /api/v1/pods"),
+        (format!("{karmada_search}/search/opensearch/api/v1/pods"), "search/opensearch /api/v1/pods"),
+        (format!("{karmada_search}/search/elsewhere/api/v1/pods"), ""),
+        (format!("{karmada_search}/search"), ""),
+        (format!("{karmada_search}/proxying/karmada"), ""),
+        (format!("{karmada_search}/proxying/karmada/proxy/api/v1/pods"), "proxying/proxy /api/v1/pods"),
+        (format!("{crowsnest_search}/query"), "search.crowsnest.io/query"),
+        (format!("{crowsnest_search}/query/"), ""),
+        (format!("{crowsnest_search}/query/x"), ""),
+        (format!("{crowsnest_search}/logs"), "search.crowsnest.io/logs"),
+        (format!("{crowsnest_search}/count"), "search.crowsnest.io"),
+        (format!("{crowsnest_search}/mcp"), "search.crowsnest.io"),
+        (format!("{crowsnest_search}/mcp/x"), ""),
+        (format!("{crowsnest_search}/savedsearches"), "savedsearches"),
+        (format!("{crowsnest_search}/savedsearches/mine"), "savedsearches"),
+        (format!("{crowsnest_search}/savedsearches/mine/x"), ""),
+        (format!("{propagation}/plans"), "plans"),
+        (format!("{propagation}/namespaces/shop/explanations/deployments.apps:web"), "explanations"),
+        (format!("{propagation}/clusterexplanations/namespaces:a"), "explanations"),
+        (format!("{propagation}/namespaces/shop/explanations"), ""),
+        (format!("{propagation}/namespaces//explanations/x"), ""),
+        (format!("{propagation}/explanations/x"), ""),
+        (format!("{propagation}/plans/x"), ""),
+        (format!("{access}/resourceaccessreviews"), "resourceaccessreviews"),
+        (format!("{access}/subjectrulesreviews"), "subjectrulesreviews"),
+        (format!("{access}/subjectrulesreviews/x"), ""),
         ("/apis/other.io/v1".into(), ""),
         ("/version".into(), ""),
     ];
@@ -208,7 +208,7 @@ proptest::proptest! {
     }
 }
 
-/// A resource with everything that a new one needs: with its line in a group, it is served.
+/// A minimal resource. An entry in the list of a group is sufficient to serve it.
 struct Widgets;
 
 impl Resource for Widgets {

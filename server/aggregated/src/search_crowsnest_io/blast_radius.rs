@@ -8,13 +8,13 @@ use serde_json::json;
 use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::object::not_found_error;
-use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to, relation};
+use super::openapi::{Parameter, name_of, ref_to, relation};
 use super::operation::SearchOperation;
 use super::paths::graph_body;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, integer, list, object, string};
+use crate::resource::schema::{body, integer, list, object, string};
 
 pub(super) struct BlastRadius;
 
@@ -22,11 +22,10 @@ impl SearchOperation for BlastRadius {
     const DEFINITION: Definition = definition("blastradius", "BlastRadius");
     const SUMMARY: &str = "Objects that depend on an object, directly and transitively, by kind and cluster.";
     const PARAMETERS: &[Parameter] = &[
-        ("depth", "integer", "Maximum number of steps, at most 8 (the default).", false),
-        ("dependencies", "boolean", "Return the objects on which it depends instead.", false),
+        Parameter::integer("depth", "Maximum number of steps, at most 8 (the default)."),
+        Parameter::boolean("dependencies", "Return the objects on which it depends instead."),
     ];
     const NAMES_OBJECT: bool = true;
-    const RESPONSES: ResponseSchemas = &[(JSON, &["BlastRadius"])];
 
     fn schemas(document: &mut Document) {
         let reached = object(json!({"node": integer(), "distance": integer(), "edge": integer()}), &[]);

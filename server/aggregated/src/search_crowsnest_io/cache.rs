@@ -58,8 +58,8 @@ fn metrics_response(
 ) -> Result<Response, ApiError> {
     let text = exposition(series, write_more).map_err(ApiError::internal)?;
     let mut response = Response::new(Body::from(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let content_type = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     Ok(response)
 }
 

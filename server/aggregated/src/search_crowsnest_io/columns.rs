@@ -165,19 +165,19 @@ mod tests {
     #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are changed, label:KEY"))]
     fn names_of_columns_are_parsed(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
         match (Columns::parse(names), expected) {
-            (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
-            (Err(failure), Err(begin)) => {
+            (Ok(Columns(parsed)), Ok(expected)) => assert_eq!(parsed, expected),
+            (Err(failure), Err(prefix)) => {
                 let message = failure.message;
-                assert!(message.starts_with(begin), "{message}");
+                assert!(message.starts_with(prefix), "{message}");
             }
-            (read, expected) => panic!("{} instead of {expected:?}", read.is_ok()),
+            (parsed, expected) => panic!("{} instead of {expected:?}", parsed.is_ok()),
         }
     }
 
     #[test]
     fn only_paths_need_manifests() {
-        for (names, read) in [("label:app,print:Age,changed", false), ("label:app,.spec.replicas", true)] {
-            assert_eq!(Columns::parse(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
+        for (names, expected) in [("label:app,print:Age,changed", false), ("label:app,.spec.replicas", true)] {
+            assert_eq!(Columns::parse(Some(names)).is_ok_and(|columns| columns.read_manifests()), expected, "{names}");
         }
     }
 

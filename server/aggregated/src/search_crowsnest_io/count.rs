@@ -7,20 +7,18 @@ use serde_json::json;
 use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Parameter, Q, ResponseSchemas, name_of, ref_to, relation};
+use super::openapi::{name_of, ref_to, relation};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, integer, list};
+use crate::resource::schema::{body, integer, list};
 
 pub(super) struct Count;
 
 impl SearchOperation for Count {
     const DEFINITION: Definition = definition("count", "SearchCount");
     const SUMMARY: &str = "Number of matching objects.";
-    const PARAMETERS: &[Parameter] = &[Q];
-    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchCount"])];
 
     fn schemas(document: &mut Document) {
         let fields = json!({"total": integer(), "totalRelation": relation(), "skipped": list(ref_to("Skipped")),

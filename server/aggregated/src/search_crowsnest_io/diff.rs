@@ -10,12 +10,12 @@ use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::identity;
 use super::object::{find_revision, get_revisions};
-use super::openapi::{self, Parameter, ResponseSchemas, name_of, ref_to};
+use super::openapi::{self, Parameter, name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, boolean, integer, list, object, string};
+use crate::resource::schema::{body, boolean, integer, list, object, string};
 
 pub(super) struct Diff;
 
@@ -23,12 +23,11 @@ impl SearchOperation for Diff {
     const DEFINITION: Definition = definition("diff", "ObjectDiff");
     const SUMMARY: &str = "Differences between two revisions of an object, or between it and the object of the same name in another cluster.";
     const PARAMETERS: &[Parameter] = &[
-        ("from", "string", "Older revision: a seq, or now (default: the previous revision).", false),
-        ("to", "string", "Newer revision: a seq, or now.", false),
-        ("with", "string", "Another cluster.", false),
+        Parameter::string("from", "Older revision: a seq, or now (default: the previous revision)."),
+        Parameter::string("to", "Newer revision: a seq, or now."),
+        Parameter::string("with", "Another cluster."),
     ];
     const NAMES_OBJECT: bool = true;
-    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectDiff"])];
 
     fn schemas(document: &mut Document) {
         let mut side = openapi::identity();

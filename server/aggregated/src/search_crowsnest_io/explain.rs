@@ -6,20 +6,18 @@ use serde_json::json;
 
 use super::call::{SearchCall, typed_response};
 use super::definition;
-use super::openapi::{Parameter, Q, ResponseSchemas, name_of, ref_to};
+use super::openapi::{name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, integer, list, object, string};
+use crate::resource::schema::{body, integer, list, object, string};
 
 pub(super) struct Explain;
 
 impl SearchOperation for Explain {
     const DEFINITION: Definition = definition("explain", "SearchExplanation");
     const SUMMARY: &str = "How a query was parsed, and the hits and cost of each part.";
-    const PARAMETERS: &[Parameter] = &[Q];
-    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchExplanation"])];
 
     fn schemas(document: &mut Document) {
         let step =

@@ -41,12 +41,10 @@ impl SearchOperation for Export {
     const PARAMETERS: &[Parameter] = &[
         Q,
         LIMIT,
-        ("format", "string", "jsonl or csv.", false),
-        (
+        Parameter::string("format", "jsonl or csv."),
+        Parameter::string(
             "columns",
-            "string",
             "Columns of CSV, separated by commas: fields of a hit, changed, label:KEY, print:NAME, or .PATH.",
-            false,
         ),
     ];
     const RESPONSES: ResponseSchemas = &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])];
@@ -60,7 +58,7 @@ impl SearchOperation for Export {
 /// response begins, so that its errors are returned as a `Status`.
 async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) -> Result<Response, ApiError> {
     let columns = || parameters.get("columns").unwrap_or(DEFAULT_COLUMNS).split(',').map(str::to_owned).collect();
-    let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
+    let (format, content_type) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
         "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
         other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
@@ -70,7 +68,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     if let Some(why) = request.query_error() {
         return Err(ApiError::bad_request(why));
     }
-    request.limit = parameters.number("limit")?;
+    request.page.limit = parameters.number("limit")?;
     request.include_manifests = format.reads_manifests();
     let hits = running.cache.searcher().export(request).await.map_err(|error| match error {
         Error::Incomplete => ApiError::bad_request(error.to_string()),
@@ -78,9 +76,9 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     })?;
     let head = once(ready(Ok(Bytes::from(format.header()))));
     let chunks = head.chain(hits.map(move |hits| format.encode(&hits?, Timestamp::now())));
-    let some = |chunk: &Result<Bytes, Error>| ready(!chunk.as_ref().is_ok_and(Bytes::is_empty));
-    let mut response = Response::new(Body::from_stream(chunks.filter(some)));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    let has_text = |chunk: &Result<Bytes, Error>| ready(!chunk.as_ref().is_ok_and(Bytes::is_empty));
+    let mut response = Response::new(Body::from_stream(chunks.filter(has_text)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)
 }
 

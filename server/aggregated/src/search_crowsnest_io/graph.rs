@@ -8,12 +8,12 @@ use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::summary;
 use super::object::not_found_error;
-use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to};
+use super::openapi::{Parameter, name_of, ref_to};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, boolean, integer, list, object, string};
+use crate::resource::schema::{body, boolean, integer, list, object, string};
 
 /// Default and maximum number of steps.
 const DEFAULT_DEPTH: usize = 2;
@@ -24,9 +24,8 @@ pub(super) struct Graph;
 impl SearchOperation for Graph {
     const DEFINITION: Definition = definition("graph", "ObjectGraph");
     const SUMMARY: &str = "Objects that an object is related to: owners, dependencies, events.";
-    const PARAMETERS: &[Parameter] = &[("depth", "integer", "Maximum number of steps, at most 5.", false)];
+    const PARAMETERS: &[Parameter] = &[Parameter::integer("depth", "Maximum number of steps, at most 5.")];
     const NAMES_OBJECT: bool = true;
-    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectGraph"])];
 
     fn schemas(document: &mut Document) {
         let edge = object(json!({"from": integer(), "to": integer(), "relation": string()}), &[]);

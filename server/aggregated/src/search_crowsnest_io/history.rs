@@ -23,7 +23,7 @@ impl SearchOperation for History {
     const DEFINITION: Definition = definition("history", "ObjectHistory");
     const SUMMARY: &str =
         "The revisions of an object that are kept, newest first; with seq, the manifest of one revision.";
-    const PARAMETERS: &[Parameter] = &[("seq", "integer", "The seq of a revision.", false)];
+    const PARAMETERS: &[Parameter] = &[Parameter::integer("seq", "The seq of a revision.")];
     const NAMES_OBJECT: bool = true;
     const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
 
@@ -43,26 +43,26 @@ impl SearchOperation for History {
             let object = find_revision(&revisions, &seq.to_string(), &key)?;
             return Ok(json_response(StatusCode::OK, &object.parse().map_err(ApiError::internal)?));
         }
-        let line = |object: &Object, until: Option<i64>, deleted: bool| {
+        let entry = |object: &Object, until: Option<i64>, deleted: bool| {
             let record = &object.record;
-            let mut line = Map::new();
-            line.insert("seq".into(), json!(record.seq));
-            line.insert("resourceVersion".into(), json!(record.resource_version));
-            line.insert("generation".into(), json!(record.generation));
-            line.insert("from".into(), time(Some(record.changed_at / 1000)));
+            let mut entry = Map::new();
+            entry.insert("seq".into(), json!(record.seq));
+            entry.insert("resourceVersion".into(), json!(record.resource_version));
+            entry.insert("generation".into(), json!(record.generation));
+            entry.insert("from".into(), time(Some(record.changed_at / 1000)));
             if let Some(until) = until {
-                line.insert("until".into(), time(Some(until / 1000)));
+                entry.insert("until".into(), time(Some(until / 1000)));
             }
             if deleted {
-                line.insert("deleted".into(), json!(true));
+                entry.insert("deleted".into(), json!(true));
             }
-            Value::Object(line)
+            Value::Object(entry)
         };
-        let now = revisions.current.iter().map(|object| line(object, None, false));
-        let before =
-            revisions.versions.iter().map(|version| line(&version.object, Some(version.ended_at), version.deleted));
+        let current = revisions.current.iter().map(|object| entry(object, None, false));
+        let earlier =
+            revisions.versions.iter().map(|version| entry(&version.object, Some(version.ended_at), version.deleted));
         let retention_seconds = running.cache.options().history.max_age.as_secs();
-        let versions: Vec<Value> = now.chain(before).collect();
+        let versions: Vec<Value> = current.chain(earlier).collect();
         typed_response("ObjectHistory", &json!({"versions": versions, "keptForSeconds": retention_seconds}))
     }
 }

@@ -1,6 +1,7 @@
 //! `journal`: changes of an object, with their causes. Entries are Events of the control plane, found by search and,
-//! after the API server has deleted them, in the cache's history; each is followed from cause to cause to its root. The
-//! caller sees entries of readable Events; the text of an entry names a cause that is not readable or no longer kept.
+//! after the API server has deleted them, in the cache's history; the causes of each are followed to the root cause. The
+//! caller sees entries of readable Events. The text of an entry names its cause even if the caller may not read the
+//! cause or it is no longer kept.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::collections::{BTreeMap, HashMap};
@@ -18,13 +19,13 @@ use serde_json::{Value, json};
 use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::skipped;
-use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to};
+use super::openapi::{Parameter, name_of, ref_to};
 use super::operation::SearchOperation;
 use super::parameters::Parameters;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, boolean, date_time, integer, list, object, string};
+use crate::resource::schema::{body, boolean, date_time, integer, list, object, string};
 
 /// Default and maximum number of entries about the object.
 const DEFAULT_ENTRIES: usize = 100;
@@ -56,7 +57,7 @@ impl Entry {
             return Ok(None);
         };
         let key = &object.record.key;
-        // An entry about an object of another namespace was written by a user with rights in this one only.
+        // Without this check, a user who may write in this namespace only could forge entries about objects in others.
         if *key.namespace != *subject_namespace(&event["involvedObject"]) {
             return Ok(None);
         }
@@ -90,27 +91,21 @@ impl SearchOperation for Journal {
     const DEFINITION: Definition = definition("journal", "Journal");
     const SUMMARY: &str = "Changes of an object's placement with their causes up to the root cause, oldest first.";
     const PARAMETERS: &[Parameter] = &[
-        (
+        Parameter::string(
             "about",
-            "string",
             "The object as KIND/NAMESPACE/NAME, KIND/NAME or NAME, as in about: of the query language.",
-            true,
-        ),
-        (
+        )
+        .required(),
+        Parameter::string(
             "at",
-            "string",
             "Show entries around this time, as in at: of the query language: 10:05, now-2h, 2026-08-01T10:05 (default: all that are kept).",
-            false,
         ),
-        ("within", "string", "Period before and after the time, such as 90s or 15m (default 5m).", false),
-        (
+        Parameter::string("within", "Period before and after the time, such as 90s or 15m (default 5m)."),
+        Parameter::integer(
             "limit",
-            "integer",
             "Maximum number of entries about the object; the newest are returned (default 100, at most 1000).",
-            false,
         ),
     ];
-    const RESPONSES: ResponseSchemas = &[(JSON, &["Journal"])];
 
     fn schemas(document: &mut Document) {
         let reference =
@@ -137,8 +132,8 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let about = call.parameters.required("about")?;
     let limit = call.parameters.number("limit")?.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
     let mut request = SearchRequest::new(build_query(about, &call.parameters, Timestamp::now())?, call.user.clone());
-    (request.limit, request.include_manifests) = (Some(limit), true);
-    request.facets.clear();
+    (request.page.limit, request.include_manifests) = (Some(limit), true);
+    request.counts.facets.clear();
     let mut response = cache.searcher().search_all(request).await.map_err(ApiError::internal)?;
     // Events of members are no entries, so skipped members do not matter.
     response.skipped.retain(|skipped| skipped.cluster.is_control_plane());
@@ -175,7 +170,7 @@ fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Resu
     };
     // A duration is parsed as the moment that long ago.
     let within = time("within")?.map_or(DEFAULT_WINDOW_SECONDS, |ago| (now.as_second() as f64 - ago).max(1.0));
-    let when = match time("at")? {
+    let time_filter = match time("at")? {
         Some(at) => {
             let bound = |seconds: f64| Timestamp::from_second(seconds as i64).unwrap_or(now);
             format!("during:{}..{}", bound(at - within), bound(at + within))
@@ -185,7 +180,7 @@ fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Resu
     };
     let (cluster, entry) = (ClusterName::control_plane(), annotation::JOURNAL_ENTRY);
     let cluster = cluster.as_str();
-    Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {when} sort:-last"))
+    Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {time_filter} sort:-last"))
 }
 
 /// Reads the causes of the entries, the causes of these, and so on. Each cause is read once.
@@ -201,20 +196,20 @@ async fn read_causes(
         next.sort();
         next.dedup();
         next.retain(|id| !entries.contains_key(id) && !causes.contains_key(id));
-        let mut before = Vec::new();
+        let mut earlier = Vec::new();
         for id in next {
             let Some((namespace, name)) = id.split_once('/') else { continue };
             let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
-            let Some(past) = cache.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
+            let Some(history) = cache.searcher().object_history(caller, &key).await.map_err(ApiError::internal)? else {
                 continue;
             };
-            let last = past.current.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
+            let last = history.current.as_ref().or_else(|| history.versions.first().map(|version| &version.object));
             if let Some((id, entry)) = last.map(Entry::from_event).transpose()?.flatten() {
-                before.extend(entry.cause_id.clone());
+                earlier.extend(entry.cause_id.clone());
                 causes.insert(id, entry);
             }
         }
-        next = before;
+        next = earlier;
     }
     Ok(causes)
 }

@@ -39,28 +39,26 @@ impl SearchOperation for Logs {
     const SUMMARY: &str = "Logs of the matching pods, ordered by time; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.";
     const PARAMETERS: &[Parameter] = &[
         Q,
-        ("labelSelector", "string", "Label selector for the pods.", false),
-        ("namespace", "string", "Namespace of the pods; may be repeated.", false),
-        ("cluster", "string", "Member cluster of the pods; may be repeated.", false),
-        ("pod", "string", "Regular expression for names of pods.", false),
-        ("container", "string", "Regular expression for names of containers.", false),
-        ("init", "boolean", "Include init containers (default true).", false),
-        ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
-        ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
-        ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
-        ("since", "string", "Maximum age of lines, such as 90s, 15m, 2h30m or 7d.", false),
-        ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
-        (
+        Parameter::string("labelSelector", "Label selector for the pods."),
+        Parameter::string("namespace", "Namespace of the pods; may be repeated."),
+        Parameter::string("cluster", "Member cluster of the pods; may be repeated."),
+        Parameter::string("pod", "Regular expression for names of pods."),
+        Parameter::string("container", "Regular expression for names of containers."),
+        Parameter::boolean("init", "Include init containers (default true)."),
+        Parameter::boolean("ephemeral", "Include ephemeral containers (default true)."),
+        Parameter::string("include", "Regular expression for lines; may be repeated: a line matches one of them."),
+        Parameter::string("exclude", "Regular expression for lines to leave out; may be repeated."),
+        Parameter::string("since", "Maximum age of lines, such as 90s, 15m, 2h30m or 7d."),
+        Parameter::string("sinceTime", "Earliest time of lines (RFC 3339)."),
+        Parameter::integer(
             "tail",
-            "integer",
             "Number of last lines of each container, -1 for all (default 10 if no time is given).",
-            false,
         ),
-        ("previous", "boolean", "Logs of the runs before the last restarts.", false),
-        ("follow", "boolean", "Follow new lines, and new pods.", false),
-        ("timestamps", "boolean", "Write the time of each line.", false),
-        ("prefix", "boolean", "Write the container of each line (default true).", false),
-        ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
+        Parameter::boolean("previous", "Logs of the runs before the last restarts."),
+        Parameter::boolean("follow", "Follow new lines, and new pods."),
+        Parameter::boolean("timestamps", "Write the time of each line."),
+        Parameter::boolean("prefix", "Write the container of each line (default true)."),
+        Parameter::integer("maxStreams", "Maximum number of logs that are read at once (default 100, at most 500)."),
     ];
     const RESPONSES: ResponseSchemas = &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])];
 
@@ -207,11 +205,11 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::as_it_is(
+    #[case::with_prefixes(
         TextFormat { prefix: true, timestamps: false },
         "m1 shop/web-0 web | hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]
-    #[case::bare(
+    #[case::with_timestamps(
         TextFormat { prefix: false, timestamps: true },
         "2026-01-01T00:00:00.500000000Z hello [cut]\ncrowsnest: cannot read m1 shop/web-0 web: no\ncrowsnest: m1 shop/web-0 web ended: it is gone\n"
     )]

@@ -1,5 +1,5 @@
 //! `search.crowsnest.io/v1alpha1`: queries over the fleet, single objects with their history, logs of pods, and the state of the cache.
-//! Handlers parse parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md describes input and output.
+//! Handlers parse parameters, search the cache as the caller, and format the results. docs/SEARCH-API.md describes input and output.
 
 mod blast_radius;
 pub mod cache;

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{GlobalCache, Object, RecordKey, Seq};
 use crowsnest_search::ObjectRevisions;
 
-/// 404, the same for an object that does not exist and for one that the caller has no right to read.
+/// 404, the same for an object that does not exist and for one that the caller may not read.
 pub(super) fn not_found_error(key: &RecordKey) -> ApiError {
     let (resource, cluster) = (&key.resource().resource, key.cluster());
     ApiError::new(
@@ -30,7 +30,6 @@ pub(super) fn find_revision<'p>(
     seq_or_now: &str,
     key: &RecordKey,
 ) -> Result<&'p Object, ApiError> {
-    let current = revisions.current.iter();
     let found = match seq_or_now {
         "now" => revisions.current.as_ref(),
         seq => {
@@ -38,7 +37,7 @@ pub(super) fn find_revision<'p>(
                 .parse()
                 .map(Seq)
                 .map_err(|_| ApiError::bad_request(format!("invalid seq {seq:?} of a revision")))?;
-            let all = current.chain(revisions.versions.iter().map(|version| &version.object));
+            let all = revisions.current.iter().chain(revisions.versions.iter().map(|version| &version.object));
             all.into_iter().find(|object| object.record.seq == seq)
         }
     };

@@ -5,8 +5,9 @@ use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;
 
 use super::call::SearchCall;
-use super::openapi::{Operation, Parameter, ResponseSchemas};
+use super::openapi::{Operation, Parameter, Q, ResponseSchemas};
 use crate::resource::openapi::Document;
+use crate::resource::schema::JSON;
 use crate::resource::{Call, Definition, RequestFeatures, Resource};
 
 /// A resource without objects: a GET whose parameters determine the response. Each operation has a file of its own and
@@ -14,10 +15,12 @@ use crate::resource::{Call, Definition, RequestFeatures, Resource};
 pub(super) trait SearchOperation: Send + Sync {
     const DEFINITION: Definition;
     const SUMMARY: &'static str;
-    const PARAMETERS: &'static [Parameter];
+    /// By default only a search query.
+    const PARAMETERS: &'static [Parameter] = &[Q];
     /// True if parameters name an object of a member.
     const NAMES_OBJECT: bool = false;
-    const RESPONSES: ResponseSchemas;
+    /// By default an object of the resource's kind.
+    const RESPONSES: ResponseSchemas = &[(JSON, &[Self::DEFINITION.kind])];
 
     /// See [`Resource::is_long_running`].
     fn is_long_running(_requested: RequestFeatures) -> bool {

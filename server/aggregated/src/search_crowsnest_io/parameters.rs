@@ -51,19 +51,19 @@ impl<'q> Parameters<'q> {
         value.ok_or_else(|| ApiError::bad_request(format!("the parameter {name} is missing")))
     }
 
-    /// The search, with its page.
+    /// The search of the parameters, such as `q`, `limit` and `cursor`.
     pub(super) fn search(&self, caller: &UserInfo) -> Result<SearchRequest, ApiError> {
         self.search_with(caller, &Columns::default())
     }
 
-    /// The search, with the manifests that these columns read.
+    /// The search of the parameters, including manifests if one of these columns is read from them.
     pub(super) fn search_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, ApiError> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
         request.include_manifests = columns.read_manifests();
-        request.limit = Some(self.number("limit")?.unwrap_or(DEFAULT_PAGE_SIZE).min(MAX_PAGE_SIZE));
+        request.page.limit = Some(self.number("limit")?.unwrap_or(DEFAULT_PAGE_SIZE).min(MAX_PAGE_SIZE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
-        request.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);
+        request.page.after = cursor.map_err(|error| ApiError::bad_request(error.to_string()))?.map(|cursor| cursor.0);
         if let Some(facets) = self.get("facets") {
             request.set_facets(facets.split(',').filter(|name| !name.is_empty())).map_err(ApiError::bad_request)?;
         }

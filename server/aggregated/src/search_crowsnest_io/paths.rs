@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::call::{SearchCall, typed_response};
 use super::definition;
 use super::hits::{skipped, summary};
-use super::openapi::{Parameter, ResponseSchemas, name_of, ref_to, relation};
+use super::openapi::{Parameter, name_of, ref_to, relation};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, integer, list, object, string};
+use crate::resource::schema::{body, integer, list, object, string};
 
 /// Default number of paths.
 const DEFAULT_LIMIT: usize = 100;
@@ -27,18 +27,16 @@ impl SearchOperation for Paths {
     const DEFINITION: Definition = definition("paths", "ObjectPaths");
     const SUMMARY: &str = "Paths between objects that match a pattern, the shortest first.";
     const PARAMETERS: &[Parameter] = &[
-        (
+        Parameter::string(
             "p",
-            "string",
             "Pattern of docs/PATHS.md: (:Secret {name: \"db\"})<-[:USES]-(:Pod), or secret/db <-USES- pod.",
-            true,
-        ),
-        ("q", "string", "Search query that the first object matches.", false),
-        ("shortest", "boolean", "Return only the shortest paths between each pair of ends.", false),
-        ("limit", "integer", "Maximum number of paths, at most 10000 (default 100).", false),
-        ("explain", "boolean", "Return only the pattern, in the form that graph databases read.", false),
+        )
+        .required(),
+        Parameter::string("q", "Search query that the first object matches."),
+        Parameter::boolean("shortest", "Return only the shortest paths between each pair of ends."),
+        Parameter::integer("limit", "Maximum number of paths, at most 10000 (default 100)."),
+        Parameter::boolean("explain", "Return only the pattern, in the form that graph databases read."),
     ];
-    const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectPaths"])];
 
     fn schemas(document: &mut Document) {
         let edge = json!({"from": integer(), "to": integer(), "type": string(), "via": list(string())});

@@ -30,7 +30,7 @@ impl SearchOperation for Query {
         Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
     const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
-        &[Q, LIMIT, CURSOR, FACETS, SUMS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)];
+        &[Q, LIMIT, CURSOR, FACETS, SUMS, COLUMNS, Parameter::boolean("watch", "Send changes after the result.")];
     const RESPONSES: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
 
     fn is_long_running(requested: RequestFeatures) -> bool {
@@ -79,7 +79,7 @@ fn error_event(cause: &Error) -> Event {
 }
 
 /// A part of a result as an event.
-fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
+fn to_event(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
     match part {
         Ok(SearchEvent::Notices(notices)) => event("notices", &json!(notices)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
@@ -97,7 +97,7 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
 fn events(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    Ok(stream(call.running.cache.searcher().search(request).map(move |next| part(next, &columns))))
+    Ok(stream(call.running.cache.searcher().search(request).map(move |next| to_event(next, &columns))))
 }
 
 /// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes
@@ -106,7 +106,7 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
     let changes = call.running.cache.searcher().live(request).map(move |next| match next {
-        Ok(LiveEvent::Initial(event)) => part(Ok(event), &columns),
+        Ok(LiveEvent::Initial(event)) => to_event(Ok(event), &columns),
         Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),
             Err(error) => error_event(&error),

@@ -1,7 +1,7 @@
 //! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the
 //! caller may read.
 //!
-//! Watchers with the same rights share one computation, which counts again after the cache has changed.
+//! Watchers with the same permissions share one computation, which counts again after the cache has changed.
 
 use crowsnest_apimachinery::status::ApiError;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(super) struct Status;
 impl SearchOperation for Status {
     const DEFINITION: Definition = definition("status", "FleetStatus");
     const SUMMARY: &str = "Status of the fleet; with watch=true also its changes.";
-    const PARAMETERS: &[Parameter] = &[("watch", "boolean", "Send changes as server-sent events.", false)];
+    const PARAMETERS: &[Parameter] = &[Parameter::boolean("watch", "Send changes as server-sent events.")];
     const RESPONSES: ResponseSchemas = &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])];
 
     fn is_long_running(requested: RequestFeatures) -> bool {
@@ -131,20 +131,21 @@ struct Counts {
     members: Vec<Arc<Member>>,
     objects: BTreeMap<String, u64>,
     pods: BTreeMap<String, u64>,
-    links: Vec<Value>,
+    /// The counts of [`COUNTS`], with their labels and queries.
+    linked_counts: Vec<Value>,
 }
 
 impl Counts {
     async fn load(cache: &GlobalCache, reader: &UserInfo) -> Result<Self, Error> {
         let (_, objects) = count_by_cluster(cache, reader, "").await?;
         let members = cache.searcher().visible_members(reader).await;
-        let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
+        let mut counts = Counts { members, objects, pods: BTreeMap::new(), linked_counts: Vec::new() };
         for (label, query) in COUNTS {
             let (total, clusters) = count_by_cluster(cache, reader, query).await?;
             if *query == "kind:pod" {
                 counts.pods = clusters;
             }
-            counts.links.push(json!({"label": label, "query": query, "count": total}));
+            counts.linked_counts.push(json!({"label": label, "query": query, "count": total}));
         }
         Ok(counts)
     }
@@ -186,7 +187,7 @@ fn fleet_status(cache: &GlobalCache, counts: &Counts) -> Value {
         .collect();
     json!({
         "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
-        "clusters": clusters, "counts": counts.links, "seq": cache.seq(),
+        "clusters": clusters, "counts": counts.linked_counts, "seq": cache.seq(),
         "search": {"backend": cache.options().index_backend, "behind": cache.searcher().lag()},
     })
 }
@@ -197,9 +198,8 @@ async fn count_by_cluster(
     reader: &UserInfo,
     query: &str,
 ) -> Result<(u64, BTreeMap<String, u64>), Error> {
-    let mut request = SearchRequest::new(query, reader.clone());
-    request.limit = Some(0);
-    request.facets = vec![FacetField::Column(Facet::Cluster)];
+    let mut request = SearchRequest::new(query, reader.clone()).with_limit(0);
+    request.counts.facets = vec![FacetField::Column(Facet::Cluster)];
     let result = cache.searcher().search_all(request).await?;
     let total = result.summary.map_or(0, |s| s.total);
     Ok((total, result.facets.into_iter().flat_map(|f| f.values).collect()))

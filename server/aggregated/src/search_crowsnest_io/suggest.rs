@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::call::{SearchCall, typed_response};
 use super::definition;
-use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas, name_of};
+use super::openapi::{LIMIT, Parameter, Q, name_of};
 use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{JSON, body, integer, list, object, string};
+use crate::resource::schema::{body, integer, list, object, string};
 
 /// Default number of suggestions.
 const DEFAULT_LIMIT: usize = 20;
@@ -23,8 +23,7 @@ impl SearchOperation for Suggest {
     const DEFINITION: Definition = definition("suggest", "SearchSuggestions");
     const SUMMARY: &str = "Completions at a position of a query: fields, or values with their number of objects.";
     const PARAMETERS: &[Parameter] =
-        &[Q, ("cursor", "integer", "Byte offset of the position (default: the end of the query).", false), LIMIT];
-    const RESPONSES: ResponseSchemas = &[(JSON, &["SearchSuggestions"])];
+        &[Q, Parameter::integer("cursor", "Byte offset of the position (default: the end of the query)."), LIMIT];
 
     fn schemas(document: &mut Document) {
         let suggestion = object(json!({"text": string(), "about": string(), "count": integer()}), &["about", "count"]);

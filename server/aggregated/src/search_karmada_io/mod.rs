@@ -24,8 +24,8 @@ const RESOURCES: &[&dyn Resource] = &[
 
 pub const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);
 
-/// The running roles. Fails until registries have been read, because a registered resource would be requested from the
-/// control plane.
+/// The running roles. Fails until registries have been read, because until then a request for a registered resource
+/// would go to the control plane.
 fn running_with_registries(server: &Aggregated) -> Result<&RunningRoles, ApiError> {
     let running = server.running()?;
     match running.has_listed_registries() {

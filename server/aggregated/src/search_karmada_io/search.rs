@@ -30,7 +30,7 @@ async fn search_cache(Call { server, context, request }: Call<'_>) -> Result<Res
     Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
 }
 
-/// Empty like Karmada's response: objects in an OpenSearch are queried there.
+/// An empty response, as in Karmada: clients query OpenSearch itself.
 async fn search_opensearch(call: Call<'_>) -> Result<Response, ApiError> {
     if call.request.method() != Method::GET {
         return Err(ApiError::method_not_allowed());

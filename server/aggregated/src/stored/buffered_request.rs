@@ -39,7 +39,7 @@ impl BufferedRequest {
         request
     }
 
-    /// The request, with a response in JSON.
+    /// The request with an `Accept` header for JSON.
     pub(super) fn accepting_json(&self) -> Self {
         let mut buffered = self.clone();
         buffered.headers.insert(header::ACCEPT, ACCEPT_JSON);
@@ -164,7 +164,7 @@ impl BufferedRequest {
     /// The deletion with the resourceVersion of `live` as a precondition, unless the options have one.
     pub(super) fn deletion(&self, options: &DeleteOptions, live: &Value) -> Self {
         let is_readable = self.body.is_empty() || self.object().is_some();
-        if !is_readable || options.resource_version.is_some() {
+        if !is_readable || options.preconditions.resource_version.is_some() {
             return self.clone();
         }
         let mut raw = options.raw.clone();

@@ -45,7 +45,7 @@ pub(super) struct Forward<'r> {
     /// client requests.
     pub(super) accept: HeaderValue,
     pub(super) is_strategic_patch: bool,
-    /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
+    /// Caller whose permissions are reviewed before a Cluster is written; `None` skips the review.
     pub(super) writer: Option<Writer<'r>>,
 }
 
@@ -60,7 +60,7 @@ impl Forward<'_> {
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         if self.is_strategic_patch {
             let patch = parse_merge_patch(body)?;
-            // A request with a resourceVersion expects the conflict.
+            // A client that sends a resourceVersion must receive the conflict.
             let attempts = if names_version(&patch) { 1 } else { MAX_ATTEMPTS };
             let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
             return self.update_with_retry(tail, attempts, merged).await;
@@ -158,7 +158,7 @@ impl Forward<'_> {
         &self,
         tail: &str,
         attempts: usize,
-        make: impl Fn(&Value) -> Result<Value, ApiError>,
+        update: impl Fn(&Value) -> Result<Value, ApiError>,
     ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
@@ -168,7 +168,7 @@ impl Forward<'_> {
             }
             let live = live.into_body().collect().await.map_err(api_error)?.to_bytes();
             let live: Value = serde_json::from_slice(&live).map_err(ApiError::internal)?;
-            let next = make(&live)?;
+            let next = update(&live)?;
             if let Some(writer) = self.writer {
                 writer.check_values(&live, &next).await?;
             }

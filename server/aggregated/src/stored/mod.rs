@@ -69,13 +69,13 @@ pub struct StoredGroup {
 pub struct Target<'r> {
     pub tail: &'r str,
     pub query: &'r Query,
-    /// Leaves the other fields of the object as they are if the path is that of its status.
+    /// True to write only the status, even if the body has other fields.
     pub status_only: bool,
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `target` and translates the response. Without a `writer`, no rights are reviewed: for
-    /// writes of this program's controllers and of callers with all rights.
+    /// Forwards `request` for `target` and translates the response. Without a `writer`, no permissions are reviewed: for
+    /// writes of this program's controllers and of callers with all permissions.
     pub async fn serve(
         self,
         control_plane: &kube::Client,
@@ -86,8 +86,8 @@ impl StoredGroup {
         let caller = writer;
         let writer = self.writer_to_review(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
-        let watch = parts.method == Method::GET && query.flag("watch");
-        let representation = Representation::choose(&parts.headers, watch)?;
+        let is_watch = parts.method == Method::GET && query.flag("watch");
+        let representation = Representation::choose(&parts.headers, is_watch)?;
         let table = match parts.method == Method::GET && representation.is_table() {
             true => Some(TableRequest::parse(self.columns, representation.is_beta(), query)?),
             false => None,
@@ -116,14 +116,14 @@ impl StoredGroup {
             true => None,
             false => self.spec_in_status_write(&forward, tail, &bytes).await?,
         };
-        if let Some((main, mut status)) = spec_write {
+        if let Some((object_path, mut status)) = spec_write {
             // The status is written last. If a dry run refuses it, the object is not written either.
             let dry_run_response = forward.to_dry_run().send(tail, &bytes).await?;
             if !dry_run_response.status().is_success() {
                 return self.translate_object_response(dry_run_response, None, representation).await;
             }
-            let first = self.check_create(caller, &forward, main, bytes).await?;
-            let response = forward.send(main, &first).await?;
+            let object_body = self.check_create(caller, &forward, object_path, bytes).await?;
+            let response = forward.send(object_path, &object_body).await?;
             if !response.status().is_success() {
                 return self.translate_object_response(response, None, representation).await;
             }
@@ -141,14 +141,14 @@ impl StoredGroup {
             translate_uid_precondition(&forward, tail, &mut bytes).await?;
         }
         let response = forward.send(tail, &bytes).await?;
-        if watch && response.status().is_success() {
+        if is_watch && response.status().is_success() {
             return Ok(self.translate_watch(response, table));
         }
         self.translate_object_response(response, table, representation).await
     }
 
-    /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses
-    /// agents that write another cluster.
+    /// The writer whose permissions are reviewed for the resulting object; `None` for reads and for other groups.
+    /// Refuses agents that write another cluster.
     fn writer_to_review<'w>(
         self,
         writer: Option<Writer<'w>>,
@@ -165,8 +165,9 @@ impl StoredGroup {
         Ok(Some(writer))
     }
 
-    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to
-    /// send: for callers without that right, it names the version of the existing object, so that it cannot create one.
+    /// Reviews the verb `create` for an apply patch, which creates the object if there is none. Returns the body to
+    /// send: for callers that may not create the object, it names the version of the existing one, so that the patch
+    /// cannot create it.
     async fn check_create(
         self,
         caller: Option<Writer<'_>>,
@@ -188,26 +189,26 @@ impl StoredGroup {
     }
 
     /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may
-    /// also write the Cluster itself: the right to report a status does not include the right to change an endpoint.
+    /// also write the Cluster itself: permission to report a status does not include permission to change an endpoint.
     /// Returns the path of the Cluster, which is written first, and the body, if the write contains more than a status.
-    /// A dry run covers the status only, because its first half would not be stored.
+    /// A dry run covers the status only, because its write of the Cluster would not be stored.
     async fn spec_in_status_write<'t>(
         self,
         forward: &Forward<'_>,
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let main = parent_path(tail).filter(|_| writes_spec_with_status(self));
+        let object_path = parent_path(tail).filter(|_| writes_spec_with_status(self));
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
-        let Some(main) = main.filter(|_| written) else { return Ok(None) };
+        let Some(object_path) = object_path.filter(|_| written) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
         let has_more = has_other_fields(&body);
         let accepted = match forward.writer {
-            Some(writer) if has_more => writer.may_write(&forward.method, name_of(main)).await?,
+            Some(writer) if has_more => writer.may_write(&forward.method, name_of(object_path)).await?,
             _ => has_more,
         };
-        Ok(accepted.then_some((main, body)))
+        Ok(accepted.then_some((object_path, body)))
     }
 
     /// Renames group and kind in a request body.
@@ -217,8 +218,8 @@ impl StoredGroup {
         bytes: Bytes,
     ) -> Result<(Vec<u8>, Option<http::HeaderValue>), ApiError> {
         let content_type = headers.get(header::CONTENT_TYPE).cloned();
-        let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
-        let kind = kind.split(';').next().unwrap_or_default().trim();
+        let media_type = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+        let media_type = media_type.split(';').next().unwrap_or_default().trim();
         if bytes.is_empty() {
             return Ok((Vec::new(), content_type));
         }
@@ -249,7 +250,7 @@ impl StoredGroup {
             }
         }
         let text = serde_json::to_vec(&value).map_err(ApiError::internal)?;
-        let media_type = if kind == "application/yaml" { "application/json" } else { kind };
+        let media_type = if media_type == "application/yaml" { "application/json" } else { media_type };
         Ok((text, Some(http::HeaderValue::from_str(media_type).map_err(ApiError::internal)?)))
     }
 
@@ -278,7 +279,7 @@ impl StoredGroup {
 
     fn translate_watch(self, response: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        let mut first = true;
+        let mut is_first = true;
         let events = split_lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
             let line = line?;
             let mut text = match serde_json::from_slice::<Value>(&line) {
@@ -286,7 +287,8 @@ impl StoredGroup {
                     if let Some(object) = event.get_mut("object") {
                         self.translate_response(object);
                         if let (Some(table), true) = (&table, object["kind"] != "Status") {
-                            *object = table.convert_event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+                            *object =
+                                table.convert_event(object, std::mem::take(&mut is_first), jiff::Timestamp::now());
                         }
                     }
                     serde_json::to_vec(&event).map_err(std::io::Error::other)?
@@ -343,8 +345,8 @@ async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &m
 
 /// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
 fn parent_path(tail: &str) -> Option<&str> {
-    let main = tail.strip_suffix("/status")?;
-    matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)
+    let path = tail.strip_suffix("/status")?;
+    matches!(path.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(path)
 }
 
 /// The name in `/clusters/m1/status`; empty for collections.

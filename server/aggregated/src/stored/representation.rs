@@ -17,11 +17,11 @@ pub(super) struct Representation(content_negotiation::Representation);
 
 impl Representation {
     /// Chooses a representation; 406 if there is none. Watches are served as JSON only.
-    pub(super) fn choose(headers: &HeaderMap, watch: bool) -> Result<Self, ApiError> {
+    pub(super) fn choose(headers: &HeaderMap, is_watch: bool) -> Result<Self, ApiError> {
         let clauses = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let clauses: Vec<&str> = clauses.collect();
         let accepted = content_negotiation::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
-        match watch && accepted.encoding == Encoding::Yaml {
+        match is_watch && accepted.encoding == Encoding::Yaml {
             true => Err(content_negotiation::stream_not_acceptable()),
             false => Ok(Self(accepted)),
         }
@@ -31,7 +31,7 @@ impl Representation {
         self.0.shape == Shape::Table
     }
 
-    /// In `meta.k8s.io/v1beta1`.
+    /// True for the version `meta.k8s.io/v1beta1` of a table or metadata.
     pub(super) fn is_beta(self) -> bool {
         self.0.is_beta
     }
@@ -82,9 +82,9 @@ mod tests {
     use crowsnest_process::reply::ResponseStatus;
     use rstest::rstest;
 
-    fn choose(accept: &str, watch: bool) -> Result<(HeaderValue, Encoding), u16> {
+    fn choose(accept: &str, is_watch: bool) -> Result<(HeaderValue, Encoding), u16> {
         let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
-        let chosen = Representation::choose(&headers, watch).map_err(|error| error.code)?;
+        let chosen = Representation::choose(&headers, is_watch).map_err(|error| error.code)?;
         Ok((chosen.accept_json(), chosen.0.encoding))
     }
 

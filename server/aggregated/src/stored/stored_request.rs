@@ -162,20 +162,20 @@ impl<'r> StoredRequest<'r> {
         let (query, name) = (self.context.query(), self.context.name());
         let kind = if buffered.method == Method::PUT { "UpdateOptions" } else { "PatchOptions" };
         let options = WriteOptions::parse(kind, query, "", buffered.is_apply())?;
-        let flags = || (options.raw.clone(), options.dry_run);
+        let admission_options = || (options.raw.clone(), options.dry_run);
         let parent = parent_path(tail);
-        let main = parent.unwrap_or(tail);
-        let mut request_admission = self.admission(tail, Operation::Update, name, flags()).await?;
-        let writes_main = parent.is_some() && !options.dry_run && self.writes_main(main, &buffered).await?;
-        let mut main_admission = match writes_main {
-            true => Some(self.admission(main, Operation::Update, name, flags()).await?),
+        let object_tail = parent.unwrap_or(tail);
+        let mut request_admission = self.admission(tail, Operation::Update, name, admission_options()).await?;
+        let writes_object = parent.is_some() && !options.dry_run && self.writes_object(object_tail, &buffered).await?;
+        let mut object_admission = match writes_object {
+            true => Some(self.admission(object_tail, Operation::Update, name, admission_options()).await?),
             false => None,
         };
         let creation = match buffered.is_apply() && parent.is_none() {
-            true => Some(self.admission(tail, Operation::Create, name, flags()).await?),
+            true => Some(self.admission(tail, Operation::Create, name, admission_options()).await?),
             false => None,
         };
-        if ![Some(&request_admission), main_admission.as_ref(), creation.as_ref()]
+        if ![Some(&request_admission), object_admission.as_ref(), creation.as_ref()]
             .into_iter()
             .flatten()
             .any(|admission| admission.phases.any())
@@ -184,7 +184,7 @@ impl<'r> StoredRequest<'r> {
         }
         let mut attempt = 1;
         loop {
-            let live = match (self.read(main, &Query::default()).await?, &creation) {
+            let live = match (self.read(object_tail, &Query::default()).await?, &creation) {
                 (Ok(live), _) => live,
                 (Err(missing), Some(creation)) if missing.status() == StatusCode::NOT_FOUND => {
                     return self.admit(creation, buffered, warnings).await;
@@ -192,12 +192,12 @@ impl<'r> StoredRequest<'r> {
                 (Err(refused), _) => return Ok(refused),
             };
             let pinned = buffered.with_expected_version(&live)?;
-            if let Some(main_admission) = &mut main_admission {
-                main_admission.old = Some(live.clone());
+            if let Some(object_admission) = &mut object_admission {
+                object_admission.old = Some(live.clone());
             }
             request_admission.old = Some(live);
             let response = match parent {
-                Some(_) => self.admit_status(&request_admission, main_admission.as_ref(), pinned, warnings).await?,
+                Some(_) => self.admit_status(&request_admission, object_admission.as_ref(), pinned, warnings).await?,
                 None => self.admit(&request_admission, pinned, warnings).await?,
             };
             if response.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == MAX_ATTEMPTS {
@@ -209,33 +209,33 @@ impl<'r> StoredRequest<'r> {
     }
 
     /// True if a write to the status also writes the other fields of the object, as in Karmada for a Cluster.
-    async fn writes_main(self, main: &str, buffered: &BufferedRequest) -> Result<bool, ApiError> {
+    async fn writes_object(self, object_tail: &str, buffered: &BufferedRequest) -> Result<bool, ApiError> {
         if !super::writes_spec_with_status(self.group) || !buffered.has_more_than_status() {
             return Ok(false);
         }
         match self.writer {
-            Some(writer) => writer.may_write(&buffered.method, name_of(main)).await,
+            Some(writer) => writer.may_write(&buffered.method, name_of(object_tail)).await,
             None => Ok(true),
         }
     }
 
     /// Admits a write to the status, `request_admission`, and the write of the other fields that it includes,
-    /// `main_admission`. Both are admitted, and accepted in dry runs, before one of them is made. Policies and webhooks
+    /// `object_admission`. Both are admitted, and accepted in dry runs, before one of them is made. Policies and webhooks
     /// for the object itself see only a write that changes it.
     async fn admit_status(
         self,
         request_admission: &Admission<'_>,
-        main_admission: Option<&Admission<'_>>,
+        object_admission: Option<&Admission<'_>>,
         buffered: BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let live = request_admission.old.clone().unwrap_or_default();
-        let mut main = None;
-        if let Some(main_admission) = main_admission {
-            let result = self.dry_run(main_admission.tail, &buffered).await?;
+        let mut object_write = None;
+        if let Some(object_admission) = object_admission {
+            let result = self.dry_run(object_admission.tail, &buffered).await?;
             if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
-                match self.prepare(main_admission, buffered.clone(), result, warnings).await? {
-                    Ok(prepared) => main = Some((main_admission.tail, prepared)),
+                match self.prepare(object_admission, buffered.clone(), result, warnings).await? {
+                    Ok(prepared) => object_write = Some((object_admission.tail, prepared)),
                     Err(refused) => return Ok(refused),
                 }
             }
@@ -247,8 +247,8 @@ impl<'r> StoredRequest<'r> {
             Ok(prepared) => prepared.status_only(&live),
             Err(refused) => return Ok(refused),
         };
-        if let Some((tail, main)) = main {
-            match self.request_object(tail, self.context.query(), &main).await? {
+        if let Some((tail, write)) = object_write {
+            match self.request_object(tail, self.context.query(), &write).await? {
                 Ok(written) => status.update_version(&written),
                 Err(refused) => return Ok(refused),
             }
@@ -325,8 +325,8 @@ impl<'r> StoredRequest<'r> {
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
         let options = buffered.delete_options(query)?;
-        let flags = (options.raw.clone(), options.dry_run);
-        let request = self.request(tail, Operation::Delete, self.context.name(), flags);
+        let admission_options = (options.raw.clone(), options.dry_run);
+        let request = self.request(tail, Operation::Delete, self.context.name(), admission_options);
         if !request.applicable_phases().await?.any() {
             return self.store(tail, query, buffered).await;
         }
@@ -341,7 +341,7 @@ impl<'r> StoredRequest<'r> {
         (buffered, options): (&BufferedRequest, &DeleteOptions),
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
-        let has_preconditions = options.uid.is_some() || options.resource_version.is_some();
+        let has_preconditions = !options.preconditions.is_empty();
         let mut attempt = 1;
         loop {
             let live = match self.read(tail, &Query::default()).await? {

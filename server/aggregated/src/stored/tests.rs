@@ -67,8 +67,8 @@ fn responses_are_translated_to_the_public_group() {
 #[case("/clusters/m1/x/status", None, "m1")]
 #[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
 #[case("/clusters", None, "")]
-fn status_paths_are_recognized(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
-    assert_eq!((parent_path(tail), name_of(tail)), (main, name));
+fn status_paths_are_recognized(#[case] tail: &str, #[case] parent: Option<&str>, #[case] name: &str) {
+    assert_eq!((parent_path(tail), name_of(tail)), (parent, name));
 }
 
 #[tokio::test]
@@ -92,11 +92,11 @@ pub(crate) async fn control_plane() -> ApiServer {
     server
 }
 
-async fn call(server: &ApiServer, method: &str, tail: &str, kind: &str, body: &Value) -> (u16, Value) {
+async fn call(server: &ApiServer, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
     let request = Request::builder()
         .method(method)
         .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
-        .header("content-type", kind)
+        .header("content-type", content_type)
         .body(Body::from(body.to_string()));
     serve(CLUSTERS, server, tail, request.unwrap(), None).await
 }
@@ -187,23 +187,23 @@ async fn concurrent_strategic_patches_are_all_applied() {
 #[tokio::test]
 async fn replacements_without_resource_version_are_unconditional() {
     let server = with_cluster().await;
-    let kind = "application/json";
-    let (_, first) = call(&server, "GET", "/clusters/m1", kind, &Value::Null).await;
+    let json = "application/json";
+    let (_, before) = call(&server, "GET", "/clusters/m1", json, &Value::Null).await;
     let mut replacement = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "m1"}, "spec": {"syncMode": "Push", "region": "west"}});
-    let (code, written) = call(&server, "PUT", "/clusters/m1", kind, &replacement).await;
+    let (code, written) = call(&server, "PUT", "/clusters/m1", json, &replacement).await;
     assert_eq!((code, &written["spec"]["region"]), (200, &json!("west")), "{written}");
-    assert!(written["metadata"]["labels"].is_null() && written["metadata"]["uid"] == first["metadata"]["uid"]);
+    assert!(written["metadata"]["labels"].is_null() && written["metadata"]["uid"] == before["metadata"]["uid"]);
     replacement["status"] = json!({"kubernetesVersion": "v1.36.0"});
-    let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &replacement).await;
+    let (code, written) = call(&server, "PUT", "/clusters/m1/status", json, &replacement).await;
     assert_eq!((code, &written["status"]["kubernetesVersion"]), (200, &json!("v1.36.0")), "{written}");
     // A replacement with the previous resourceVersion conflicts.
-    replacement["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
-    let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &replacement).await;
+    replacement["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    let (code, refused) = call(&server, "PUT", "/clusters/m1", json, &replacement).await;
     assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
     let mut other = replacement.clone();
     other["metadata"] = json!({"name": "none"});
-    let (code, refused) = call(&server, "PUT", "/clusters/none", kind, &other).await;
+    let (code, refused) = call(&server, "PUT", "/clusters/none", json, &other).await;
     assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
     server.stop().await.unwrap();
 }

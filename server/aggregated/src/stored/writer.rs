@@ -75,7 +75,7 @@ impl Writer<'_> {
         agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
     }
 
-    /// Refuses a write that changes where tokens are sent if the caller has no right to read those tokens.
+    /// Refuses a write that changes where tokens are sent if the caller may not read those tokens.
     pub async fn check(self, before: PriorObject<'_>, after: &Cluster) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
@@ -87,8 +87,8 @@ impl Writer<'_> {
         self.check_uses(&report, |why| forbidden(name, why)).await
     }
 
-    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller has no right to
-    /// read those credentials.
+    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller may not read
+    /// those credentials.
     pub async fn check_registry(
         self,
         before: PriorObject<'_, ResourceRegistry>,
@@ -147,7 +147,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Refuses a caller without the right to create an object of this name.
+    /// Refuses a caller that may not create an object of this name.
     pub(super) async fn check_create(
         self,
         group: &str,
@@ -223,8 +223,8 @@ impl Writer<'_> {
                     checked.map_err(|why| forbidden(name, &why))?;
                 }
                 let version = &after.metadata().resource_version;
-                let unchanged = live.as_ref().filter(|live| live.metadata().resource_version == *version);
-                self.check_object(unchanged.map_or(PriorObject::Absent, PriorObject::Stored), &after).await?;
+                let expected = live.as_ref().filter(|live| live.metadata().resource_version == *version);
+                self.check_object(expected.map_or(PriorObject::Absent, PriorObject::Stored), &after).await?;
                 forward.send_unchanged(tail, body).await
             }
             (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
@@ -246,11 +246,11 @@ impl Writer<'_> {
                 .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
             self.check_object(live.as_ref().map_or(PriorObject::Unseen, PriorObject::Stored), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
-            let versioned = match version {
+            let expecting_version = match version {
                 Some(version) => patch_with_expected_version(body, version)?,
                 None => body.to_vec(),
             };
-            let response = forward.send_unchanged(tail, &versioned).await?;
+            let response = forward.send_unchanged(tail, &expecting_version).await?;
             if response.status() != StatusCode::CONFLICT || version.is_none() || attempt == MAX_ATTEMPTS {
                 return Ok(response);
             }
@@ -261,8 +261,8 @@ impl Writer<'_> {
 
 /// True for server-side apply, in any encoding.
 pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
-    let kind = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default().trim();
-    kind.to_ascii_lowercase().starts_with("application/apply-patch")
+    let media_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().trim();
+    media_type.to_ascii_lowercase().starts_with("application/apply-patch")
 }
 
 /// Adds the resourceVersion to an apply patch, unless it contains one.

@@ -68,7 +68,7 @@ pub(crate) fn parse_relaxed_path(text: &str) -> Result<JsonPath, String> {
     let inner = text.trim();
     let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner);
     let dotted = if inner.starts_with(['.', '[', '$', '@']) { inner.to_owned() } else { format!(".{inner}") };
-    JsonPath::parse(&dotted).map_err(|why| format!("error parsing jsonpath {text}, {why}"))
+    JsonPath::parse(&dotted).map_err(|error| format!("error parsing jsonpath {text}, {error}"))
 }
 
 fn cell(path: &JsonPath, item: &Value) -> String {

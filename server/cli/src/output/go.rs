@@ -11,7 +11,7 @@ pub(crate) struct GoTemplate(String);
 
 impl GoTemplate {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        parse_template(text).map_err(|why| format!("error parsing template {text}, {why}"))?;
+        parse_template(text).map_err(|error| format!("error parsing template {text}, {error}"))?;
         Ok(Self(text.to_owned()))
     }
 

@@ -131,7 +131,7 @@ impl Format {
                 writeln!(out, "{}", found.context("cannot print the result")?)?;
             }
             Self::GoTemplate(template) => {
-                let filled = template.render(document).map_err(|why| anyhow!("error executing template: {why}"))?;
+                let filled = template.render(document).map_err(|error| anyhow!("error executing template: {error}"))?;
                 out.write_all(filled.as_bytes())?;
             }
             Self::CustomColumns(columns) => columns.write(out, items(document), true)?,

@@ -86,7 +86,7 @@ impl<W: Write> Terminal<W> {
 }
 
 enum EscapeSequence {
-    /// A colour sequence of so many bytes.
+    /// A colour sequence of this length in bytes.
     Color(usize),
     /// Possibly the start of a colour sequence.
     Incomplete,

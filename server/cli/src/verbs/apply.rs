@@ -143,7 +143,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
     let prune = args.prune.is_requested(selector)?;
     let mut objects = args.sources.objects().await?;
     if let Some(selector) = selector {
-        let selector = Selector::parse(selector).map_err(|why| anyhow!("-l {selector}: {why}"))?;
+        let selector = Selector::parse(selector).map_err(|error| anyhow!("-l {selector}: {error}"))?;
         objects.retain(|object| selector.matches_with(|label| object["metadata"]["labels"][label].as_str()));
     }
     let config = args.connection.config().await?;

@@ -53,21 +53,21 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
     let parameters = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
     let response = object.request_search_api("blastradius", &cluster, &parameters).await?;
     let printed = match args.output {
-        Output::Table => table(&response)?,
+        Output::Table => render_table(&response, args.dependencies)?,
         Output::Tree => render::render_tree(&response, render::dependent_sequences(&response)),
         Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => yaml::to_yaml(&response),
     };
-    let partial = print_result(&response, &printed)?;
-    Ok(args.read.exit_code(partial))
+    print_result(&response, &printed, &args.read)
 }
 
-/// Numbers of objects by cluster and kind.
-fn table(response: &Value) -> anyhow::Result<String> {
+/// Renders the numbers of objects by cluster and kind.
+fn render_table(response: &Value, dependencies: bool) -> anyhow::Result<String> {
     let counts = list(response, "/counts");
     if counts.is_empty() {
-        return Ok("no object depends on it\n".to_owned());
+        let message = if dependencies { "it depends on no object\n" } else { "no object depends on it\n" };
+        return Ok(message.to_owned());
     }
     let number = |count: &Value, field: &str| count.get(field).map(ToString::to_string).unwrap_or_default();
     let row = |count: &Value| {
@@ -90,7 +90,8 @@ mod tests {
     fn counts_are_a_table() {
         let counts = json!({"counts": [{"cluster": "m1", "kind": "Deployment.apps", "direct": 1, "transitive": 2}]});
         let expected = "CLUSTER   KIND              DIRECT   TRANSITIVE\nm1        Deployment.apps   1        2\n";
-        assert_eq!(table(&counts).unwrap(), expected);
-        assert_eq!(table(&json!({"counts": []})).unwrap(), "no object depends on it\n");
+        assert_eq!(render_table(&counts, false).unwrap(), expected);
+        assert_eq!(render_table(&json!({"counts": []}), false).unwrap(), "no object depends on it\n");
+        assert_eq!(render_table(&json!({"counts": []}), true).unwrap(), "it depends on no object\n");
     }
 }

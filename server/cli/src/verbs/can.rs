@@ -35,7 +35,7 @@ pub(crate) async fn run(args: CanArgs) -> anyhow::Result<ExitCode> {
         spec["namespaces"] = json!([namespace]);
     }
     args.review.apply(&mut spec);
-    let client = args.review.connection.client().await?;
+    let client = args.review.read.connection.client().await?;
     let review = reviews::request_review(&client, "SubjectRulesReview", spec).await?;
     let status = &review["status"];
     args.review.print(&review, |out| {
@@ -87,7 +87,7 @@ fn role_rows(role: &Value, wide: bool) -> Vec<Vec<String>> {
         return vec![[&left[..], &right[..]].concat()];
     }
     let rules = list(role, "rules").iter().map(reviews::format_rule);
-    rules.map(|(verbs, on)| [&left[..], &[verbs, on], &right[..]].concat()).collect()
+    rules.map(|(verbs, resources)| [&left[..], &[verbs, resources], &right[..]].concat()).collect()
 }
 
 #[cfg(test)]

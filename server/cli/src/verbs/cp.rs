@@ -119,8 +119,8 @@ fn check_tar_status(target: &ContainerTarget, status: Option<Status>, stderr: &s
     if status.status.as_deref() == Some("Success") {
         return Ok(());
     }
-    let why = if stderr.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { stderr };
-    bail!("tar failed in {}: {why}", target.pod_description())
+    let reason = if stderr.is_empty() { status.message.as_deref().unwrap_or("unknown reason") } else { stderr };
+    bail!("tar failed in {}: {reason}", target.pod_description())
 }
 
 async fn upload(

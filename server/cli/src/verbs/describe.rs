@@ -83,8 +83,8 @@ async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
     write!(out, "{}", result.descriptions.join("\n\n"))?;
     out.flush()?;
     let mut err = terminal::stderr();
-    for (cluster, why) in &result.failed_clusters {
-        writeln!(err, "warning: {cluster}: {why}")?;
+    for (cluster, reason) in &result.failed_clusters {
+        writeln!(err, "warning: {cluster}: {reason}")?;
     }
     if result.descriptions.is_empty() && result.failed_clusters.is_empty() {
         writeln!(err, "No resources found{}", args.namespace_suffix())?;
@@ -118,7 +118,7 @@ async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> 
 }
 
 impl DescribeArgs {
-    /// The end of the message that nothing was found, ` in shop namespace.`; empty without `--namespace`.
+    /// Suffix of the message `No resources found`, such as ` in shop namespace.`; empty without `--namespace`.
     fn namespace_suffix(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!(" in {namespace} namespace."),
@@ -263,9 +263,9 @@ async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Op
 /// Reads the related objects that the description includes.
 async fn read_related(client: &kube::Client, object: &Value) -> kinds::RelatedObjects {
     let related = kinds::related_requests(object).into_iter();
-    let requests = related.map(|(what, path)| async move {
+    let requests = related.map(|(name, path)| async move {
         let listed = read_list(client, &path, 0).await;
-        (what, listed.map_err(|error| describe_cause(&error)))
+        (name, listed.map_err(|error| describe_cause(&error)))
     });
     futures::future::join_all(requests).await.into_iter().collect()
 }
@@ -274,12 +274,12 @@ async fn read_related(client: &kube::Client, object: &Value) -> kinds::RelatedOb
 async fn read_list(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
-        let gap = if path.contains('?') { '&' } else { '?' };
+        let separator = if path.contains('?') { '&' } else { '?' };
         let response = match (page, token.as_str()) {
             (0, _) => clients::get(client, path).await,
-            (page, "") => clients::get(client, &format!("{path}{gap}limit={page}")).await,
+            (page, "") => clients::get(client, &format!("{path}{separator}limit={page}")).await,
             (page, token) => {
-                clients::get(client, &format!("{path}{gap}limit={page}&continue={}", percent_encode(token))).await
+                clients::get(client, &format!("{path}{separator}limit={page}&continue={}", percent_encode(token))).await
             }
         };
         let response = match response {

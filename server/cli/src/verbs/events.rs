@@ -139,7 +139,7 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
     Ok(events)
 }
 
-/// Reports on standard error what the result lacks; true if clusters were left out.
+/// Prints notices, skipped clusters and omitted events to standard error. Returns true if clusters were skipped.
 async fn print_warnings(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
     let path = format!("{SEARCH_API_PATH}/count?q={}", percent_encode(query));
     let response = clients::get_or_explain(client, &path).await?;

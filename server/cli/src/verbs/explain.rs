@@ -205,7 +205,7 @@ fn header_row(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Prints a titled table; nothing if there are no rows.
+/// Prints an empty line and a table with a header; nothing if there are no rows.
 pub(crate) fn print_section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());

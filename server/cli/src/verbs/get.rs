@@ -1,6 +1,6 @@
-//! `crowsnest get`: displays objects of all clusters as `kubectl get` displays those of one. Without a cluster it uses
-//! the fleet-wide proxy if that serves all that members serve, and otherwise, or with `--clusters`, requests each
-//! member.
+//! `crowsnest get`: displays objects of all clusters as `kubectl get` displays those of one. Without `--clusters` it
+//! sends one request to the fleet-wide proxy if that serves the resource, and otherwise, or with `--clusters`, one to
+//! each member.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

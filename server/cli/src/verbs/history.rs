@@ -49,7 +49,7 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         (Some(format), _) if !format.is_table() => format.print(&mut out, &response, |_| target.display_name())?,
         (None, Some(_)) => Format::Yaml.print(&mut out, &response, |_| target.display_name())?,
         (_, Some(_)) => bail!("--seq requires an output format for documents, such as -o yaml or -o json"),
-        _ => table(&mut out, &args, &target, &cluster, &response).await?,
+        _ => print_table(&mut out, &args, &target, &cluster, &response).await?,
     }
     pager::begin();
     let written = io::stdout().write_all(&out).map_err(anyhow::Error::from);
@@ -65,7 +65,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 4;
 const MAX_PATHS: usize = 4;
 
 /// Prints the revisions as a table, with the paths that changed since the previous revision.
-async fn table(
+async fn print_table(
     out: &mut impl Write,
     args: &HistoryArgs,
     target: &ResolvedObject,
@@ -81,7 +81,7 @@ async fn table(
                 target.request_search_api("diff", cluster, &format!("&from={from}&to={to}")).await
             })
             .buffered(MAX_CONCURRENT_REQUESTS)
-            .map_ok(|diff| paths(&diff))
+            .map_ok(|diff| format_paths(&diff))
             .try_collect::<Vec<String>>()
             .await?;
     let now = jiff::Timestamp::now();
@@ -112,7 +112,7 @@ fn row(revision: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// The changed paths of a revision as one cell, such as `spec.replicas,status.replicas,+3`.
-fn paths(diff: &Value) -> String {
+fn format_paths(diff: &Value) -> String {
     let all = diff.get("differences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let is_own_change = |path: &str| !["/metadata/resourceVersion", "/metadata/generation"].contains(&path);
     let paths: Vec<String> = all
@@ -142,7 +142,7 @@ mod tests {
     fn changes_are_shown_by_their_paths() {
         let cell = |paths: &[&str], more: bool| {
             let differences: Vec<Value> = paths.iter().map(|path| json!({"path": path, "after": 1})).collect();
-            super::paths(&json!({"differences": differences, "more": more}))
+            format_paths(&json!({"differences": differences, "more": more}))
         };
         assert_eq!(cell(&["/metadata/resourceVersion", "/spec/replicas"], false), "spec.replicas");
         assert_eq!(cell(&["/metadata/labels/a~1b"], true), "metadata.labels.a/b,...");

@@ -66,12 +66,12 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let control_plane = args.connection.client().await?;
     if args.dry_run {
         let preview = preview_join(&control_plane, &member, &options).await?;
-        let what = if preview.is_new { "joined" } else { "rejoined" };
-        writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
+        let action = if preview.is_new { "joined" } else { "rejoined" };
+        writeln!(std::io::stdout(), "cluster({}) would be {action} (dry run)", args.name)?;
         return Ok(ExitCode::SUCCESS);
     }
     let joined = join(&control_plane, &member, &options).await?;
-    let what = if joined.is_new { "joined" } else { "rejoined" };
-    writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;
+    let action = if joined.is_new { "joined" } else { "rejoined" };
+    writeln!(std::io::stdout(), "cluster({}) is {action} successfully", args.name)?;
     Ok(ExitCode::SUCCESS)
 }

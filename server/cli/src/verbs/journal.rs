@@ -67,7 +67,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     pager::begin();
     let mut out = terminal::stdout();
     let printed = match args.output {
-        Output::Table => table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
+        Output::Table => print_table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{response:#}").map_err(anyhow::Error::from),
         Output::Yaml => out.write_all(yaml::to_yaml(&response).as_bytes()).map_err(anyhow::Error::from),
     };
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the entries, oldest first. Entries about other objects are included if they are a cause.
-fn table(out: &mut impl Write, response: &Value, width: Option<usize>) -> io::Result<()> {
+fn print_table(out: &mut impl Write, response: &Value, width: Option<usize>) -> io::Result<()> {
     let entries = list(response, "entries");
     if entries.is_empty() {
         return Ok(());
@@ -97,7 +97,7 @@ fn table(out: &mut impl Write, response: &Value, width: Option<usize>) -> io::Re
     columns::Widths::default().with_max_width(width).write(out, &rows)
 }
 
-/// Reports on standard error what the result lacks; true if clusters were left out.
+/// Prints notices, skipped clusters and omitted entries to standard error. Returns true if clusters were skipped.
 fn print_warnings(err: &mut impl Write, response: &Value, object: &str) -> io::Result<bool> {
     for notice in list(response, "notices") {
         writeln!(err, "note: {}", text(notice, "/message"))?;
@@ -138,7 +138,7 @@ mod tests {
             entry("2026-01-01T10:05:01.2Z", "Evicted", web, "Evicted from m1", false),
         ]});
         let mut out = Vec::new();
-        table(&mut out, &response, None).unwrap();
+        print_table(&mut out, &response, None).unwrap();
         let expected = "AT                     ACTION           OBJECT                MESSAGE\n\
             2026-01-01T10:05:00Z   ClusterFlipped   Cluster m1            Ready is False\n\
             2026-01-01T10:05:01Z   Evicted          Deployment shop/web   Evicted from m1\n";

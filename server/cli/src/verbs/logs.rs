@@ -16,12 +16,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::get::is_broken_pipe;
 use crate::clients::explain_failure;
-use crate::connection::ConnectionArgs;
 use crate::event_stream::EventParser;
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
-use crate::partial;
+use crate::partial::FleetReadArgs;
 use crate::workload::Workload;
 
 /// ANSI foreground colours that are readable on light and dark backgrounds.
@@ -41,6 +40,7 @@ enum Output {
 
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("allow_partial", |arg| arg.alias("ignore-errors")),
     after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs -n shop deploy/checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
 )]
 pub struct LogsArgs {
@@ -109,9 +109,6 @@ pub struct LogsArgs {
     /// Maximum number of concurrent log streams, up to 500
     #[arg(long, default_value_t = 100)]
     max_log_requests: usize,
-    /// Exit with 0 even if logs or clusters are missing
-    #[arg(long, alias = "ignore-errors")]
-    allow_partial: bool,
     /// Maximum number of bytes to print of each log; lines are not cut
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     limit_bytes: Option<usize>,
@@ -131,7 +128,7 @@ pub struct LogsArgs {
     #[arg(long, hide = true, conflicts_with = "no_prefix")]
     prefix: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 fn parse_template(text: &str) -> Result<Format, String> {
@@ -151,8 +148,8 @@ impl LogsArgs {
     fn query_string(&self) -> String {
         let mut query = String::new();
         let mut set = |name: &str, value: &str| {
-            let gap = if query.is_empty() { "" } else { "&" };
-            query.push_str(&format!("{gap}{name}={}", percent_encode(value)));
+            let separator = if query.is_empty() { "" } else { "&" };
+            query.push_str(&format!("{separator}{name}={}", percent_encode(value)));
         };
         set("q", &self.search_query());
         set("maxStreams", &self.max_log_requests.to_string());
@@ -206,7 +203,7 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
     if args.insecure_skip_tls_verify_backend {
         bail!("--insecure-skip-tls-verify-backend is not supported; each member's API server verifies its kubelets");
     }
-    let client = args.connection.client().await?;
+    let client = args.read.connection.client().await?;
     let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.query_string());
     let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
     let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", explain_failure(None, &error)))?;
@@ -220,7 +217,7 @@ pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
     if !printer.is_done {
         bail!("the connection was lost; later lines are missing, repeat the command with --since");
     }
-    Ok(partial::exit_code(printer.is_partial, args.allow_partial))
+    Ok(args.read.exit_code(printer.is_partial))
 }
 
 async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
@@ -300,7 +297,7 @@ impl Printer {
         Ok(())
     }
 
-    /// True while the log of this line is within its byte limit.
+    /// Counts the bytes of a line. Returns true while its log is within the byte limit.
     fn is_within_limit(&mut self, data: &Value) -> bool {
         let Some(limit) = self.limit_bytes else { return true };
         let printed = self.printed_bytes.entry(source_name(data)).or_default();
@@ -361,7 +358,7 @@ fn source_name(data: &Value) -> String {
     format!("{} {}/{} {}", field("cluster"), field("namespace"), field("pod"), field("container"))
 }
 
-/// The colour of a pod, always the same.
+/// The colour of a pod, derived from its cluster, namespace and name.
 fn pod_color(cluster: &str, namespace: &str, pod: &str) -> u8 {
     let mut hash = Xxh3::new();
     for part in [cluster, namespace, pod] {
@@ -398,6 +395,14 @@ mod tests {
     #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
     fn arguments_become_parameters(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(args(line).query_string(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("", false)]
+    #[case("--allow-partial", true)]
+    #[case("--ignore-errors", true)]
+    fn missing_logs_are_allowed(#[case] line: &str, #[case] expected: bool) {
+        assert_eq!(args(line).read.allow_partial, expected);
     }
 
     fn print_events(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {

@@ -71,13 +71,11 @@ pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => yaml::to_yaml(&response),
     };
-    let is_partial = print_result(&response, &printed)?;
-    Ok(args.read.exit_code(is_partial))
+    print_result(&response, &printed, &args.read)
 }
 
-/// Prints a result to standard output, and its notices and incomplete clusters to standard error. Returns true if the
-/// result is partial.
-pub(super) fn print_result(response: &Value, printed: &str) -> anyhow::Result<bool> {
+/// Prints a result to standard output, and its notices and incomplete clusters to standard error.
+pub(super) fn print_result(response: &Value, printed: &str, read: &FleetReadArgs) -> anyhow::Result<ExitCode> {
     pager::begin();
     match terminal::stdout().write_all(printed.as_bytes()).map_err(anyhow::Error::from) {
         Err(error) if !is_broken_pipe(&error) => return Err(error),
@@ -100,5 +98,5 @@ pub(super) fn print_result(response: &Value, printed: &str) -> anyhow::Result<bo
     if let Some(total) = total.filter(|total| *total > shown as u64) {
         writeln!(err, "note: {shown} of {total} paths are shown; --limit shows more")?;
     }
-    Ok(!skipped.is_empty() || text(response, "/totalRelation") == "gte")
+    Ok(read.exit_code(!skipped.is_empty() || text(response, "/totalRelation") == "gte"))
 }

@@ -17,10 +17,9 @@ use super::explain::{
     print_waiting, text,
 };
 use crate::clients::explain_failure;
-use crate::connection::ConnectionArgs;
 use crate::object::resolve_namespace;
 use crate::output::terminal;
-use crate::partial::EXIT_PARTIAL;
+use crate::partial::{EXIT_PARTIAL, FleetReadArgs};
 use crate::sources::SourceArgs;
 
 #[derive(Debug, Args)]
@@ -47,11 +46,8 @@ pub struct PlanArgs {
     /// Exit with 4 if there are changes
     #[arg(long)]
     fail_on_change: bool,
-    /// Exit with 0 even if templates were left out
-    #[arg(long)]
-    allow_partial: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    read: FleetReadArgs,
 }
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
@@ -61,7 +57,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let mut objects = args.sources.objects().await?;
-    let config = args.connection.config().await?;
+    let config = args.read.connection.config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
@@ -82,7 +78,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let status = &response["status"];
     print(&response, args.output, |out| render(out, status))?;
     print_warnings(&mut terminal::stderr(), status)?;
-    Ok(ExitCode::from(exit_code(status, args.fail_on_change, args.allow_partial)))
+    Ok(ExitCode::from(exit_code(status, args.fail_on_change, args.read.allow_partial)))
 }
 
 /// Sets the namespace that the object is applied to, as kubectl does.
@@ -129,7 +125,7 @@ fn exit_code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
     }
 }
 
-/// Reports on standard error what the plan lacks.
+/// Prints notices and the numbers of omitted templates to standard error.
 fn print_warnings(err: &mut impl Write, status: &Value) -> io::Result<()> {
     for notice in list(status, "notices").iter().filter_map(Value::as_str) {
         writeln!(err, "note: {notice}")?;
@@ -215,12 +211,12 @@ fn rows(template: &Value) -> Vec<Vec<String>> {
     let last = template.pointer("/scheduling/terms").and_then(Value::as_array).and_then(|terms| terms.last());
     let others = last.map_or(&[][..], |term| list(term, "clusters")).iter();
     let left_out = others.filter(|cluster| !is_planned(text(cluster, "/name"))).map(|cluster| {
-        let why = match text(cluster, "/rejected/reason") {
+        let reason = match text(cluster, "/rejected/reason") {
             "" if cluster["selected"] == true => "no replicas left",
             "" => "excluded by spread constraints",
             reason => reason,
         };
-        vec![text(cluster, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]
+        vec![text(cluster, "/name").to_owned(), "-".to_owned(), "-".to_owned(), reason.to_owned()]
     });
     planned.iter().map(row).chain(left_out).collect()
 }

@@ -204,8 +204,8 @@ async fn forward_connection(
     let copied = tokio::io::copy_bidirectional(&mut local, &mut stream).await;
     drop(stream);
     // The remote error arrives before the stream ends.
-    if let Some(Some(why)) = failed.now_or_never() {
-        bail!("port {remote} of pod {}: {why}", target.pod.read().await.name_any());
+    if let Some(Some(reason)) = failed.now_or_never() {
+        bail!("port {remote} of pod {}: {reason}", target.pod.read().await.name_any());
     }
     // A client that disconnects is no error.
     if let Err(error) = copied {

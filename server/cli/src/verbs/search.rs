@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use crowsnest_apimachinery::quantity::{Format as QuantityFormat, Quantity};
 use crowsnest_apimachinery::request::percent_encode;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::get::is_broken_pipe;
+use crate::amounts::{format_cpu, format_memory};
 use crate::clients::{self, explain_failure};
 use crate::columns::{self, Widths};
 use crate::object::SEARCH_API_PATH;
@@ -243,7 +243,7 @@ fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io
     let row = |group: &Value| -> Vec<String> {
         let value = group.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
         let count = group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string();
-        let sum = |field: &&String| format_amount(field, group["sums"][field.as_str()].as_i64().unwrap_or_default());
+        let sum = |field: &&String| format_amount(field, group["sums"][field.as_str()].as_i64());
         [value, count].into_iter().chain(summed.iter().map(sum)).collect()
     };
     columns::write(out, &header.into_iter().chain(values.iter().map(row)).collect::<Vec<_>>())?;
@@ -253,11 +253,12 @@ fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io
     if hits(response).is_empty() { Ok(()) } else { writeln!(out) }
 }
 
-/// An amount of a field: CPU and memory as quantities.
-fn format_amount(field: &str, amount: i64) -> String {
+/// Formats a sum, of CPU and memory as a quantity. `None` is a sum that the server did not return.
+fn format_amount(field: &str, amount: Option<i64>) -> String {
+    let Some(amount) = amount else { return "<unknown>".to_owned() };
     match field.split_once('.') {
-        Some(("cpu", _)) => Quantity::from_milli(amount, QuantityFormat::DecimalSI).to_string(),
-        Some(("mem", _)) => Quantity::new(amount, QuantityFormat::BinarySI).to_string(),
+        Some(("cpu", _)) => format_cpu(amount),
+        Some(("mem", _)) => format_memory(amount),
         _ => amount.to_string(),
     }
 }
@@ -324,7 +325,7 @@ fn row(hit: &Value, is_wide: bool, now: jiff::Timestamp) -> Vec<String> {
     cells
 }
 
-/// Reports on standard error what the result lacks; true if it is partial.
+/// Prints notices, skipped clusters and omitted hits to standard error. Returns true if the result is partial.
 pub(crate) fn print_warnings(err: &mut impl Write, response: &Value, query: &str) -> io::Result<bool> {
     let list = |field: &str| response.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
@@ -419,13 +420,21 @@ mod tests {
 
     #[test]
     fn sums_are_printed_with_their_groups() {
-        let group = |node: &str, count: u64, cpu: i64, memory: i64, restarts: i64| {
+        let group = |node: &str, count: u64, cpu: i64, memory: Option<i64>, restarts: i64| {
             let sums = json!({"cpu.req": cpu, "mem.req": memory, "restarts": restarts});
             json!({"value": node, "count": count, "sums": sums})
         };
-        let values = [group("n1", 5, 3250, 3 << 29, 7), group("n2", 1, 2000, 0, 0)];
+        let without_sums = json!({"value": "n4", "count": 1});
+        let values = [
+            group("n1", 5, 3250, Some(3 << 29), 7),
+            group("n2", 1, 2000, Some(0), 0),
+            group("n3", 1, 0, None, 0),
+            without_sums,
+        ];
         let response = json!({"groups": {"field": "node", "values": values, "more": 0}, "hits": []});
-        let expected = "NODE   COUNT   CPU.REQ   MEM.REQ   RESTARTS\nn1     5       3250m     1536Mi    7\nn2     1       2         0         0\n";
+        let expected = "NODE   COUNT   CPU.REQ     MEM.REQ     RESTARTS\nn1     5       3250m       1536Mi      7\n\
+            n2     1       2           0           0\nn3     1       0           <unknown>   0\n\
+            n4     1       <unknown>   <unknown>   <unknown>\n";
         assert_eq!(print_response(&response, "table", false), expected);
     }
 

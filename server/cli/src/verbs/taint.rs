@@ -76,7 +76,7 @@ pub(crate) async fn update_taints<T>(
     bail!("cannot update cluster {name}: too many conflicting writes; try again")
 }
 
-/// Parsed arguments.
+/// Taints to add to clusters and to remove from them.
 #[derive(Debug, PartialEq)]
 struct TaintChange {
     clusters: Vec<ClusterName>,

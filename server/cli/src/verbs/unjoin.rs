@@ -83,8 +83,12 @@ impl RemovalArgs {
     }
 
     /// Prints what would be done.
-    fn print_preview(&self, action: &str, preview: RemovalPreview) -> anyhow::Result<ExitCode> {
-        let works = preview.works;
+    async fn print_preview(
+        &self,
+        action: &str,
+        preview: impl AsyncFnOnce(&kube::Client, &ClusterName) -> Result<RemovalPreview, crowsnest_members::Error>,
+    ) -> anyhow::Result<ExitCode> {
+        let works = preview(&self.connection.client().await?, &self.name).await?.works;
         writeln!(std::io::stdout(), "cluster({}) would be {action}, with {works} Works (dry run)", self.name)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -104,8 +108,7 @@ impl RemovalArgs {
 pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
     let UnjoinArgs { removal, force } = args;
     if removal.dry_run {
-        let preview = preview_unjoin(&removal.connection.client().await?, &removal.name).await?;
-        return removal.print_preview("unjoined", preview);
+        return removal.print_preview("unjoined", preview_unjoin).await;
     }
     let (control_plane, member) = removal.clients().await?;
     let options = UnjoinOptions {
@@ -121,8 +124,7 @@ pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
 pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
     let UnregisterArgs { removal, namespace, agent_name } = args;
     if removal.dry_run {
-        let preview = preview_unregister(&removal.connection.client().await?, &removal.name).await?;
-        return removal.print_preview("unregistered", preview);
+        return removal.print_preview("unregistered", preview_unregister).await;
     }
     let (control_plane, member) = removal.clients().await?;
     let options = UnregisterOptions {

@@ -23,8 +23,8 @@ pub(crate) enum UnsupportedVerb {
 
 /// Returns an error that names the replacement; changes nothing.
 pub(crate) async fn run(verb: UnsupportedVerb, args: UnsupportedArgs) -> anyhow::Result<ExitCode> {
-    let what = args.arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    match (verb, what.as_ref()) {
+    let subcommand = args.arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    match (verb, subcommand.as_ref()) {
         (UnsupportedVerb::Init, _) => bail!(
             "`init` is not supported; use `crowsnest up` for a local control plane, or the Helm chart for `crowsnest serve` in a cluster; `crowsnest install --kubeconfig FILE` installs the required objects into a control plane"
         ),

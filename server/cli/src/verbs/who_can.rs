@@ -59,7 +59,7 @@ pub struct WhoCanArgs {
 }
 
 pub(crate) async fn run(args: WhoCanArgs) -> anyhow::Result<ExitCode> {
-    let config = args.review.connection.config().await?;
+    let config = args.review.read.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
     let mut spec =
         if args.target.starts_with('/') { path_spec(&args)? } else { resource_spec(&args, &config, &client).await? };
@@ -99,7 +99,7 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
         }
     }
     let mut spec = json!({});
-    // A request for a Namespace is a request in it.
+    // API servers authorize a request for a Namespace in that namespace.
     if (group.as_str(), resource.as_str()) == ("", "namespaces") && !name.is_empty() {
         attributes["namespace"] = name.into();
     } else if namespaced && args.all_namespaces {
@@ -128,7 +128,7 @@ async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) 
         return Ok(type_of_word(false));
     }
     let served = crowsnest_members::discovery::discover(client).await?;
-    // Resources that can only be created are no kinds to display.
+    // `Kind::resolve` ignores resources that can only be created, such as tokenreviews.
     let is_match = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
     if let Some(found) = served.resources.iter().find(|resource_type| is_match(&resource_type.gvr)) {
         return Ok(type_of_word(found.namespaced));
@@ -255,9 +255,9 @@ fn access_review(spec: &Value, grant: &Value) -> Value {
             review_spec[field] = spec[field].clone();
         }
     }
-    let within = text(grant, "/namespace");
-    if !within.is_empty() && review_spec["resourceAttributes"].is_object() {
-        review_spec["resourceAttributes"]["namespace"] = within.into();
+    let grant_namespace = text(grant, "/namespace");
+    if !grant_namespace.is_empty() && review_spec["resourceAttributes"].is_object() {
+        review_spec["resourceAttributes"]["namespace"] = grant_namespace.into();
     }
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": review_spec})
 }

@@ -64,7 +64,7 @@ fn tls_secret_data(issued: Credentials, authority: String) -> SecretData {
     BTreeMap::from([(CERTIFICATE, issued.certificate), (KEY, issued.key), (AUTHORITY, authority)].map(entry))
 }
 
-/// Reasons for a failure.
+/// Reason why a certificate cannot be issued.
 enum IssueError {
     Rcgen(rcgen::Error),
     Date,

@@ -54,9 +54,9 @@ fn credentials_are_kept_until_they_are_due() {
     let required_secrets = required_secrets();
     let all = issue_all(&required_secrets, renewal("2026-11-01T12:00:00Z").now);
     assert_eq!(verdicts(&required_secrets, &all, renewal("2027-06-01T00:00:00Z")), ["kept"; 5]);
-    let ends = "it expires at 2027-11-01T00:00:00Z";
+    let expires = "it expires at 2027-11-01T00:00:00Z";
     // CAs are not renewed automatically, and passwords do not expire.
-    let expected = ["kept", ends, ends, ends, "kept"];
+    let expected = ["kept", expires, expires, expires, "kept"];
     assert_eq!(verdicts(&required_secrets, &all, renewal("2027-07-10T00:00:00Z")), expected);
 }
 
@@ -72,8 +72,8 @@ fn changed_credentials_are_created_again() {
     // Another CA with the same name.
     let mut other = all.clone();
     other.insert("ca".to_owned(), issue_all(&required_secrets(), now.now)["ca"].clone());
-    let stranger = "its issuer has changed";
-    assert_eq!(verdicts(&required_secrets(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
+    let other_issuer = "its issuer has changed";
+    assert_eq!(verdicts(&required_secrets(), &other, now), ["kept", other_issuer, other_issuer, other_issuer, "kept"]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn check_chain(
 /// Verifies the name and the signatures of a chain as a TLS client does.
 fn verify(
     leaf: &CertificateDer<'static>,
-    rest: &[CertificateDer<'static>],
+    intermediates: &[CertificateDer<'static>],
     name: &str,
     authorities: &[CertificateDer<'static>],
     now: Timestamp,
@@ -160,7 +160,7 @@ fn verify(
     let verifier = tls::bundle_verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
     let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
-    match verifier.verify_server_cert(leaf, rest, &server_name, &[], now) {
+    match verifier.verify_server_cert(leaf, intermediates, &server_name, &[], now) {
         Ok(_) => Ok(()),
         Err(rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -234,15 +234,15 @@ pub(super) fn check_member(cluster: &Value) -> Finding {
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
     let field_of = |field: &str| ready.and_then(|condition| condition[field].as_str()).unwrap_or_default();
-    let pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
+    let is_pull = cluster.pointer("/spec/syncMode").and_then(Value::as_str) == Some("Pull");
     match field_of("status") {
         "True" => Finding::good(subject, "ready"),
         _ => {
-            let found = match (field_of("reason"), field_of("message")) {
+            let observation = match (field_of("reason"), field_of("message")) {
                 ("", "") => "not checked yet".to_owned(),
                 (reason, message) => format!("not ready: {reason}: {message}"),
             };
-            let fix = match pull {
+            let fix = match is_pull {
                 true => {
                     format!(
                         "check that `crowsnest agent --cluster-name {name}` runs in it and can reach the control plane"
@@ -252,7 +252,7 @@ pub(super) fn check_member(cluster: &Value) -> Finding {
                     "check that `crowsnest serve` can reach its API server; renew credentials with `crowsnest join {name} --refresh`"
                 ),
             };
-            Finding::broken(subject, found, fix)
+            Finding::broken(subject, observation, fix)
         }
     }
 }

@@ -11,7 +11,7 @@ use super::Finding;
 /// seconds.
 const MAX_STATUS_AGE: SignedDuration = SignedDuration::from_mins(2);
 
-/// Returns one finding for each GraphSink; none if GraphSinks are not served or must not be listed.
+/// Returns one finding for each GraphSink; none if GraphSinks are not served or this user cannot list them.
 pub(super) async fn check_graph_sinks(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get(format!("/apis/{GROUP}/v1alpha1/graphsinks")).body(Vec::new())?;
     match client.request::<Value>(request).await {
@@ -19,7 +19,7 @@ pub(super) async fn check_graph_sinks(client: &kube::Client) -> anyhow::Result<V
             let now = Timestamp::now();
             Ok(list["items"].as_array().into_iter().flatten().map(|sink| check_sink(sink, now)).collect())
         }
-        // A missing CustomResourceDefinition and missing rights are reported by other checks.
+        // A missing CustomResourceDefinition and missing permissions are reported by other checks.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
         Err(error) => {
             let fix = "see the log of the control plane";

@@ -100,7 +100,7 @@ async fn check_control_plane(client: &kube::Client) -> Result<Vec<Finding>, kube
 /// Checks for CustomResourceDefinitions with their earlier names.
 async fn check_earlier_definitions(client: &kube::Client) -> anyhow::Result<Option<Finding>> {
     let names = match stored_kind_migration::earlier_definition_names(client).await {
-        // Reported with the missing rights.
+        // Reported with the missing permissions.
         Err(error) if is_forbidden(&error) => return Ok(None),
         names => names?,
     };

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Timeout of connecting to a server.
+/// Timeout for connecting to a server, including the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) type Chain = Vec<CertificateDer<'static>>;
@@ -22,11 +22,11 @@ pub(super) async fn fetch_chain(address: (&str, u16), name: &str) -> anyhow::Res
     insecure_config.accept_invalid_certs = true;
     let connector = TlsConnector::from(std::sync::Arc::new(insecure_config.rustls_client_config()?));
     let name = ServerName::try_from(name.to_owned())?;
-    let connecting = async {
+    let handshake = async {
         let socket = TcpStream::connect(address).await?;
         connector.connect(name, socket).await
     };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
     let stream = stream.with_context(|| format!("no response within {} s", CONNECT_TIMEOUT.as_secs()))??;
     match stream.get_ref().1.peer_certificates() {
         Some(presented) if !presented.is_empty() => {

@@ -166,7 +166,7 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
     Ok(crate::apply_all(client, &[map]).await?)
 }
 
-/// The part of an object that is restored. Only the conversion webhook of a CRD: the schemas are the same.
+/// The part of an object that is restored. Of a CRD, this is only the conversion webhook, because the schemas are equal.
 fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
     let mut part = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
         "metadata": {"name": found["metadata"]["name"]}});
@@ -189,8 +189,8 @@ fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
     Some(part)
 }
 
-/// True for the kinds and names that Karmada registers and for the fields that are copied. An author of the ConfigMap
-/// must not be able to have an administrator create arbitrary objects.
+/// True if the object has a kind and name that Karmada registers, and only the fields that are copied. Otherwise a user
+/// who can write the ConfigMap could make an administrator create arbitrary objects.
 fn is_karmada_registration(object: &Value) -> bool {
     let is_one_of = |allowed: &[Value]| {
         let has_same_kind =

@@ -2,7 +2,7 @@
 //!
 //! The earlier names were those of the public kinds, so `kubectl get clusters` was ambiguous. [`copy`] refuses changes under the earlier
 //! names, copies each object, and marks the copy as verified when it was read back unchanged. It can be interrupted at any
-//! time and run again. [`remove`] deletes the earlier definitions, whose copies were all verified.
+//! time and run again. [`remove`] deletes the earlier definitions once all copies are verified.
 
 mod plan;
 

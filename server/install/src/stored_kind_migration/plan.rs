@@ -43,11 +43,11 @@ pub(crate) const RENAMED_KINDS: [RenamedKind; 3] =
 pub(crate) struct ObjectCopy {
     /// The complete object, marked as not verified.
     pub(crate) object: Value,
-    /// An unfinished copy exists already.
+    /// True if an unfinished copy exists already.
     pub(crate) exists: bool,
     /// Managed fields of the earlier object.
     pub(crate) managed_fields: Value,
-    /// The earlier object is being deleted.
+    /// True if the earlier object is being deleted.
     pub(crate) is_terminating: bool,
 }
 

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Shell, Stdio, resolve};
-use crate::filesystem::{Entry, FsError, MAX_TOTAL_BYTES, Node};
+use super::{Shell, Stdio};
+use crate::filesystem::{Entry, FsError, MAX_TOTAL_BYTES, Node, resolve};
 use crate::stream::Input;
 
 const BLOCK_BYTES: usize = 512;

@@ -8,6 +8,7 @@ mod archive;
 mod commands;
 mod expand;
 mod parse;
+mod redirect;
 mod terminal;
 
 use std::collections::BTreeMap;
@@ -16,15 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 
-use self::parse::{Command, Redirect, RedirectTarget, Word};
+use self::parse::{Command, Word};
 use self::terminal::SharedTerminalSize;
-use super::filesystem::{FileSystem, FsError, resolve};
-use super::stream::{CollectingSink, DiscardingSink, Input, Output, Sink, pipe};
+use super::filesystem::FileSystem;
+use super::stream::{CollectingSink, DiscardingSink, Input, Output, pipe};
 
 pub use self::commands::is_program;
 pub use self::terminal::run_interactive;
@@ -285,7 +285,7 @@ impl Shell {
                 }
                 Ok(code)
             }
-            Command::Subshell(body, _) => self.clone().run(body, io).await.map_err_exit(),
+            Command::Subshell(body, _) => self.clone().run(body, io).await.into_status(),
             Command::Group(body, _) => self.run(body, io).await,
             Command::If { branches, otherwise, .. } => {
                 for (condition, body) in branches {
@@ -361,7 +361,7 @@ impl Shell {
                 stdin = Arc::new(tokio::sync::Mutex::new(input));
             }
             // Each stage owns its pipe ends, which are closed when it finishes.
-            running.push(async move { shell.run(stage, &stdio).await.map_err_exit().unwrap_or(1) });
+            running.push(async move { shell.run(stage, &stdio).await.into_status().unwrap_or(1) });
         }
         drop(stdin);
         Ok(join_all(running).await.pop().unwrap_or_default())
@@ -406,129 +406,23 @@ impl Shell {
         let output = Arc::new(CollectingSink::default());
         let stdio = Stdio { stdout: output.clone(), ..io.clone() };
         let mut subshell = self.clone();
-        self.status = subshell.run(script, &stdio).await.map_err_exit()?;
+        self.status = subshell.run(script, &stdio).await.into_status()?;
         Ok(String::from_utf8_lossy(&output.take()).trim_end_matches('\n').to_owned())
-    }
-
-    /// Opens a redirect and changes the file descriptors. The inner error is the message for stderr.
-    async fn open_redirect(
-        &mut self,
-        redirect: &Redirect,
-        io: &mut Stdio,
-        opened: &mut Vec<Output>,
-    ) -> Result<Result<(), String>, Flow> {
-        let (word, append) = match &redirect.target {
-            RedirectTarget::Duplicate(fd) => {
-                let output = if *fd == 2 { io.stderr.clone() } else { io.stdout.clone() };
-                if redirect.fd == 2 {
-                    io.stderr = output
-                } else {
-                    io.stdout = output
-                }
-                return Ok(Ok(()));
-            }
-            RedirectTarget::Read(word) => {
-                let path = self.expand_word(word, io).await?;
-                return Ok(match self.open(&path) {
-                    Ok(input) => {
-                        io.stdin = Arc::new(tokio::sync::Mutex::new(input));
-                        Ok(())
-                    }
-                    Err(FsError::NotFound) => Err(format!("can't open {path}: no such file")),
-                    Err(error) => Err(format!("can't open {path}: {error}")),
-                });
-            }
-            RedirectTarget::Write(word) => (word, false),
-            RedirectTarget::Append(word) => (word, true),
-        };
-        let path = self.expand_word(word, io).await?;
-        let output = match self.create(&path, append, io) {
-            Ok(output) => output,
-            Err(error) => return Ok(Err(format!("can't create {path}: {error}"))),
-        };
-        opened.push(output.clone());
-        if redirect.fd == 2 {
-            io.stderr = output
-        } else {
-            io.stdout = output
-        }
-        Ok(Ok(()))
-    }
-
-    /// Opens a file for reading.
-    pub(super) fn open(&self, path: &str) -> Result<Input, FsError> {
-        match resolve(&self.cwd, path).as_str() {
-            "/dev/null" => Ok(Input::empty()),
-            path => Ok(Input::from_bytes(&self.fs.read(path)?)),
-        }
-    }
-
-    /// Opens a file for writing.
-    fn create(&self, path: &str, append: bool, io: &Stdio) -> Result<Output, FsError> {
-        let path = resolve(&self.cwd, path);
-        match path.as_str() {
-            "/dev/null" => return Ok(Arc::new(DiscardingSink)),
-            "/dev/stdout" | "/proc/self/fd/1" => return Ok(io.stdout.clone()),
-            "/dev/stderr" | "/proc/self/fd/2" => return Ok(io.stderr.clone()),
-            "/proc/1/fd/1" | "/proc/1/fd/2" => return Ok(self.log.clone()),
-            _ => {}
-        }
-        let now = self.clock.now();
-        if append {
-            self.fs.append(&path, b"", now)?
-        } else {
-            self.fs.write(&path, Bytes::new(), now)?
-        }
-        Ok(Arc::new(FileSink { fs: self.fs.clone(), clock: self.clock.clone(), path, pending: Mutex::default() }))
     }
 }
 
 /// Converts the result of a subshell: an exit becomes its status.
 trait ExitStatus {
-    fn map_err_exit(self) -> Result<i32, Flow>;
+    fn into_status(self) -> Result<i32, Flow>;
 }
 
 impl ExitStatus for Result<i32, Flow> {
-    fn map_err_exit(self) -> Result<i32, Flow> {
+    fn into_status(self) -> Result<i32, Flow> {
         match self {
             Err(Flow::Exit(code)) => Ok(code),
             Err(Flow::Break | Flow::Continue) => Ok(0),
             ok => ok,
         }
-    }
-}
-
-/// Appends to a file in large chunks, since each append copies the file.
-struct FileSink {
-    fs: Arc<FileSystem>,
-    clock: Arc<dyn Clock>,
-    path: String,
-    pending: Mutex<BytesMut>,
-}
-
-/// Maximum number of bytes buffered by a [`FileSink`].
-const MAX_PENDING_BYTES: usize = 4 << 20;
-
-impl FileSink {
-    fn flush(&self) -> std::io::Result<()> {
-        let pending = self.pending.lock().split();
-        self.fs.append(&self.path, &pending, self.clock.now()).map_err(std::io::Error::other)
-    }
-}
-
-#[async_trait]
-impl Sink for FileSink {
-    async fn send(&self, data: Bytes) -> std::io::Result<()> {
-        let is_full = {
-            let mut pending = self.pending.lock();
-            pending.extend_from_slice(&data);
-            pending.len() >= MAX_PENDING_BYTES
-        };
-        if is_full { self.flush() } else { Ok(()) }
-    }
-
-    async fn finish(&self) -> std::io::Result<()> {
-        self.flush()
     }
 }
 

@@ -118,19 +118,19 @@ impl Parser {
         self.text.get(self.at + ahead).copied()
     }
 
-    fn looking_at(&self, text: &str) -> bool {
+    fn starts_with(&self, text: &str) -> bool {
         text.chars().enumerate().all(|(i, c)| self.peek_at(i) == Some(c))
     }
 
     fn eat(&mut self, text: &str) -> bool {
-        let found = self.looking_at(text);
+        let found = self.starts_with(text);
         if found {
             self.at += text.chars().count();
         }
         found
     }
 
-    fn blanks(&mut self) {
+    fn skip_blanks(&mut self) {
         loop {
             if self.eat("\\\n") || self.eat(" ") || self.eat("\t") || self.eat("\r") {
                 continue;
@@ -144,22 +144,23 @@ impl Parser {
         }
     }
 
-    fn newlines(&mut self) {
-        self.blanks();
+    fn skip_separators(&mut self) {
+        self.skip_blanks();
         while self.eat("\n") || self.eat(";") {
-            self.blanks();
+            self.skip_blanks();
         }
     }
 
     /// Returns the reserved word at the current position, if it is a complete word.
     fn reserved(&self) -> Option<&'static str> {
         RESERVED.iter().copied().find(|word| {
-            self.looking_at(word) && self.peek_at(word.len()).is_none_or(|c| c.is_whitespace() || ";|&()<>".contains(c))
+            self.starts_with(word)
+                && self.peek_at(word.len()).is_none_or(|c| c.is_whitespace() || ";|&()<>".contains(c))
         })
     }
 
     fn expect_reserved(&mut self, word: &str) -> ParseResult<()> {
-        self.newlines();
+        self.skip_separators();
         if self.reserved() == Some(word) && self.eat(word) {
             return Ok(());
         }
@@ -184,13 +185,13 @@ impl Parser {
         }
         let mut commands = Vec::new();
         loop {
-            self.newlines();
+            self.skip_separators();
             let ended = self.reserved().is_some_and(|word| ends.contains(&word));
             if ended || matches!(self.peek(), None | Some(')')) {
                 break;
             }
             commands.push(self.and_or()?);
-            self.blanks();
+            self.skip_blanks();
             match self.peek() {
                 None | Some(';' | '\n' | ')') => {}
                 Some('&') => return Err(SyntaxError::Unsupported("a background job")),
@@ -205,34 +206,34 @@ impl Parser {
         let first = self.pipeline()?;
         let mut rest = Vec::new();
         loop {
-            self.blanks();
+            self.skip_blanks();
             let and = self.eat("&&");
             if !and && !self.eat("||") {
                 break;
             }
-            self.newlines();
+            self.skip_separators();
             rest.push((and, self.pipeline()?));
         }
         Ok(if rest.is_empty() { first } else { Command::AndOr(Box::new(first), rest) })
     }
 
     fn pipeline(&mut self) -> ParseResult<Command> {
-        self.blanks();
+        self.skip_blanks();
         let negate = self.reserved() == Some("!") && self.eat("!");
         let mut stages = vec![self.command()?];
         loop {
-            self.blanks();
-            if self.looking_at("||") || !self.eat("|") {
+            self.skip_blanks();
+            if self.starts_with("||") || !self.eat("|") {
                 break;
             }
-            self.newlines();
+            self.skip_separators();
             stages.push(self.command()?);
         }
         Ok(if stages.len() == 1 && !negate { stages.remove(0) } else { Command::Pipeline { stages, negate } })
     }
 
     fn command(&mut self) -> ParseResult<Command> {
-        self.blanks();
+        self.skip_blanks();
         if self.eat("(") {
             let body = Box::new(self.sequence(&[])?);
             if !self.eat(")") {
@@ -291,10 +292,10 @@ impl Parser {
 
     fn iteration(&mut self) -> ParseResult<Command> {
         self.eat("for");
-        self.blanks();
+        self.skip_blanks();
         let name = self.name();
-        self.newlines();
-        let words = match self.looking_at("in") && self.eat("in") {
+        self.skip_separators();
+        let words = match self.starts_with("in") && self.eat("in") {
             true => Some(self.separated_by_blanks(Self::word)?),
             false => None,
         };
@@ -309,10 +310,10 @@ impl Parser {
     /// Parses items until there is none, with optional blanks before each.
     fn separated_by_blanks<T>(&mut self, parse: fn(&mut Self) -> ParseResult<Option<T>>) -> ParseResult<Vec<T>> {
         let mut items = Vec::new();
-        self.blanks();
+        self.skip_blanks();
         while let Some(item) = parse(self)? {
             items.push(item);
-            self.blanks();
+            self.skip_blanks();
         }
         Ok(items)
     }
@@ -328,7 +329,7 @@ impl Parser {
             }
             _ => None,
         };
-        if self.looking_at("<<") {
+        if self.starts_with("<<") {
             return Err(SyntaxError::Unsupported("a here-document"));
         }
         let kind = [">>", ">&", ">|", ">", "<&", "<"].into_iter().find(|kind| !both && self.eat(kind));
@@ -340,7 +341,7 @@ impl Parser {
                 return Ok(None);
             }
         };
-        self.blanks();
+        self.skip_blanks();
         let word = self.word()?.ok_or_else(|| self.unexpected())?;
         let target = match kind {
             "<" => RedirectTarget::Read(word),
@@ -364,7 +365,7 @@ impl Parser {
     fn simple(&mut self) -> ParseResult<Command> {
         let (mut assignments, mut words, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            self.blanks();
+            self.skip_blanks();
             if let Some(more) = self.redirect()? {
                 redirects.extend(more);
                 continue;

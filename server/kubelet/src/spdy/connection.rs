@@ -67,8 +67,10 @@ struct Writer {
 
 /// An open stream: neither reset nor finished by both sides.
 struct OpenStream {
+    /// `None` once the peer has finished.
     inbound: Option<mpsc::Sender<Bytes>>,
     window: Arc<Window>,
+    /// True once this side has finished.
     finished: bool,
 }
 

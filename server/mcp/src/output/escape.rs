@@ -1,4 +1,4 @@
-//! Escapes of characters that hide or fake text, and marks of text that reads like instructions to an assistant.
+//! Escapes characters that hide or fake text, and marks text that reads like instructions to an assistant.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -30,8 +30,8 @@ static INSTRUCTION_PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new(patterns).expect("constant patterns compile")
 });
 
-/// Escapes a cell like a JSON string, also characters that are invisible or change the direction of text. Truncates it
-/// after about `max_bytes` bytes.
+/// Escapes a cell like a JSON string, including characters that are invisible or change the direction of text. Truncates
+/// it after about `max_bytes` bytes.
 pub(super) fn escape_cell(text: &str, max_bytes: usize) -> EscapedCell {
     let is_suspicious = INSTRUCTION_PATTERNS.is_match(text);
     let mut escaped = if is_suspicious { SUSPICIOUS_MARK.to_owned() } else { String::new() };

@@ -53,7 +53,7 @@ pub(crate) struct RenderedOutput {
     pub text: String,
     /// Number of rows in the text.
     pub shown_rows: usize,
-    /// The lines of the text as structured content, as many as fit behind it.
+    /// The lines of the text as structured content, as many as fit into the rest of the budget.
     pub structured: Option<Value>,
 }
 
@@ -78,7 +78,7 @@ impl ToolOutput {
         Self { columns: row(columns), rows, ..Self::default() }
     }
 
-    /// Renders as many rows from `first` on as fit. `next` returns the cursor after so many rows, if any are left.
+    /// Renders as many rows from `first` on as fit. `next` returns the cursor after a number of rows, if any are left.
     pub fn render(&self, first: usize, budget: usize, next: impl FnOnce(usize) -> Option<String>) -> RenderedOutput {
         let mut writer = Writer::new(budget);
         writer.push_raw_line(FIRST_LINE);
@@ -158,7 +158,7 @@ impl Writer {
         Some(cells)
     }
 
-    /// Lines of the text as structured content, which gets the size that the text left.
+    /// Lines of the text as structured content, limited to the rest of the budget.
     fn structured_content(&self, parts: [(&[Section], &[Line]); 3], next: Option<&str>, is_complete: bool) -> Value {
         let used = self.length + ENVELOPE_BYTES + structured::MIN_BYTES;
         let mut writer = StructuredWriter::new(self.budget.saturating_sub(used));

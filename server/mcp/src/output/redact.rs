@@ -11,7 +11,7 @@ pub(crate) const REDACTED: &str = "[redacted]";
 /// Annotation with which kubectl keeps a copy of the manifest.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Fields of Secrets and ConfigMaps whose values have keys.
+/// Fields of Secrets and ConfigMaps that map keys to values.
 const DATA_FIELDS: [&str; 3] = ["data", "stringData", "binaryData"];
 
 /// Field of a Work with its manifests.
@@ -49,7 +49,7 @@ fn compile(pattern: &str) -> Regex {
 /// Patterns of texts that are secrets by their form.
 static SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
-        // PEM blocks, also cut ones.
+        // PEM blocks, including truncated ones.
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
         // JSON web tokens.
         r"\beyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
@@ -86,7 +86,7 @@ static KEYED_SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 static SECRET_KEY_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| compile(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
 
-/// True for values that are no secrets even after a key that names one: switches and short numbers.
+/// True for values that are no secrets even after a key that names one: booleans, absent values and short numbers.
 fn is_harmless(value: &str) -> bool {
     let value = value.trim_matches(['"', '\'']);
     value.is_empty()
@@ -129,7 +129,7 @@ pub(crate) fn redact_text(text: &str) -> (Cow<'_, str>, usize) {
 
 /// True for a name such as `DB_PASSWORD` or `apiKey`.
 pub(crate) fn is_secret_key(name: &str) -> bool {
-    // Words of a name in camel case.
+    // Separates the words of a name in camel case.
     let mut words = String::new();
     for character in name.chars() {
         if character.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase()) {
@@ -140,8 +140,8 @@ pub(crate) fn is_secret_key(name: &str) -> bool {
     SECRET_KEY_PATTERN.is_match(&words)
 }
 
-/// Removes from a manifest of this kind the values of Secrets and of fields whose names are those of secrets, and
-/// fields that repeat the manifest.
+/// Redacts the values of Secrets and of fields that are named like secrets in a manifest of this kind, and removes the
+/// fields that repeat the manifest, such as kubectl's last-applied annotation.
 pub(crate) fn redact_manifest(kind: &str, manifest: &mut Value) {
     redact_value(manifest, Position::root(kind));
 }
@@ -216,13 +216,13 @@ impl<'p> Position<'p> {
             return self;
         }
         // A manifest of an unknown kind may be a Secret.
-        let from = match is_list_of_manifests || self.name == WILDCARD {
+        let base = match is_list_of_manifests || self.name == WILDCARD {
             true => Self { is_secret: true, depth: 0, ..self },
             false => self,
         };
         let is_data_root =
-            from.depth == 0 && (name == WILDCARD || DATA_FIELDS.iter().any(|data| data.eq_ignore_ascii_case(name)));
-        Self { is_data: from.is_data || is_data_root, depth: from.depth + 1, parent: self.name, name, ..from }
+            base.depth == 0 && (name == WILDCARD || DATA_FIELDS.iter().any(|data| data.eq_ignore_ascii_case(name)));
+        Self { is_data: base.is_data || is_data_root, depth: base.depth + 1, parent: self.name, name, ..base }
     }
 
     /// True for data of a Secret, whose values are always hidden.
@@ -285,14 +285,14 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     let name = fields.get("name").and_then(Value::as_str);
     let (is_pair, is_secret_pair) = (name.is_some(), name.is_some_and(is_secret_key));
     for (name, value) in fields {
-        let mut below = position.field(name);
+        let mut child = position.field(name);
         if is_pair && name == "value" {
-            below.parent = "";
+            child.parent = "";
             if is_secret_pair && value.is_string() {
                 *value = REDACTED.into();
             }
         }
-        redact_value(value, below);
+        redact_value(value, child);
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
     #[case::github("ghp_0123456789abcdefghijABCDEFGHIJ0123456789", "[redacted]", 1)]
     #[case::slack("xoxb-123456789012-abcdef", "[redacted]", 1)]
     #[case::pem("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [redacted] b", 1)]
-    #[case::cut_pem("-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]", 1)]
+    #[case::truncated_pem("-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]", 1)]
     #[case::pem_in_json(
         r#"{"key":"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n","n":1}"#,
         r#"{"key":"[redacted]\n","n":1}"#,
@@ -326,8 +326,8 @@ mod tests {
     #[case::url("postgres://app:s3cr3t@db/app", "postgres://app:[redacted]@db/app", 1)]
     #[case::an_image("registry/secret-store:1.2.3", "registry/secret-store:1.2.3", 0)]
     #[case::an_author("author: Bob", "author: Bob", 0)]
-    #[case::a_switch("automountServiceAccountToken: false", "automountServiceAccountToken: false", 0)]
-    #[case::nothing("Back-off restarting failed container", "Back-off restarting failed container", 0)]
+    #[case::a_boolean("automountServiceAccountToken: false", "automountServiceAccountToken: false", 0)]
+    #[case::no_secret("Back-off restarting failed container", "Back-off restarting failed container", 0)]
     #[case::a_sentence("cannot find secret in namespace shop", "cannot find secret in namespace shop", 0)]
     fn text_is_redacted(#[case] text: &str, #[case] expected: &str, #[case] count: usize) {
         let (redacted, found) = redact_text(text);

@@ -11,7 +11,7 @@ const NEXT_FIELD_BYTES: usize = 10;
 /// Field of each row with the name of its section.
 const SECTION_FIELD: &str = "section";
 
-/// Field of a row for a cell of a line. Blank cells have none.
+/// Field of a row for a cell of a line. Blank cells are left out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Field {
     Text(&'static str),
@@ -25,7 +25,7 @@ pub(crate) enum Field {
 #[derive(Debug)]
 pub(crate) struct Section {
     name: &'static str,
-    /// Column and text of the cell that only these lines have; `None` for the lines of no other section.
+    /// Column and text of the cell that only these lines have; `None` for all lines that belong to no other section.
     mark: Option<(usize, &'static str)>,
     /// Column of the first field.
     first: usize,
@@ -43,8 +43,7 @@ pub(crate) struct Layout {
 /// Collects rows of structured content within a budget.
 pub(super) struct StructuredWriter {
     rows: Vec<Value>,
-    /// Remaining size in bytes.
-    room: usize,
+    remaining_bytes: usize,
     is_truncated: bool,
 }
 
@@ -76,7 +75,7 @@ impl Section {
         Self { name, mark: Some((column, mark)), first: 0, fields }
     }
 
-    /// Lines of no section before it.
+    /// Lines that belong to none of the sections before this one.
     pub const fn for_remaining_lines(name: &'static str, fields: &'static [Field]) -> Self {
         Self { name, mark: None, first: 0, fields }
     }
@@ -119,9 +118,9 @@ impl Layout {
 }
 
 impl StructuredWriter {
-    /// `room` is the size in bytes that remains behind the text.
-    pub fn new(room: usize) -> Self {
-        Self { rows: Vec::new(), room, is_truncated: false }
+    /// `remaining_bytes` is the size that the text leaves of the budget.
+    pub fn new(remaining_bytes: usize) -> Self {
+        Self { rows: Vec::new(), remaining_bytes, is_truncated: false }
     }
 
     /// Appends a line of these sections with escaped cells, unless it or a line before it does not fit.
@@ -129,9 +128,9 @@ impl StructuredWriter {
         let Some(section) = sections.iter().find(|section| section.contains(cells)) else { return };
         let object = section.object(cells);
         let bytes = object.to_string().len() + 1;
-        self.is_truncated |= bytes > self.room;
+        self.is_truncated |= bytes > self.remaining_bytes;
         if !self.is_truncated {
-            self.room -= bytes;
+            self.remaining_bytes -= bytes;
             self.rows.push(object);
         }
     }
@@ -139,10 +138,10 @@ impl StructuredWriter {
     /// The structured content. `next` is the cursor of the text; `is_complete` is false if the text omits lines that do
     /// not follow at the cursor.
     pub fn finish(mut self, next: Option<&str>, is_complete: bool) -> Value {
-        let has_room = next.is_none_or(|cursor| cursor.len() + NEXT_FIELD_BYTES <= self.room);
+        let has_room = next.is_none_or(|cursor| cursor.len() + NEXT_FIELD_BYTES <= self.remaining_bytes);
         self.is_truncated |= !(is_complete && has_room);
         let mut content = json!({"rows": self.rows, "truncated": self.is_truncated});
-        // A client that reads only this must not continue behind rows that it has not received.
+        // A client that reads only this must not continue after rows that it has not received.
         if let Some(cursor) = next.filter(|_| !self.is_truncated) {
             content["next"] = cursor.into();
         }

@@ -164,9 +164,9 @@ async fn unsupported_versions_are_answered_with_the_supported_ones() {
     assert_eq!(error.data, Some(json!({"supported": supported, "requested": "1900-01-01"})));
 }
 
-/// Only lists and documents, which are equal for all callers, may be kept by caches that callers share.
+/// Only lists and documents, which are equal for all callers, may be stored in shared caches.
 #[tokio::test]
-async fn answers_are_never_public() {
+async fn only_lists_and_documents_are_public() {
     let api = PreparedApi::new(&[("/query", json!({"hits": [], "total": 0})), ("/status", json!({"clusters": []}))]);
     for method in ["server/discover", "tools/list", "resources/list", "resources/templates/list", "prompts/list"] {
         let result = call(&api, method, json!({"_meta": meta()})).await.unwrap();
@@ -264,7 +264,7 @@ async fn lines_are_read_while_calls_run() {
     let call = |id: usize| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "search"}});
     let cancel =
         |id: usize| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    // The first call that is too many has the ID `MAX_CONCURRENT_REQUESTS`.
+    // The first call beyond the limit has the ID `MAX_CONCURRENT_REQUESTS`.
     let calls = (0..=MAX_CONCURRENT_REQUESTS).chain([3]).map(call);
     let lines: Vec<String> =
         calls.chain((0..MAX_CONCURRENT_REQUESTS).map(cancel)).map(|line| format!("{line}\n")).collect();

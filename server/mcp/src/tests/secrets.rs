@@ -1,4 +1,4 @@
-//! A corpus of secrets, in each place where an answer shows text of others. None may appear in an answer.
+//! A corpus of secrets, in each place where an answer shows untrusted text. None may appear in an answer.
 
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -366,7 +366,7 @@ async fn each_page_of_a_search_needs_one_search() {
     let uris = api.uris();
     assert_eq!(uris.len(), calls, "{uris:?}");
     assert!(uris.iter().all(|uri| uri.contains("limit=300&") && !uri.contains("cursor=")), "{uris:?}");
-    // Behind the hits of the API's page follows its next page.
+    // After the hits of the API's page, the next page is requested.
     call_tool(&api, "search", json!({"limit": 300, "cursor": cursor})).await.unwrap();
     assert!(api.uris().last().unwrap().contains("&cursor=end&"), "{:?}", api.uris());
 }
@@ -377,7 +377,7 @@ async fn each_page_of_a_search_needs_one_search() {
 #[case::added_before(0..300, 1_000, false)]
 #[case::last_removed(0..300, 0, true)]
 #[tokio::test]
-async fn pages_continue_behind_the_last_hit(
+async fn pages_continue_after_the_last_hit(
     #[case] remaining: std::ops::Range<usize>,
     #[case] added: usize,
     #[case] is_last_removed: bool,
@@ -387,12 +387,12 @@ async fn pages_continue_behind_the_last_hit(
     let last = *pod_numbers(&text).last().unwrap();
     let new = (added > 0).then_some(added);
     let remaining = remaining.filter(|number| !is_last_removed || *number != last);
-    let then = PreparedApi::new(&[("/query", large_page(new.into_iter().chain(remaining)))]);
-    let (text, _) = call_tool(&then, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
+    let second = PreparedApi::new(&[("/query", large_page(new.into_iter().chain(remaining)))]);
+    let (text, _) = call_tool(&second, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
     assert_eq!(pod_numbers(&text).first(), Some(&(last + 1)), "{text}");
 }
 
-/// A hit with another sort value than before moves. It can be repeated or left out, as in the search API; no other one is.
+/// A hit whose sort value changed moves. It may be repeated or left out, as in the search API; no other hit is.
 #[rstest]
 #[case::last_to_the_front(0, true, 1)]
 #[case::last_to_the_end(0, false, 1)]
@@ -411,8 +411,8 @@ async fn a_hit_that_moves_does_not_move_the_position(
     let others = (0..300).filter(|number| *number != moved);
     let numbers: Vec<usize> =
         if is_to_front { std::iter::once(moved).chain(others).collect() } else { others.chain([moved]).collect() };
-    let then = PreparedApi::new(&[("/query", large_page(numbers.into_iter()))]);
-    let (text, _) = call_tool(&then, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
+    let second = PreparedApi::new(&[("/query", large_page(numbers.into_iter()))]);
+    let (text, _) = call_tool(&second, "search", json!({"limit": 300, "cursor": next_cursor(&text)})).await.unwrap();
     assert_eq!(pod_numbers(&text).first(), Some(&(last + first_after_last)), "{text}");
 }
 

@@ -80,7 +80,7 @@ async fn logs(call: &Call<'_>) -> Result<Page, ToolError> {
 /// Output with the lines as rows, newest first, and messages of the API as notes.
 fn log_output(text: &str) -> ToolOutput {
     let (messages, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(API_MESSAGE_PREFIX));
-    let mut rows: Vec<Row> = lines.iter().map(|line| cells(line)).collect();
+    let mut rows: Vec<Row> = lines.iter().map(|line| parse_line(line)).collect();
     redact_private_keys(&mut rows);
     rows.reverse();
     let notes = messages.iter().map(|line| row(["notice", line.trim_start_matches(API_MESSAGE_PREFIX)])).collect();
@@ -90,7 +90,7 @@ fn log_output(text: &str) -> ToolOutput {
 }
 
 /// Cells of a line `CLUSTER NAMESPACE/POD CONTAINER | TIME TEXT`.
-fn cells(line: &str) -> Row {
+fn parse_line(line: &str) -> Row {
     let parts = || {
         let (source, rest) = line.split_once(" | ")?;
         let mut words = source.splitn(3, ' ');
@@ -101,8 +101,8 @@ fn cells(line: &str) -> Row {
     parts().unwrap_or_else(|| row(["", "", "", "", line]))
 }
 
-/// Container that wrote a line.
-fn source(row: &[String]) -> Row {
+/// Cluster, pod and container that wrote the line.
+fn container_cells(row: &[String]) -> Row {
     row.iter().take(3).cloned().collect()
 }
 
@@ -110,12 +110,12 @@ fn source(row: &[String]) -> Row {
 fn redact_private_keys(rows: &mut [Row]) {
     let mut containers: HashMap<Row, Vec<usize>> = HashMap::new();
     for (nth, row) in rows.iter().enumerate() {
-        containers.entry(source(row)).or_default().push(nth);
+        containers.entry(container_cells(row)).or_default().push(nth);
     }
-    for numbers in containers.into_values() {
-        let lines: Vec<&str> = numbers.iter().map(|nth| rows[*nth].last().map_or("", String::as_str)).collect();
+    for indexes in containers.into_values() {
+        let lines: Vec<&str> = indexes.iter().map(|nth| rows[*nth].last().map_or("", String::as_str)).collect();
         let is_key_line = private_keys::find_key_lines(&lines);
-        for (nth, is_key) in numbers.into_iter().zip(is_key_line) {
+        for (nth, is_key) in indexes.into_iter().zip(is_key_line) {
             if let Some(text) = rows[nth].last_mut().filter(|_| is_key) {
                 REDACTED.clone_into(text);
             }

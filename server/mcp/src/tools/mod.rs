@@ -34,7 +34,8 @@ pub(crate) struct Tool {
     /// JSON Schema of the arguments, without those that all tools have.
     properties: fn() -> Value,
     required: &'static [&'static str],
-    /// Sections of the structured content. Each successful answer has some then, as the protocol requires.
+    /// Sections of the structured content; `None` without any. If set, each successful answer has structured content, as
+    /// the protocol requires.
     layout: Option<&'static Layout>,
     run: for<'c> fn(&'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>>,
 }
@@ -72,7 +73,8 @@ pub(crate) enum Continuation {
     Offset,
     /// All rows of the page fit; the next call continues at this position, if any are left.
     Position(Option<Position>),
-    /// The next call continues after the rows that fit. The function returns its position for their number, if any are left.
+    /// The next call continues after the rows that fit. The function maps their number to its position; `None` if no rows
+    /// are left.
     AfterRows(Box<dyn FnOnce(usize) -> Option<Position> + Send>),
 }
 

@@ -61,14 +61,14 @@ fn plan_output(status: &Value) -> ToolOutput {
     for template in list(status, "templates") {
         rows.extend(template_rows(template));
     }
-    let count = |field: &str, what: &str| {
+    let count_notice = |field: &str, message: &str| {
         let count = status[field].as_u64().filter(|count| *count > 0);
-        count.map(|count| row(["notice", &format!("{count} {what}")]))
+        count.map(|count| row(["notice", &format!("{count} {message}")]))
     };
     let notices = list(status, "notices").iter().map(|notice| row(["notice", &value_text(notice)]));
     let notes = notices
-        .chain(count("more", "more workloads are affected and were not planned"))
-        .chain(count("withheld", "affected workloads are left out because you cannot read them"))
+        .chain(count_notice("more", "more workloads are affected and were not planned"))
+        .chain(count_notice("withheld", "affected workloads are left out because you cannot read them"))
         .collect();
     let facts = vec![row(["affected workloads", &list(status, "templates").len().to_string()])];
     ToolOutput { facts, rows, notes, ..ToolOutput::default() }

@@ -122,8 +122,8 @@ fn hit_hash(hit: &Value) -> u64 {
 }
 
 /// Searches. If a Work matched in its content, the search is repeated with the kinds of its manifests, so that the
-/// matched text and the kinds belong to the same state of the Work. Columns that are read from manifests make the kinds
-/// cheap, so they are part of the first search then.
+/// matched text and the kinds belong to the same state of the Work. If other columns are read from the manifests anyway,
+/// the kinds cost little, so the first search already includes them.
 async fn request_hits(call: &Call<'_>, query: &str, limit: usize, columns: &[String]) -> Result<Value, ToolError> {
     let with_kinds = || [columns, &[WORK_KINDS_COLUMN.to_owned()]].concat();
     if columns.iter().any(|column| column == WORK_KINDS_COLUMN) {
@@ -211,8 +211,8 @@ fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutp
         );
     }
     let fields = shown_fields.into_iter().chain(end_column).map(str::to_owned);
-    let heads = fields.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
-    let columns = if rows.is_empty() { Row::new() } else { heads.collect() };
+    let headers = fields.chain(columns.iter().cloned()).chain(["matched".to_owned()]);
+    let columns = if rows.is_empty() { Row::new() } else { headers.collect() };
     ToolOutput { facts, columns, rows, notes, is_error: is_refused_query(response), ..ToolOutput::default() }
 }
 
@@ -257,7 +257,7 @@ fn may_contain_secret(hit: &Value) -> bool {
 fn reason_text(hit: &Value, matched: &Value) -> String {
     let (field, value) = (text(matched, "field"), text(matched, "text"));
     let value = match field {
-        // A word anywhere in the manifest, so also in the values of a Secret.
+        // The match may be anywhere in the manifest, including the values of a Secret.
         "content" if may_contain_secret(hit) => REDACTED.to_owned(),
         path if path.starts_with('.') => redact_value_at(hit, path, value.to_owned()),
         _ => value.to_owned(),

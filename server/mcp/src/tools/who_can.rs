@@ -15,7 +15,7 @@ use crate::output::{Row, ToolOutput, row};
 const MAX_CLUSTERS: usize = 100;
 /// Number of rows that are requested first. If they do not fit, fewer are requested.
 const FIRST_PAGE_ROWS: usize = 200;
-/// Binding of a row with an indirect path.
+/// Text in the binding column of rows with an indirect path.
 const INDIRECTLY: &str = "indirectly";
 
 const LAYOUT: Layout = Layout {
@@ -96,7 +96,7 @@ struct ReviewRequest {
     notices: Vec<Row>,
 }
 
-/// A page of grants. It includes all indirect paths if they fit behind the last grants; otherwise [`indirect_page`]
+/// A page of grants. It includes all indirect paths if they fit after the last grants; otherwise [`indirect_page`]
 /// returns them on later pages.
 async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page, ToolError> {
     let wants_indirect = call.arguments.flag("indirect")?;
@@ -116,7 +116,7 @@ async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page
         let grants = output.rows.len() - list(&status, "indirect").len();
         output.rows.truncate(grants);
         if wants_indirect {
-            output.notes.insert(0, row(["notice", "indirect paths follow behind the last grants: continue at `next`"]));
+            output.notes.insert(0, row(["notice", "indirect paths follow after the last grants: continue at `next`"]));
         }
         // A token continues after the rows of a page, so a page that is too large is requested again with the rows that
         // fit.
@@ -133,7 +133,7 @@ async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page
     }
 }
 
-/// A page of indirect paths, behind the last page of grants. The API returns all indirect paths with its first page.
+/// A page of indirect paths, after the last page of grants. The API returns all indirect paths with its first page.
 async fn indirect_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page, ToolError> {
     request.spec["indirect"] = true.into();
     request.spec["limit"] = 1.into();

@@ -41,8 +41,8 @@ impl<'a> WorkloadPlan<'a> {
     pub fn new(member: &str, workload: &'a Workload, now: Timestamp) -> Self {
         let Workload { namespace, name, .. } = workload;
         let template_hash = name_suffix(&[namespace, name, &workload.image]) + &name_suffix(&[name, &workload.version]);
-        let age = Sha256::digest(name.as_bytes());
-        let minutes = i64::from(u16::from_le_bytes([age[0], age[1]]));
+        let name_digest = Sha256::digest(name.as_bytes());
+        let minutes = i64::from(u16::from_le_bytes([name_digest[0], name_digest[1]]));
         Self {
             replica_set_name: format!("{name}-{template_hash}"),
             deployment_uid: derive_uid(&[member, "deployment", namespace, name]),

@@ -138,7 +138,6 @@ impl Tables {
                 self.intern_spec(view)
             },
             phase: Phase::parse(status.phase.as_deref().unwrap_or_default()),
-            reason: status.reason.as_deref().map(|reason| self.intern_text(reason)),
             ip: status.pod_ip.map(Into::into),
             started: status.start_time.map(|time| time.0),
             scheduled: conditions.scheduled,

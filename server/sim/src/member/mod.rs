@@ -82,7 +82,7 @@ pub struct MemberConfig {
     /// Port 0 selects a free port.
     pub listen: SocketAddr,
     /// Names and addresses in the serving certificate in addition to `localhost` and `127.0.0.1`.
-    pub names: Vec<String>,
+    pub certificate_names: Vec<String>,
     pub profile: Profile,
     /// Shapes of the nodes, named `<name>-node-1…` for the first and `<name>-pool1-1…` for the second shape; `None`
     /// uses those of the profile.
@@ -98,7 +98,7 @@ impl MemberConfig {
             name: name.to_owned(),
             data: Data::Memory,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            names: Vec::new(),
+            certificate_names: Vec::new(),
             profile: Profile::Default,
             node_shapes: None,
             kubernetes_version: KUBERNETES_VERSION.to_owned(),
@@ -154,11 +154,11 @@ impl Member {
             reason: error.to_string(),
         };
         let mut names = Config::new(&config.name, Data::Memory).certificate_names;
-        names.extend(config.names.iter().cloned());
+        names.extend(config.certificate_names.iter().cloned());
         names.push(config.listen.ip().to_string());
         let mut server = Config::new(&config.name, config.data.clone());
         // Simulated nodes are ready from the start.
-        server.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
+        server.requests.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
         server.certificate_names = names.clone();
         server.version = config.kubernetes_version.clone();
         let server = ApiServer::start(server).await.map_err(start_error)?;

@@ -282,13 +282,13 @@ async fn set_not_ready(context: &MemberContext, pod: &PodState, now: Timestamp) 
     if !pod.is_ready() || pod.phase.is_terminal() {
         return Ok(());
     }
-    let format_known = |at: Option<Timestamp>| format_time(at.or(pod.started).unwrap_or(now));
+    let format_transition = |at: Option<Timestamp>| format_time(at.or(pod.started).unwrap_or(now));
     let condition = |kind: &str, status: &str, at: String, reason: Value| json!({"type": kind, "status": status, "lastTransitionTime": at, "lastProbeTime": null, "reason": reason});
     let mut conditions = vec![
-        condition("Initialized", "True", format_known(None), Value::Null),
+        condition("Initialized", "True", format_transition(None), Value::Null),
         condition("Ready", "False", format_time(now), json!("NodeNotReady")),
-        condition("ContainersReady", "True", format_known(pod.ready_since), Value::Null),
-        condition("PodScheduled", "True", format_known(pod.scheduled), Value::Null),
+        condition("ContainersReady", "True", format_transition(pod.ready_since), Value::Null),
+        condition("PodScheduled", "True", format_transition(pod.scheduled), Value::Null),
     ];
     for condition in &mut conditions {
         if condition["reason"].is_null()

@@ -89,18 +89,18 @@ pub struct LastRun {
 /// A container of the spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
-    pub name: Arc<str>,
-    pub image: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) image: Arc<str>,
     /// CPU request in millicores.
-    pub cpu_milli: i64,
+    pub(crate) cpu_milli: i64,
     /// Memory request.
-    pub memory_bytes: i64,
-    pub ports: Vec<ContainerPort>,
-    pub process: Process,
+    pub(crate) memory_bytes: i64,
+    pub(crate) ports: Vec<ContainerPort>,
+    pub(crate) process: Process,
     /// True if the container has a probe whose outcome can change ([`crowsnest_kubelet::probes`]).
-    pub has_dynamic_probe: bool,
+    pub(crate) has_dynamic_probe: bool,
     /// Time from the start to the first startup and readiness probes, which succeed unless `has_dynamic_probe`.
-    pub ready_delay_seconds: i64,
+    pub(crate) ready_delay_seconds: i64,
 }
 
 impl ContainerSpec {
@@ -136,27 +136,27 @@ pub struct ContainerPort {
 /// Fields of a pod's spec that the simulation uses. Pods with equal values share one instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodSpecView {
-    pub containers: Vec<ContainerSpec>,
-    pub init_containers: Vec<ContainerSpec>,
+    pub(crate) containers: Vec<ContainerSpec>,
+    pub(crate) init_containers: Vec<ContainerSpec>,
     /// Init containers that keep running next to the others, by index into `init_containers`.
-    pub sidecars: Vec<usize>,
-    pub requests: Resources,
+    pub(crate) sidecars: Vec<usize>,
+    pub(crate) requests: Resources,
     /// Quality of service class; BestEffort if no container has requests or limits.
-    pub qos: Qos,
-    pub node_selector: Labels,
-    pub affinity: Option<Box<Affinity>>,
-    pub topology_spread: Vec<TopologySpreadConstraint>,
-    pub tolerations: Vec<Toleration>,
-    pub priority: i32,
+    pub(crate) qos: Qos,
+    pub(crate) node_selector: Labels,
+    pub(crate) affinity: Option<Box<Affinity>>,
+    pub(crate) topology_spread: Vec<TopologySpreadConstraint>,
+    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) priority: i32,
     /// True for `preemptionPolicy: Never`.
-    pub never_preempts: bool,
-    pub restart_policy: RestartPolicy,
-    pub host_network: bool,
-    pub has_scheduling_gates: bool,
-    pub scheduler_name: Box<str>,
+    pub(crate) never_preempts: bool,
+    pub(crate) restart_policy: RestartPolicy,
+    pub(crate) host_network: bool,
+    pub(crate) has_scheduling_gates: bool,
+    pub(crate) scheduler_name: Box<str>,
     /// Names of the PersistentVolumeClaims.
-    pub claims: Vec<Box<str>>,
-    pub grace_seconds: i64,
+    pub(crate) claims: Vec<Box<str>>,
+    pub(crate) grace_seconds: i64,
 }
 
 /// `Pod.spec.restartPolicy`.
@@ -196,37 +196,35 @@ pub struct Deletion {
 /// A pod.
 #[derive(Debug, Clone)]
 pub struct PodState {
-    pub key: Key,
-    pub uid: Arc<str>,
+    pub(crate) key: Key,
+    pub(crate) uid: Arc<str>,
     /// The resourceVersion as a number.
-    pub version: u64,
-    pub generation: i64,
-    pub created: Timestamp,
-    pub labels: Arc<Labels>,
+    pub(crate) version: u64,
+    pub(crate) generation: i64,
+    pub(crate) created: Timestamp,
+    pub(crate) labels: Arc<Labels>,
     /// Annotations that the simulation or a controller reads; see [`is_used_annotation`].
-    pub annotations: Arc<Labels>,
-    pub owner: Option<Arc<Owner>>,
-    pub finalizers: Vec<Box<str>>,
-    pub deletion: Option<Deletion>,
-    pub spec: Arc<PodSpecView>,
-    pub node: Option<Arc<str>>,
-    pub phase: Phase,
-    /// `status.reason` of pods that were terminated (`Evicted`, …).
-    pub reason: Option<Arc<str>>,
-    pub ip: Option<Arc<str>>,
-    pub started: Option<Timestamp>,
+    pub(crate) annotations: Arc<Labels>,
+    pub(crate) owner: Option<Arc<Owner>>,
+    pub(crate) finalizers: Vec<Box<str>>,
+    pub(crate) deletion: Option<Deletion>,
+    pub(crate) spec: Arc<PodSpecView>,
+    pub(crate) node: Option<Arc<str>>,
+    pub(crate) phase: Phase,
+    pub(crate) ip: Option<Arc<str>>,
+    pub(crate) started: Option<Timestamp>,
     /// Last transition of a true PodScheduled condition.
-    pub scheduled: Option<Timestamp>,
+    pub(crate) scheduled: Option<Timestamp>,
     /// Message of a false PodScheduled condition.
-    pub unschedulable_message: Option<Box<str>>,
+    pub(crate) unschedulable_message: Option<Box<str>>,
     /// Time since which the Ready condition is true.
-    pub ready_since: Option<Timestamp>,
+    pub(crate) ready_since: Option<Timestamp>,
     /// Last transition of a Ready condition that is not true.
-    pub unready_since: Option<Timestamp>,
-    pub containers: Box<[ContainerView]>,
-    pub init_containers: Box<[ContainerView]>,
+    pub(crate) unready_since: Option<Timestamp>,
+    pub(crate) containers: Box<[ContainerView]>,
+    pub(crate) init_containers: Box<[ContainerView]>,
     /// Conditions that neither the kubelet nor the scheduler owns.
-    pub foreign_conditions: Vec<PodCondition>,
+    pub(crate) foreign_conditions: Vec<PodCondition>,
 }
 
 impl PodState {
@@ -246,7 +244,7 @@ impl PodState {
     }
 
     /// True if the pod uses resources of its node.
-    pub fn occupies(&self) -> bool {
+    pub fn occupies_node(&self) -> bool {
         self.node.is_some() && !self.phase.is_terminal()
     }
 

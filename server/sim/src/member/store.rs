@@ -93,7 +93,7 @@ struct StoreInner<T> {
     index: HashMap<Index, HashSet<Key>>,
     /// UIDs of deleted objects (tombstones).
     deleted: HashSet<Arc<str>>,
-    /// The same UIDs, oldest first.
+    /// UIDs of the tombstones, oldest first.
     deleted_order: VecDeque<Arc<str>>,
     /// Keys of objects that a bulk writer creates and applies itself.
     expected: HashSet<Key>,

@@ -56,9 +56,9 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
     });
     printer.print_percentiles("access/subject", subject)?;
-    // A change while a review holds the rules of its cluster: they are copied first.
+    // A change while a review reads the cluster's rules: the rules are copied before they are changed.
     let changed = (0..args.reviews).map(|nth| binding(args.bindings + nth)).collect::<anyhow::Result<Vec<_>>>()?;
-    let cluster = fleet.first().context("a cluster")?;
+    let cluster = fleet.first().context("no cluster")?;
     let change = changed.into_iter().enumerate().map(|(nth, binding)| {
         let start = Instant::now();
         let mut rbac = cluster.clone();
@@ -68,7 +68,7 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         start.elapsed()
     });
     printer.print_percentiles("access/change", change.collect())?;
-    let one = *views.first().context("a cluster")?;
+    let one = *views.first().context("no cluster")?;
     let indirect = review_times(args.reviews.min(20), |nth| {
         let (action, scope) = (action(nth), Scope::from_namespace(&namespace(nth)));
         let direct = one.who_can(&action, &scope).proofs;

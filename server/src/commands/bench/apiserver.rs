@@ -326,7 +326,7 @@ pub(super) async fn open_shared_watches(target: &Target, path: &str, watchers: u
     Ok(SharedWatches { streams, _clients: clients })
 }
 
-/// Watches start from a resourceVersion, as informers do after their list.
+/// Path of a watch that starts from the current resourceVersion, as an informer's watch after its list.
 pub(super) async fn watch_path(target: &Target) -> anyhow::Result<String> {
     let since =
         config_maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
@@ -446,7 +446,7 @@ where
 }
 
 fn write_time(line: &[u8]) -> Option<Duration> {
-    // Built once: it would otherwise take more time than each search.
+    // Built once, because building it takes longer than a search.
     static FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRITE_TIME_ANNOTATION));
     let after = &line[FINDER.find(line)? + WRITE_TIME_ANNOTATION.len()..];
     let digits = after.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty())?;

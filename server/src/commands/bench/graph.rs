@@ -99,8 +99,8 @@ pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
 
     if let (Some(absent), Some(forwarder)) = (args.absent.map(Duration::from_secs), &forwarder) {
         let loads = sink.sink.progress().counters.loads;
-        let absence = measure_absence(&cache, &sink, forwarder, members, (args.churn, absent));
-        let (caught_up, peak) = with_peak_memory(absence).await?;
+        let outage = measure_outage(&cache, &sink, forwarder, members, (args.churn, absent));
+        let (caught_up, peak) = with_peak_memory(outage).await?;
         printer.print("graph/absent/caught-up", caught_up.as_secs_f64(), "s")?;
         printer.print("graph/absent/loads", sink.sink.progress().counters.loads.saturating_sub(loads) as f64, "")?;
         printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_of_changes))?;
@@ -296,7 +296,7 @@ async fn measure_lags(
 
 /// Makes the database unreachable for a while during changes at a rate. Returns the time from its return until the
 /// graph has all changes.
-async fn measure_absence(
+async fn measure_outage(
     cache: &GlobalCache,
     sink: &RunningSink,
     forwarder: &Forwarder,

@@ -32,15 +32,13 @@ impl FromStr for FleetSize {
     }
 }
 
+/// The measured fleets by default.
+const SIZES: &str = "1000x10,10000x10,100000x10,100000x100,100000x500,1000000x10";
+
 #[derive(Debug, Clone, Args)]
 pub(super) struct GrowthArgs {
     /// Numbers of objects and clusters, the smallest fleet first
-    #[arg(
-        long,
-        value_name = "OBJECTSxCLUSTERS",
-        value_delimiter = ',',
-        default_value = "1000x10,10000x10,100000x10,100000x100,100000x500,1000000x10"
-    )]
+    #[arg(long, value_name = "OBJECTSxCLUSTERS", value_delimiter = ',', default_value = SIZES)]
     sizes: Vec<FleetSize>,
     /// Number of lists and searches
     #[arg(long, default_value_t = 200)]

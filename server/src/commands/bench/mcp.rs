@@ -71,7 +71,7 @@ pub(super) async fn run(args: &McpArgs) -> anyhow::Result<()> {
     for number in 0..args.clients {
         clients.push(connect(&scratch, number).await?);
     }
-    let first = clients.first().context("a client")?;
+    let first = clients.first().context("no client")?;
     tokio::time::timeout(SEARCHABLE_TIMEOUT, wait_until_searchable(first, pods))
         .await
         .context("not all pods are searchable")??;

@@ -164,8 +164,8 @@ fn discovery(groups: impl IntoIterator<Item = (&'static str, Vec<Value>)>) -> Re
 
 /// Resources of a group that have objects around the pods.
 fn topology_resources(group: &str) -> Vec<Value> {
-    let of_group = topology::KINDS.into_iter().filter(|(of, _, _)| *of == group);
-    of_group.map(|(group, name, kind)| resource(group, name, kind, true)).collect()
+    let kinds = topology::KINDS.into_iter().filter(|(kind_group, _, _)| *kind_group == group);
+    kinds.map(|(group, name, kind)| resource(group, name, kind, true)).collect()
 }
 
 async fn core_group() -> Response {

@@ -22,6 +22,8 @@ use super::topology::{self, settings_name};
 const LIMIT: usize = 100;
 /// Upper limit of any answer: the time limit of a search, and the enumeration of what was found within it.
 const MAX_ANSWER: Duration = Duration::from_secs(15);
+/// Time after which tokio ends idle threads of blocking work, whose free memory the allocator then reuses or returns.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct PathsArgs {
@@ -68,6 +70,7 @@ pub(super) async fn run(args: &PathsArgs) -> anyhow::Result<()> {
     super::wait_until_idle().await?;
     printer.print("paths/pods", args.pods.pods as f64, "")?;
     printer.print_megabytes("paths/rss", super::resident_bytes()?)?;
+    printer.print_megabytes("paths/rss-anon", super::anonymous_bytes()?)?;
     let bench = PathBench {
         cache: &cache,
         reader: UserInfo::new("reader", ["system:authenticated"]),
@@ -78,8 +81,15 @@ pub(super) async fn run(args: &PathsArgs) -> anyhow::Result<()> {
     bench.measure_paths("paths/3-hops", false, &mut printer, three_hops).await?;
     bench.measure_paths("paths/shortest", true, &mut printer, shortest).await?;
     bench.measure_blast_radius(&mut printer).await?;
+    printer.print_megabytes("paths/rss-before-all-pods", super::resident_bytes()?)?;
+    printer.print_megabytes("paths/rss-anon-before-all-pods", super::anonymous_bytes()?)?;
     bench.measure_all_pods(&mut printer).await?;
     printer.print_megabytes("paths/rss-after", super::resident_bytes()?)?;
+    printer.print_megabytes("paths/rss-anon-after", super::anonymous_bytes()?)?;
+    tokio::time::sleep(THREAD_KEEP_ALIVE).await;
+    super::wait_until_idle().await?;
+    printer.print_megabytes("paths/rss-idle", super::resident_bytes()?)?;
+    printer.print_megabytes("paths/rss-anon-idle", super::anonymous_bytes()?)?;
     stop(cache, interests).await;
     environment.stop().await
 }

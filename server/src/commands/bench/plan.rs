@@ -47,7 +47,7 @@ const KINDS: [&str; 6] =
 const DISTINCT_REQUESTS: u32 = 24;
 const REGIONS: u32 = 5;
 /// Number of sequential decisions with reserved capacity.
-const PROMISED_DECISIONS: usize = 1_000;
+const RESERVED_DECISIONS: usize = 1_000;
 
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
@@ -359,7 +359,7 @@ fn measure_new_requests(planner: &Planner<'_>, period: Duration) -> anyhow::Resu
 fn measure_reservations(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCase]) -> anyhow::Result<f64> {
     let estimate_cache = EstimateCache::default();
     let start = Instant::now();
-    for nth in 0..PROMISED_DECISIONS {
+    for nth in 0..RESERVED_DECISIONS {
         let (case, key) = (cases[nth % cases.len()], BindingKey::new("", format!("binding-{nth}")));
         let planner = Planner {
             fleet,
@@ -370,5 +370,5 @@ fn measure_reservations(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCas
         ledger.reserve(&key, &case.spec, &case.status, &clusters, start.elapsed());
         ledger.confirm_write(&key, 1);
     }
-    Ok(PROMISED_DECISIONS as f64 / start.elapsed().as_secs_f64())
+    Ok(RESERVED_DECISIONS as f64 / start.elapsed().as_secs_f64())
 }

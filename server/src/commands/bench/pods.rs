@@ -90,7 +90,7 @@ impl Pods {
             }
         };
         let ip = format!("10.{}.{}.{}", nth >> 16 & 255, nth >> 8 & 255, nth & 255);
-        let yes = if ready { "True" } else { "False" };
+        let ready_status = if ready { "True" } else { "False" };
         let (team, node, tag, tier) = (namespace(nth), nth % 500, app % 20, app % 3);
         // Writing to a String cannot fail.
         let _ = write!(
@@ -109,7 +109,7 @@ impl Pods {
         );
         let _ = write!(
             out,
-            r#""status":{{"phase":"Running","conditions":[{{"type":"Initialized","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}},{{"type":"Ready","status":"{yes}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"ContainersReady","status":"{yes}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}}],"hostIP":"192.168.{}.{}","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"startTime":"2026-09-21T10:00:00Z","containerStatuses":[{{"name":"main","state":{state},"lastState":{{}},"ready":{ready},"restartCount":{restarts},"image":"registry.example/team/app-{app}:1.{tag}","imageID":"registry.example/team/app-{app}@sha256:{image}","containerID":"containerd://{container}","started":{ready}}}],"qosClass":"Burstable"}}}}"#,
+            r#""status":{{"phase":"Running","conditions":[{{"type":"Initialized","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}},{{"type":"Ready","status":"{ready_status}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"ContainersReady","status":"{ready_status}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}}],"hostIP":"192.168.{}.{}","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"startTime":"2026-09-21T10:00:00Z","containerStatuses":[{{"name":"main","state":{state},"lastState":{{}},"ready":{ready},"restartCount":{restarts},"image":"registry.example/team/app-{app}:1.{tag}","imageID":"registry.example/team/app-{app}@sha256:{image}","containerID":"containerd://{container}","started":{ready}}}],"qosClass":"Burstable"}}}}"#,
             node >> 8,
             node & 255,
         );

@@ -99,14 +99,14 @@ impl BenchApiServer {
                 let (path, max_bytes, max_backups, max_age_days) = (path.to_owned(), 0, 0, 0);
                 let files = LogFile { path, max_bytes, max_backups, max_age_days };
                 let (log, writer) = AuditLog::start(Destination::File(files)).context("cannot open the audit log")?;
-                config.auditor = Auditor::new(Policy::default(), log, ());
+                config.requests.auditor = Auditor::new(Policy::default(), log, ());
                 Some(writer)
             }
             None => None,
         };
         let token = format!("{:032x}", rand::random::<u128>());
         let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.into()], ..UserInfo::default() };
-        config.tokens.insert(token.clone(), admin);
+        config.accept_token(token.clone(), admin);
         let names = config.certificate_names.clone();
         let server = ApiServer::start(config).await?;
         controllers::start(&server, Controllers::default());
@@ -158,7 +158,7 @@ impl BenchApiServer {
 
 /// A CustomResourceDefinition for Clusters, instead of the aggregated API.
 fn cluster_definition() -> Value {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let any_object = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "clusters.cluster.karmada.io",
@@ -168,7 +168,8 @@ fn cluster_definition() -> Value {
             "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
             "versions": [{
                 "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}},
+                "schema": {"openAPIV3Schema":
+                    {"type": "object", "properties": {"spec": any_object, "status": any_object}}},
             }],
         },
     })

@@ -134,8 +134,8 @@ impl PodClients {
         Ok(Self { direct, proxied })
     }
 
-    /// Starts a pod that runs a script and waits until it runs both ways; a new member needs time to learn the control
-    /// plane's users.
+    /// Starts a pod that runs a script and waits until both clients see it running; a new member does not accept
+    /// proxied requests immediately.
     async fn start_pod(&self, script: &str) -> anyhow::Result<()> {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": POD_NAME},
@@ -339,7 +339,8 @@ fn take_stdio(process: &mut AttachedProcess) -> anyhow::Result<(Stdin, Stdout)> 
 /// An open session; dropping it ends it.
 struct Session {
     _process: Option<AttachedProcess>,
-    _log: Option<Box<dyn std::any::Any + Send>>,
+    /// Standard input and output of the process, or the log.
+    _streams: Box<dyn std::any::Any + Send>,
 }
 
 /// Opens sessions and waits for their first output.
@@ -358,14 +359,13 @@ async fn open_session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
         let (mut stdin, mut stdout) = take_stdio(&mut process)?;
         stdin.write_all(b"?").await?;
         ensure!(stdout.read(&mut [0]).await? == 1, "the session ended");
-        let ends = Box::new(Mutex::new((stdin, stdout)));
-        return Ok(Session { _process: Some(process), _log: Some(ends) });
+        return Ok(Session { _process: Some(process), _streams: Box::new(Mutex::new((stdin, stdout))) });
     }
     let params = LogParams { follow: true, tail_lines: Some(1), ..LogParams::default() };
     let mut log = Box::pin(pods.log_stream(POD_NAME, &params).await?);
     let mut first = [0; 1];
     futures::AsyncReadExt::read_exact(&mut log, &mut first).await?;
-    Ok(Session { _process: None, _log: Some(Box::new(Mutex::new(log))) })
+    Ok(Session { _process: None, _streams: Box::new(Mutex::new(log)) })
 }
 
 /// Measures thousands of watches of the merged stream.

@@ -34,7 +34,7 @@ pub(super) fn reader() -> UserInfo {
 }
 
 pub(super) fn search_request(query: &str, caller: UserInfo) -> SearchRequest {
-    SearchRequest { limit: Some(20), ..SearchRequest::new(query, caller) }
+    SearchRequest::new(query, caller).with_limit(20)
 }
 
 /// Size of a response that is read chunk by chunk.

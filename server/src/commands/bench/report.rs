@@ -36,9 +36,11 @@ enum Format {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest bench report\n  crowsnest bench report --only list-500,search -o json\n  crowsnest bench report --slow --member-kubeconfig east.kubeconfig --member-kubeconfig west.kubeconfig"
-)]
+#[command(after_help = examples![
+    "crowsnest bench report",
+    "crowsnest bench report --only list-500,search -o json",
+    "crowsnest bench report --slow --member-kubeconfig east.kubeconfig --member-kubeconfig west.kubeconfig",
+])]
 pub(super) struct ReportArgs {
     /// Measure these rows only [default: all that are not slow]
     #[arg(long, value_name = "ROW", value_delimiter = ',', value_parser = PossibleValuesParser::new(ROWS.iter().map(|row| row.id)))]

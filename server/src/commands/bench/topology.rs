@@ -118,19 +118,21 @@ mod tests {
         PODS.write(&mut text, 7, 1, Revision::default());
         let pod: Value = serde_json::from_str(&text).unwrap();
         let app = PODS.app(7);
-        let of = |kind: &str| objects(PODS, 0, 1, kind).swap_remove(app);
-        let (replica_set, deployment, service) = (of("ReplicaSet"), of("Deployment"), of("Service"));
+        let object_of = |kind: &str| objects(PODS, 0, 1, kind).swap_remove(app);
+        let (replica_set, deployment, service) =
+            (object_of("ReplicaSet"), object_of("Deployment"), object_of("Service"));
         assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], replica_set["metadata"]["uid"]);
         assert_eq!(pod["metadata"]["ownerReferences"][0]["name"], replica_set["metadata"]["name"]);
         assert_eq!(replica_set["metadata"]["ownerReferences"][0]["uid"], deployment["metadata"]["uid"]);
         assert_eq!(pod["metadata"]["labels"]["app"], service["spec"]["selector"]["app"]);
         assert_eq!(pod["metadata"]["namespace"], service["metadata"]["namespace"]);
-        assert_eq!(pod["spec"]["volumes"][1]["configMap"]["name"], of("ConfigMap")["metadata"]["name"]);
-        let slice = of("EndpointSlice");
+        assert_eq!(pod["spec"]["volumes"][1]["configMap"]["name"], object_of("ConfigMap")["metadata"]["name"]);
+        let slice = object_of("EndpointSlice");
         let endpoints = slice["endpoints"].as_array().unwrap();
         assert!(texts(endpoints, "/targetRef/name").contains(&PODS.name(7)));
         assert_eq!(slice["metadata"]["ownerReferences"][0]["uid"], service["metadata"]["uid"]);
-        let backend = of("Ingress")["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"].clone();
+        let backend =
+            object_of("Ingress")["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"].clone();
         assert_eq!(backend, service["metadata"]["name"]);
     }
 }

@@ -38,9 +38,13 @@ enum Shell {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n  crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest` and `kubectl karmada`, with completion"
-)]
+#[command(after_help = examples![
+    "source <(crowsnest completion bash)                      in ~/.bashrc",
+    "source <(crowsnest completion zsh)                       in ~/.zshrc",
+    "crowsnest completion fish | source                       in ~/.config/fish/config.fish",
+    "crowsnest completion powershell | Out-String | Invoke-Expression",
+    "crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest` and `kubectl karmada`, with completion",
+])]
 pub(crate) struct CompletionArgs {
     #[arg(value_enum, required_unless_present = "plugin")]
     shell: Option<Shell>,

@@ -67,7 +67,7 @@ pub(in crate::commands) fn template() -> String {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  crowsnest options")]
+#[command(after_help = examples!["crowsnest options"])]
 pub(crate) struct OptionsArgs {}
 
 /// Prints the flags that most commands accept.
@@ -96,9 +96,9 @@ mod tests {
     fn every_command_is_in_a_group() {
         let command = Cli::command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-        let there: BTreeSet<&str> = shown.map(Command::get_name).collect();
+        let names: BTreeSet<&str> = shown.map(Command::get_name).collect();
         let grouped: BTreeSet<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        assert_eq!(grouped, there);
+        assert_eq!(grouped, names);
     }
 
     #[test]

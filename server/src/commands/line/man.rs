@@ -11,9 +11,11 @@ use clap_mangen::Man;
 use crate::commands::Cli;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest man | man -l -\n  crowsnest man search | man -l -\n  crowsnest man --dir /usr/local/share/man/man1    all pages, one file each"
-)]
+#[command(after_help = examples![
+    "crowsnest man | man -l -",
+    "crowsnest man search | man -l -",
+    "crowsnest man --dir /usr/local/share/man/man1    all pages, one file each",
+])]
 pub(crate) struct ManArgs {
     /// Command to document [default: crowsnest]
     #[arg(value_name = "COMMAND")]

@@ -146,14 +146,14 @@ fn signed_kubeconfig<'m>(cluster_info: &'m ConfigMap, token: &Token) -> anyhow::
 /// Verifies a JWS with detached payload (HS256).
 fn is_valid_signature(signature: &str, text: &str, token: &Token) -> bool {
     let Some((header, tag)) = signature.split_once("..") else { return false };
-    let algorithm = URL_SAFE_NO_PAD
+    let decoded_header = URL_SAFE_NO_PAD
         .decode(header)
         .ok()
         .and_then(|header| serde_json::from_slice::<serde_json::Value>(&header).ok());
     let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
-    algorithm.is_some_and(|header| header["alg"] == "HS256" && header["kid"] == token.id)
+    decoded_header.is_some_and(|header| header["alg"] == "HS256" && header["kid"] == token.id)
         && hmac::verify(&key, message.as_bytes(), &tag).is_ok()
 }
 

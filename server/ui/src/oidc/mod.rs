@@ -292,7 +292,7 @@ fn not_configured() -> Response<Body> {
 }
 
 fn failure_page(failure: &SignInFailure, return_path: &str, cookies: &[Cookie]) -> Response<Body> {
-    tracing::info!(why = failure.cause, "a sign-in ended without a session");
+    tracing::info!(reason = failure.cause, "a sign-in ended without a session");
     finish_response(failure.page(return_path), cookies)
 }
 

@@ -143,8 +143,8 @@ impl SignIn {
                 Ok(tokens.id_token.clone())
             }
             Err(error) => {
-                let (TokenError::Ended(why) | TokenError::Unavailable(why)) = &error;
-                tracing::info!(why, "cannot renew a session of the UI");
+                let (TokenError::Ended(reason) | TokenError::Unavailable(reason)) = &error;
+                tracing::info!(reason, "cannot renew a session of the UI");
                 Err(error)
             }
         }

@@ -17,26 +17,27 @@ struct LoadBalancer {
     replicas: Vec<(Tunnels, Option<Replica>)>,
     requests: AtomicUsize,
     /// The last replica accepts no connections.
-    is_last_closed: AtomicBool,
+    is_last_unreachable: AtomicBool,
 }
 
 impl LoadBalancer {
     fn new(names: &[Option<&str>]) -> Arc<Self> {
         let replica = |name: &Option<&str>| {
-            let headers = name.map(|name| HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]));
+            let headers =
+                name.map(|name| HeaderMap::from_iter([(REPLICA_HEADER, HeaderValue::from_str(name).unwrap())]));
             (Tunnels::default(), headers.and_then(|headers| Replica::from_response(&headers)))
         };
         Arc::new(Self {
             replicas: names.iter().map(replica).collect(),
             requests: AtomicUsize::new(0),
-            is_last_closed: AtomicBool::new(false),
+            is_last_unreachable: AtomicBool::new(false),
         })
     }
 
     fn connect(&self, headers: &HeaderMap) -> TunnelResponse<TokioIo<DuplexStream>> {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
-        let open = self.replicas.len() - usize::from(self.is_last_closed.load(Ordering::Relaxed));
-        let (tunnels, replica) = &self.replicas[requests % open];
+        let reachable_count = self.replicas.len() - usize::from(self.is_last_unreachable.load(Ordering::Relaxed));
+        let (tunnels, replica) = &self.replicas[requests % reachable_count];
         if replica.as_ref().is_some_and(|replica| replica.has_tunnel(headers)) && tunnels.is_open(&m1()) {
             return TunnelResponse::AlreadyOpen;
         }
@@ -64,7 +65,7 @@ impl LoadBalancer {
     }
 }
 
-const REPLICA: http::HeaderName = http::HeaderName::from_static("crowsnest-tunnel-replica");
+const REPLICA_HEADER: http::HeaderName = http::HeaderName::from_static("crowsnest-tunnel-replica");
 
 fn m1() -> ClusterName {
     "m1".parse().unwrap()
@@ -103,7 +104,7 @@ async fn each_replica_has_one_tunnel_after_reconnects() {
 async fn announced_replicas_get_a_tunnel_at_once() {
     let balancer = LoadBalancer::new(&[Some("a"), Some("b"), Some("c")]);
     // The third replica accepts no connections yet.
-    balancer.is_last_closed.store(true, Ordering::Relaxed);
+    balancer.is_last_unreachable.store(true, Ordering::Relaxed);
     let (state, stop) = (watch::Sender::new(TunnelState::Registering), CancellationToken::new());
     let (connector, stop_token) = (Arc::clone(&balancer), stop.clone());
     let task = tokio::spawn(async move {
@@ -114,7 +115,7 @@ async fn announced_replicas_get_a_tunnel_at_once() {
     let requests = balancer.requests.load(Ordering::Relaxed);
     // By now the agent waits four to eight seconds between connection attempts.
     balancer.wait_until(|| balancer.requests.load(Ordering::Relaxed) >= requests + 4).await;
-    balancer.is_last_closed.store(false, Ordering::Relaxed);
+    balancer.is_last_unreachable.store(false, Ordering::Relaxed);
     let started_at = Instant::now();
     balancer.replicas[0].0.announce_replicas(3);
     balancer.wait_for_tunnels(&[1, 1, 1]).await;

@@ -1,8 +1,8 @@
-//! Writes of the status of a Cluster, which may include those of its other fields.
+//! Writes of the status of a Cluster, which may also change its other fields.
 
 use super::*;
 
-/// A replacement of the status, with the region of the spec if there is one.
+/// The body of a replacement of the status; without `region`, it has no spec.
 fn with_status(region: Option<&str>, version: &str) -> Value {
     let mut object = cluster("m1");
     object["status"] = json!({"kubernetesVersion": version});

@@ -19,7 +19,7 @@ enum Work {
     Stopped,
 }
 
-/// Reports that work stopped when it is dropped.
+/// Reports [`Work::Stopped`] when it is dropped.
 struct StopSignal(UnboundedSender<Work>);
 
 impl Drop for StopSignal {

@@ -43,7 +43,7 @@ impl<'r> SearchAdmission<'r> {
     }
 
     /// Admits a create, or an update of `before`. Returns the search with the changes of mutating admission.
-    pub(super) async fn write(
+    pub(super) async fn admit_write(
         &self,
         mut saved: StoredSearch,
         before: Option<&StoredSearch>,
@@ -72,7 +72,7 @@ impl<'r> SearchAdmission<'r> {
         admitted.map(|()| saved)
     }
 
-    pub(super) async fn delete(&self, saved: &StoredSearch, params: &DeleteParams) -> Result<(), ApiError> {
+    pub(super) async fn admit_delete(&self, saved: &StoredSearch, params: &DeleteParams) -> Result<(), ApiError> {
         let name = saved.metadata.name.as_deref().unwrap_or_default();
         let options = serde_json::to_value(params).map_err(ApiError::internal)?;
         let request = self.request(Operation::Delete, name, (options, params.dry_run))?;

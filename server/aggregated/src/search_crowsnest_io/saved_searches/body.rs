@@ -105,9 +105,9 @@ impl BodyMetadata {
     /// migration are kept.
     pub(super) fn apply_to(self, metadata: &mut ObjectMeta) {
         metadata.labels = self.labels;
-        let records = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_migration_annotation(key));
+        let kept = metadata.annotations.take().into_iter().flatten().filter(|(key, _)| is_migration_annotation(key));
         let sent = self.annotations.into_iter().flatten().filter(|(key, _)| !is_migration_annotation(key));
-        metadata.annotations = Some(sent.chain(records).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
+        metadata.annotations = Some(sent.chain(kept).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
         if self.resource_version.is_some() {
             metadata.resource_version = self.resource_version;
         }
@@ -159,8 +159,9 @@ pub(super) fn list_options(query: &Query) -> Result<ListOptions, ApiError> {
 /// True if the selectors match the labels and the name.
 pub(super) fn selects(options: &ListOptions, metadata: &ObjectMeta) -> bool {
     let labels = metadata.labels.as_ref();
-    let name = |_: &str| Some(Cow::Borrowed(metadata.name.as_deref().unwrap_or_default()));
-    options.labels.matches_with(|key| labels?.get(key).map(String::as_str)) && options.fields.matches_with(name)
+    // `list_options` accepts no other field.
+    let name_value = |_: &str| Some(Cow::Borrowed(metadata.name.as_deref().unwrap_or_default()));
+    options.labels.matches_with(|key| labels?.get(key).map(String::as_str)) && options.fields.matches_with(name_value)
 }
 
 /// The options of a create, update or patch; `kind` is the kind of options in errors.
@@ -172,9 +173,9 @@ pub(super) fn write_options(kind: &str, query: &Query) -> Result<WriteOptions, A
 pub(super) async fn delete_params(request: Request, query: &Query) -> Result<DeleteParams, ApiError> {
     let body = collect_within(request.into_body(), MAX_BODY_BYTES).await?;
     let body = if body.is_empty() { None } else { Some(json(&body)?) };
-    let options = DeleteOptions::parse(body, query)?;
-    let preconditions = Preconditions { uid: options.uid, resource_version: options.resource_version };
-    Ok(DeleteParams { dry_run: options.dry_run, preconditions: Some(preconditions), ..DeleteParams::default() })
+    let DeleteOptions { preconditions, dry_run, .. } = DeleteOptions::parse(body, query)?;
+    let preconditions = Preconditions { uid: preconditions.uid, resource_version: preconditions.resource_version };
+    Ok(DeleteParams { dry_run, preconditions: Some(preconditions), ..DeleteParams::default() })
 }
 
 fn json(body: &Bytes) -> Result<Value, ApiError> {
@@ -273,8 +274,8 @@ mod tests {
         assert_eq!(matched.map_err(|error| error.message), expected.map_err(str::to_owned));
     }
 
-    fn patch_request(kind: &str, body: &Value) -> Request {
-        Request::builder().header(header::CONTENT_TYPE, kind).body(body.to_string().into()).unwrap()
+    fn patch_request(media_type: &str, body: &Value) -> Request {
+        Request::builder().header(header::CONTENT_TYPE, media_type).body(body.to_string().into()).unwrap()
     }
 
     #[rstest]
@@ -285,9 +286,9 @@ mod tests {
     #[case::wrong_shape(MERGE_PATCH, json!([]), Err(400))]
     #[case::apply("application/apply-patch+yaml", json!({}), Err(415))]
     #[tokio::test]
-    async fn patches_are_applied(#[case] kind: &str, #[case] body: Value, #[case] expected: Result<Value, u16>) {
+    async fn patches_are_applied(#[case] media_type: &str, #[case] body: Value, #[case] expected: Result<Value, u16>) {
         let object = json!({"metadata": {"name": "a"}, "spec": {"title": "a", "shared": true}});
-        let patched = Patch::read(patch_request(kind, &body)).await.and_then(|patch| patch.apply(&object));
+        let patched = Patch::read(patch_request(media_type, &body)).await.and_then(|patch| patch.apply(&object));
         assert_eq!(patched.map(|mut patched| patched["spec"].take()).map_err(|error| error.code), expected);
     }
 }

@@ -69,9 +69,9 @@ impl Resource for SavedSearches {
         Box::pin(async move {
             let Call { server, context, request } = call;
             let query = context.query();
-            let admitted = SearchAdmission::new(server, context);
+            let admission = SearchAdmission::new(server, context);
             let (api, caller) = (Api::all(server.control_plane.clone()), &context.user);
-            let saved = SavedSearchHandler { api, caller, admitted: Some(&admitted) };
+            let saved = SavedSearchHandler { api, caller, admission: Some(&admission) };
             let method = request.method().clone();
             let response = match (&method, context.name()) {
                 _ if context.attributes.authorized.verb == "watch" => {
@@ -96,7 +96,7 @@ impl Resource for SavedSearches {
                 }
                 _ => Err(ApiError::method_not_allowed()),
             };
-            with_warnings(response, &admitted.into_warnings())
+            with_warnings(response, &admission.into_warnings())
         })
     }
 }
@@ -104,7 +104,7 @@ impl Resource for SavedSearches {
 /// Paths of the list and of one saved search.
 fn paths() -> [(String, Value); 2] {
     let content = |schema: Value| json!({JSON: {"schema": schema}});
-    let operation = |verb: &str, summary: &str, sends: bool, (code, answer): (&str, Value)| {
+    let operation = |verb: &str, summary: &str, has_body: bool, (code, answer): (&str, Value)| {
         let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
             "responses": responses(code, content(answer), &FAILURES)});
         if ["create", "patch", "update"].contains(&verb) {
@@ -118,9 +118,9 @@ fn paths() -> [(String, Value); 2] {
             }
         }
         if verb == "patch" {
-            let kinds = body::PATCH_MEDIA_TYPES.map(|kind| (kind.to_owned(), json!({"schema": {}})));
-            operation["requestBody"] = json!({"required": true, "content": serde_json::Map::from_iter(kinds)});
-        } else if sends {
+            let types = body::PATCH_MEDIA_TYPES.map(|media_type| (media_type.to_owned(), json!({"schema": {}})));
+            operation["requestBody"] = json!({"required": true, "content": serde_json::Map::from_iter(types)});
+        } else if has_body {
             operation["requestBody"] = json!({"required": true, "content": content(ref_to("SavedSearch"))});
         }
         operation
@@ -145,7 +145,7 @@ pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let saved = SavedSearchHandler { api: Api::all(control_plane.clone()), caller, admitted: None };
+    let saved = SavedSearchHandler { api: Api::all(control_plane.clone()), caller, admission: None };
     let all = saved.list_visible().await?.into_iter();
     Ok(saved_search::scopes(all.map(|search| (search.metadata.name.unwrap_or_default(), search.spec)), caller))
 }
@@ -154,7 +154,7 @@ struct SavedSearchHandler<'r> {
     api: Api<StoredSearch>,
     caller: &'r UserInfo,
     /// Admission of writes; `None` for reads.
-    admitted: Option<&'r SearchAdmission<'r>>,
+    admission: Option<&'r SearchAdmission<'r>>,
 }
 
 /// Translates an error of the control plane to the names of this group.
@@ -179,8 +179,8 @@ fn to_public(saved: &StoredSearch) -> Value {
         annotations.filter(|(key, _)| !body::is_migration_annotation(key)).collect();
     let mut metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
         "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
-    for (field, note) in [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)] {
-        if let Some(value) = annotation_value(saved, note) {
+    for (field, key) in [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)] {
+        if let Some(value) = annotation_value(saved, key) {
             metadata[field] = value.into();
         }
     }
@@ -193,8 +193,8 @@ fn to_public(saved: &StoredSearch) -> Value {
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
 }
 
-fn annotation_value<'a>(saved: &'a StoredSearch, note: &str) -> Option<&'a str> {
-    saved.metadata.annotations.as_ref()?.get(note).map(String::as_str)
+fn annotation_value<'a>(saved: &'a StoredSearch, key: &str) -> Option<&'a str> {
+    saved.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 fn validate_spec(draft: SavedSearchDraft, name: &str, owner: &str) -> Result<SavedSearchSpec, ApiError> {
@@ -259,8 +259,8 @@ impl SavedSearchHandler<'_> {
         let mut saved = StoredSearch { spec, ..StoredSearch::default() };
         sent.metadata.apply_to(&mut saved.metadata);
         saved.metadata.name = Some(name);
-        if let Some(admitted) = self.admitted {
-            saved = admitted.write(saved, None, options).await?;
+        if let Some(admission) = self.admission {
+            saved = admission.admit_write(saved, None, options).await?;
         }
         let saved = self.api.create(&post_params(options), &saved).await.map_err(translate_error)?;
         Ok(reply(StatusCode::CREATED, &to_public(&saved)))
@@ -287,7 +287,7 @@ impl SavedSearchHandler<'_> {
         }
     }
 
-    /// Writes `sent` over `saved`.
+    /// Stores `sent` as the new version of `saved`.
     async fn write(
         &self,
         name: &str,
@@ -299,8 +299,8 @@ impl SavedSearchHandler<'_> {
         let before = saved.clone();
         saved.spec = validate_spec(sent.spec, name, &saved.spec.owner)?;
         sent.metadata.apply_to(&mut saved.metadata);
-        if let Some(admitted) = self.admitted {
-            saved = admitted.write(saved, Some(&before), options).await?;
+        if let Some(admission) = self.admission {
+            saved = admission.admit_write(saved, Some(&before), options).await?;
         }
         self.api.replace(&path_segment(name), &post_params(options), &saved).await.map_err(translate_error)
     }
@@ -312,8 +312,8 @@ impl SavedSearchHandler<'_> {
         let migrated_uid = annotation_value(&saved, MIGRATED_UID);
         let other_uid = preconditions.uid.take().filter(|uid| migrated_uid != Some(uid.as_str()));
         preconditions.uid = other_uid.or_else(|| saved.metadata.uid.clone());
-        if let Some(admitted) = self.admitted {
-            admitted.delete(&saved, &params).await?;
+        if let Some(admission) = self.admission {
+            admission.admit_delete(&saved, &params).await?;
         }
         self.api.delete(&path_segment(name), &params).await.map_err(translate_error)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",

@@ -114,7 +114,7 @@ async fn refused_writes_of_the_status_write_nothing(#[values(JSON, MERGE, STRATE
     server.stop().await.unwrap();
 }
 
-/// A read needs the right to read only, even if its request carries a patch.
+/// A read requires only permission to read, even if its request has a patch as its body. Therefore it must not write.
 #[rstest]
 #[tokio::test]
 async fn reads_with_a_patch_body_write_nothing(#[values("GET", "DELETE")] method: &str) {

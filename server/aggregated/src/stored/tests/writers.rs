@@ -13,7 +13,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 const REGISTRIES: StoredGroup = StoredGroup { kind: &crowsnest_api::storage::RESOURCE_REGISTRIES, columns: None };
 
-/// A control plane with a registered cluster, and accounts with rights on some Secrets.
+/// A control plane with a registered cluster, and accounts with permissions for some Secrets.
 struct TestServer {
     server: ApiServer,
     delegated: DelegatedAuth,
@@ -22,7 +22,7 @@ struct TestServer {
 impl TestServer {
     async fn start() -> Self {
         let server = control_plane().await;
-        let rights = |user: &str, name: &str, verb: &str| {
+        let role_for_secret = |user: &str, name: &str, verb: &str| {
             let metadata = json!({"name": format!("{user}-{name}"), "namespace": "karmada-cluster"});
             let group = "rbac.authorization.k8s.io";
             let subject = json!({"apiGroup": group, "kind": "User", "name": user});
@@ -37,13 +37,13 @@ impl TestServer {
         let agent = "system:karmada:agent:m1";
         let mut manifests =
             vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}})];
-        manifests.extend(rights("reader", "m1", "get"));
-        manifests.extend(rights("reader", "m2", "get"));
-        manifests.extend(rights(agent, "m1", "patch"));
-        manifests.extend(rights(agent, "m1-impersonator", "patch"));
-        manifests.extend(on_kind(agent, "clusters", &["create", "patch"]));
-        manifests.extend(on_kind("patcher", "clusters", &["patch", "update"]));
-        manifests.extend(on_kind("patcher", "resourceregistries", &["patch", "update"]));
+        manifests.extend(role_for_secret("reader", "m1", "get"));
+        manifests.extend(role_for_secret("reader", "m2", "get"));
+        manifests.extend(role_for_secret(agent, "m1", "patch"));
+        manifests.extend(role_for_secret(agent, "m1-impersonator", "patch"));
+        manifests.extend(role_for_kind(agent, "clusters", &["create", "patch"]));
+        manifests.extend(role_for_kind("patcher", "clusters", &["patch", "update"]));
+        manifests.extend(role_for_kind("patcher", "resourceregistries", &["patch", "update"]));
         crowsnest_install::apply_all(&server.admin(), &manifests).await.unwrap();
         let delegated = DelegatedAuth::new(server.admin());
         let test = Self { server, delegated };
@@ -70,7 +70,7 @@ impl TestServer {
 }
 
 /// A role with these verbs on a kind of the aggregated server, and its binding.
-fn on_kind(user: &str, resource: &str, verbs: &[&str]) -> [Value; 2] {
+fn role_for_kind(user: &str, resource: &str, verbs: &[&str]) -> [Value; 2] {
     let group = "rbac.authorization.k8s.io";
     let served = if resource == "clusters" { CLUSTERS } else { REGISTRIES }.kind.group;
     let metadata = json!({"name": format!("{user}-{resource}")});
@@ -214,13 +214,13 @@ async fn new_clusters_need_rights_to_their_tokens(
 ) {
     let test = TestServer::start().await;
     let complete = cluster(name, secret);
-    // Another caller's cluster of that name may be created concurrently, so rights on its Secrets are required as well,
-    // and agents may only create.
-    let applied = 403;
+    // Apply could also change another caller's cluster of that name, created concurrently. Therefore permissions for the
+    // Secrets of that cluster are required as well, and agents may only create.
+    let expected_for_apply = 403;
     for (method, tail, content_type, expected) in [
         ("POST", "/clusters".to_owned(), JSON, expected),
         ("POST", "/clusters".to_owned(), YAML, expected),
-        ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, applied),
+        ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, expected_for_apply),
     ] {
         assert_eq!(test.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
         let (code, response) = test.call(user, request("", method, content_type), &tail, complete.to_string()).await;
@@ -358,15 +358,16 @@ fn patches_name_the_version_that_was_reviewed(#[case] patch: Value, #[case] expe
 #[tokio::test]
 async fn a_patch_with_an_old_version_conflicts() {
     let test = TestServer::start().await;
-    for (kind, patch) in [
+    for (content_type, patch) in [
         (MERGE, json!({"spec": {"region": "west"}})),
         (JSON_PATCH, json!([{"op": "add", "path": "/spec/region", "value": "west"}])),
         (APPLY, json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}})),
     ] {
         let versioned = writer::patch_with_expected_version(patch.to_string().as_bytes(), "1").unwrap();
         let tail = "/clusters/m1?fieldManager=me";
-        let (code, response) = test.admin("PATCH", tail, kind, &serde_json::from_slice(&versioned).unwrap()).await;
-        assert_eq!((code, &response["reason"]), (409, &json!("Conflict")), "{kind}: {response}");
+        let (code, response) =
+            test.admin("PATCH", tail, content_type, &serde_json::from_slice(&versioned).unwrap()).await;
+        assert_eq!((code, &response["reason"]), (409, &json!("Conflict")), "{content_type}: {response}");
     }
     test.server.stop().await.unwrap();
 }

@@ -262,9 +262,9 @@ mod tests {
     fn prune_requires_a_selection(#[case] line: &str, #[case] expected: Result<bool, &str>) {
         let args = TestArgs::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
         match (args.prune.is_requested(args.selector.as_deref()), expected) {
-            (Ok(wanted), Ok(expected)) => assert_eq!(wanted, expected),
+            (Ok(requested), Ok(expected)) => assert_eq!(requested, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
-            (wanted, _) => panic!("{line}: {wanted:?}"),
+            (requested, _) => panic!("{line}: {requested:?}"),
         }
     }
 

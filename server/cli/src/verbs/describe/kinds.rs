@@ -52,7 +52,7 @@ pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related
         ("", "PersistentVolumeClaim") => volumes::describe_claim(sheet, object, related),
         ("", "ConfigMap") => config::describe_config_map(sheet, object),
         ("", "Secret") => config::describe_secret(sheet, object),
-        ("", "ServiceAccount") => config::describe_account(sheet, object, related),
+        ("", "ServiceAccount") => config::describe_service_account(sheet, object, related),
         ("", "Namespace") => config::describe_namespace(sheet, object, related),
         ("cluster.karmada.io", "Cluster") => clusters::describe_cluster(sheet, object, now),
         ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
@@ -86,11 +86,11 @@ pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
         }
         ("apps", _) => selected(within("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
         ("", "Node") => {
-            let here = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
-            let here = percent_encode(&here);
+            let selector = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
+            let selector = percent_encode(&selector);
             let lease =
                 format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", path_segment(name));
-            vec![(PODS, format!("/api/v1/pods?fieldSelector={here}")), (LEASES, lease)]
+            vec![(PODS, format!("/api/v1/pods?fieldSelector={selector}")), (LEASES, lease)]
         }
         ("", "Service") => vec![slices(&[name])],
         ("networking.k8s.io", "Ingress") => {
@@ -127,20 +127,20 @@ fn owner(object: &Value) -> Option<&Value> {
 }
 
 /// The related objects that are controlled by an object, or the error of reading them.
-fn controlled_objects<'r>(related: &'r RelatedObjects, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
+fn controlled_objects<'r>(related: &'r RelatedObjects, name: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
     let uid = &object["metadata"]["uid"];
-    match related.get(what) {
+    match related.get(name) {
         Some(Ok(objects)) => {
             Ok(objects.iter().filter(|object| owner(object).is_some_and(|owner| owner["uid"] == *uid)).collect())
         }
-        Some(Err(why)) => Err(why.as_str()),
+        Some(Err(reason)) => Err(reason.as_str()),
         None => Ok(Vec::new()),
     }
 }
 
 /// Text for a field whose related objects could not be read.
-fn format_unknown(why: &str) -> String {
-    format!("<unknown: {why}>")
+fn format_unknown(reason: &str) -> String {
+    format!("<unknown: {reason}>")
 }
 
 /// Adds the creation timestamp.

@@ -105,12 +105,12 @@ fn label(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut label = String::new();
     for (at, letter) in letters.iter().enumerate() {
-        let begins = at > 0
+        let begins_word = at > 0
             && letter.is_ascii_uppercase()
             && (letters[at - 1].is_ascii_lowercase()
                 || letters[at - 1].is_ascii_digit()
                 || letters.get(at + 1).is_some_and(|next| next.is_ascii_lowercase() && *next != 's'));
-        if begins {
+        if begins_word {
             label.push(' ');
         }
         label.push(if at == 0 { letter.to_ascii_uppercase() } else { *letter });
@@ -144,7 +144,7 @@ fn add_events(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff:
     let events = match events {
         Ok(events) if events.is_empty() => return sheet.add_field(0, "Events", NONE),
         Ok(events) => events,
-        Err(why) => return sheet.add_field(0, "Events", format!("<unknown: {why}>")),
+        Err(reason) => return sheet.add_field(0, "Events", format!("<unknown: {reason}>")),
     };
     let row = |event: &Value| {
         let from = [text(event, "/source/component"), text(event, "/reportingComponent")];

@@ -217,8 +217,8 @@ mod tests {
     #[case(json!({"matchLabels": {"b": "2", "a": "1"}}), "a=1,b=2")]
     #[case(json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "Exists"},
         {"key": "c", "operator": "DoesNotExist"}]}), "a in (x,y),b,!c")]
-    fn selectors_use_query_syntax(#[case] of: Value, #[case] expected: &str) {
-        assert_eq!(selector(&of), expected);
+    fn selectors_use_query_syntax(#[case] json: Value, #[case] expected: &str) {
+        assert_eq!(selector(&json), expected);
     }
 
     #[test]

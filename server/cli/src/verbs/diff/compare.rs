@@ -50,7 +50,7 @@ pub(super) fn select_desired_fields(live: &Value, desired: &Value) -> Value {
         (Value::Object(live), Value::Object(desired)) => {
             let shared = desired
                 .iter()
-                .filter_map(|(name, wanted)| Some((name.clone(), select_desired_fields(live.get(name)?, wanted))));
+                .filter_map(|(name, desired)| Some((name.clone(), select_desired_fields(live.get(name)?, desired))));
             Value::Object(shared.collect())
         }
         (Value::Array(live), Value::Array(desired)) => Value::Array(select_desired_items(live, desired)),
@@ -60,12 +60,12 @@ pub(super) fn select_desired_fields(live: &Value, desired: &Value) -> Value {
 
 /// List items matched by their keys, or by position; items that are not desired are last.
 fn select_desired_items(live: &[Value], desired: &[Value]) -> Vec<Value> {
-    let has = |items: &[Value], key: &str| items.iter().all(|item| item.get(key).is_some());
-    let distinct = |items: &[Value], key: &str| {
+    let all_have = |items: &[Value], key: &str| items.iter().all(|item| item.get(key).is_some());
+    let are_distinct = |items: &[Value], key: &str| {
         items.iter().enumerate().all(|(at, item)| items[..at].iter().all(|before| before.get(key) != item.get(key)))
     };
-    let identifies_items =
-        |key: &&&str| has(desired, key) && has(live, key) && distinct(desired, key) && distinct(live, key);
+    let identifies = |items: &[Value], key: &str| all_have(items, key) && are_distinct(items, key);
+    let identifies_items = |key: &&&str| identifies(desired, key) && identifies(live, key);
     let Some(key) = ITEM_KEYS.iter().find(identifies_items).filter(|_| !desired.is_empty()) else {
         let select_item = |at: usize, item: &Value| {
             desired.get(at).map_or_else(|| item.clone(), |desired_item| select_desired_fields(item, desired_item))

@@ -65,7 +65,7 @@ pub(super) struct Field<'d> {
     /// The last element of the path; `None` for the kind itself.
     name: Option<&'d str>,
     schema: &'d Value,
-    /// The schema at the reference; the referenced type may have a longer description.
+    /// The schema of the field in its parent. It may be a `$ref` with a description of its own.
     reference_schema: &'d Value,
 }
 

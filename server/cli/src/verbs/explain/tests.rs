@@ -14,7 +14,7 @@ fn render_explanation(explanation: &str) -> String {
 #[case::divided(include_str!("divided.yaml"), include_str!("divided.txt"))]
 #[case::waiting(include_str!("waiting.yaml"), include_str!("waiting.txt"))]
 #[case::needed(include_str!("needed.yaml"), include_str!("needed.txt"))]
-fn explanations_match_their_golden(#[case] explanation: &str, #[case] expected: &str) {
+fn printed_explanations_match_the_golden_files(#[case] explanation: &str, #[case] expected: &str) {
     let shown = render_explanation(explanation);
     assert_eq!(shown, expected, "{shown}");
 }

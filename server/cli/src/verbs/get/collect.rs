@@ -13,7 +13,7 @@ use crate::object::is_cluster_error;
 use crate::output::terminal;
 
 /// Next step for a name that exists in several clusters.
-const CHOOSE: &str = "choose one with --cluster, or all of them with --clusters all";
+const CHOICE_HINT: &str = "choose one with --cluster, or all of them with --clusters all";
 
 /// A request with its scope and output options.
 pub(super) struct PendingGet<'a> {
@@ -52,7 +52,7 @@ impl PendingGet<'_> {
                     });
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    bail!("{}: {CHOOSE}", status.message);
+                    bail!("{}: {CHOICE_HINT}", status.message);
                 }
                 // Without a ResourceRegistry, in an unsynced cache, or for callers with access to single members only,
                 // the members are requested instead.
@@ -123,7 +123,7 @@ impl PendingGet<'_> {
         if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.request.name, successes.as_slice()) {
             let clusters: Vec<&str> = successes.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
             let kind = self.request.kind.name();
-            bail!("{kind} {name:?} is in clusters [{}]; {CHOOSE}", clusters.join(", "));
+            bail!("{kind} {name:?} is in clusters [{}]; {CHOICE_HINT}", clusters.join(", "));
         }
         Ok(Responses { sources, successes, partial })
     }

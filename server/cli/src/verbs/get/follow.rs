@@ -72,14 +72,16 @@ pub(super) async fn follow(
         printer.now = jiff::Timestamp::now();
         match event {
             Event::Relisted(response) => printer.add(cluster.as_deref(), &response),
-            Event::Object(what, object) if request.as_table => {
+            Event::Object(event_type, object) if request.as_table => {
                 let previous_columns = columns.entry(cluster.clone()).or_default();
                 let table =
                     Table::parse(&object, cluster.as_deref(), previous_columns, &printer.extra_columns, printer.now);
-                printer.add_table(&table, &what);
+                printer.add_table(&table, &event_type);
                 *previous_columns = table.columns;
             }
-            Event::Object(what, object) => printer.add_document(&what, annotate_cluster(object, cluster.as_deref())),
+            Event::Object(event_type, object) => {
+                printer.add_document(&event_type, annotate_cluster(object, cluster.as_deref()))
+            }
             Event::Interrupted(text) => writeln!(terminal::stderr(), "note: {source_name}: {text}; reconnecting")?,
             Event::Ended(text) => {
                 writeln!(terminal::stderr(), "warning: {source_name}: {text}")?;
@@ -125,10 +127,10 @@ async fn watch(request: GetRequest, source: Source, mut version: Option<String>,
                 version = None;
                 send(Event::Interrupted("the resource version expired; listing again".to_owned())).await
             }
-            Err(WatchEnd::Interrupted(why)) => send(Event::Interrupted(why)).await,
-            Err(WatchEnd::Rejected(why)) => {
+            Err(WatchEnd::Interrupted(reason)) => send(Event::Interrupted(reason)).await,
+            Err(WatchEnd::Rejected(reason)) => {
                 // The receiver was dropped, so the reason is not needed.
-                let _ = send(Event::Ended(why)).await;
+                let _ = send(Event::Ended(reason)).await;
                 return;
             }
             Err(WatchEnd::ReceiverDropped) => return,
@@ -177,13 +179,13 @@ async fn stream_events(
             Err(error) => return Err(WatchEnd::Interrupted(error.to_string())),
         };
         match decode_line(&line, version) {
-            WatchLine::Object(what, object) => {
-                let sent = events.send((source.cluster.clone(), Event::Object(what, object))).await;
+            WatchLine::Object(event_type, object) => {
+                let sent = events.send((source.cluster.clone(), Event::Object(event_type, object))).await;
                 sent.map_err(|_| WatchEnd::ReceiverDropped)?;
             }
             WatchLine::Bookmark => {}
             WatchLine::Expired => return Err(WatchEnd::Expired),
-            WatchLine::Failed(why) => return Err(WatchEnd::Interrupted(why)),
+            WatchLine::Failed(reason) => return Err(WatchEnd::Interrupted(reason)),
         }
     }
 }
@@ -195,8 +197,8 @@ fn decode_line(line: &str, version: &mut String) -> WatchLine {
     };
     let object = event.get_mut("object").map(Value::take).unwrap_or_default();
     let text = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    let kind = text(&event, "/type").unwrap_or_default();
-    if kind == "ERROR" {
+    let event_type = text(&event, "/type").unwrap_or_default();
+    if event_type == "ERROR" {
         return match object.get("code").and_then(Value::as_u64) {
             Some(410) => WatchLine::Expired,
             _ => WatchLine::Failed(text(&object, "/message").unwrap_or_else(|| object.to_string())),
@@ -208,7 +210,7 @@ fn decode_line(line: &str, version: &mut String) -> WatchLine {
     if let Some(resource_version) = resource_version.filter(|resource_version| !resource_version.is_empty()) {
         *version = resource_version;
     }
-    if kind == "BOOKMARK" { WatchLine::Bookmark } else { WatchLine::Object(kind, object) }
+    if event_type == "BOOKMARK" { WatchLine::Bookmark } else { WatchLine::Object(event_type, object) }
 }
 
 #[cfg(test)]

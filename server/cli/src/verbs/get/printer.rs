@@ -89,7 +89,7 @@ impl Printer {
             return;
         }
         self.rows += table.rows.len();
-        let first = self.layout.is_none();
+        let is_first = self.layout.is_none();
         let layout = self.layout.get_or_insert_with(|| {
             let layout = Layout {
                 has_event: self.shows_events,
@@ -101,10 +101,10 @@ impl Printer {
             };
             layout.with_columns(&table.columns)
         });
-        if first && self.is_colored {
+        if is_first && self.is_colored {
             self.widths.set_color_headers(&layout.header());
         }
-        if first && self.has_headers {
+        if is_first && self.has_headers {
             self.header = Some(layout.header());
         }
         let rows = table.rows.iter().map(|row| (row.key.clone(), layout.row(&table.columns, row, event)));
@@ -140,8 +140,8 @@ impl Printer {
             self.header.take().into_iter().chain(rows.into_iter().map(|(_, row)| row)).collect();
         self.widths.write(out, &rows)?;
         for document in std::mem::take(&mut self.documents) {
-            let first = std::mem::take(&mut self.is_first);
-            self.format().print_next(out, &document, first && self.has_headers, |object| self.name(object))?;
+            let is_first = std::mem::take(&mut self.is_first);
+            self.format().print_next(out, &document, is_first && self.has_headers, |object| self.name(object))?;
         }
         Ok(())
     }

@@ -203,7 +203,7 @@ mod tests {
     fn printed(responses: &[(Option<&str>, Value)], has_namespace: bool, is_wide: bool) -> Vec<String> {
         let tables: Vec<Table> = responses
             .iter()
-            .map(|(of, response)| Table::parse(response, *of, &[], &ExtraColumns::default(), NOW))
+            .map(|(cluster, response)| Table::parse(response, *cluster, &[], &ExtraColumns::default(), NOW))
             .collect();
         let layout = Layout { has_namespace, is_wide, ..Layout::default() }.with_columns(&tables[0].columns);
         let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row, "")));

@@ -74,8 +74,8 @@ async fn files_select_objects() {
         apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
     std::fs::write(&file, manifest).unwrap();
     let parse_file = |more: &str| parse(&format!("-f {} {more}", file.display()));
-    let requested_object = |word: &str, namespace: Option<&str>| RequestedObject {
-        kind: word.to_owned(),
+    let requested_object = |kind: &str, namespace: Option<&str>| RequestedObject {
+        kind: kind.to_owned(),
         name: Some("web".to_owned()),
         namespace: namespace.map(str::to_owned),
     };

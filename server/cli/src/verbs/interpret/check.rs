@@ -85,12 +85,12 @@ fn print(verdicts: &[Verdict], widths: &mut Widths, out: &mut impl Write) -> std
             Verdict::Error(text) => Some(text.as_str()),
             Verdict::Pass | Verdict::Unset => None,
         });
-        let second = if is_error(&block[0]) { widths.grow(1, errors) } else { 0 };
+        let error_width = if is_error(&block[0]) { widths.grow(1, errors) } else { 0 };
         for (verdict, name) in block.iter().zip(names.by_ref()) {
             match verdict {
                 Verdict::Pass => writeln!(out, "{name:<width$}PASS")?,
                 Verdict::Unset => writeln!(out, "{name:<width$}UNSET")?,
-                Verdict::Error(text) => writeln!(out, "{name:<width$}{text:<second$}")?,
+                Verdict::Error(text) => writeln!(out, "{name:<width$}{text:<error_width$}")?,
             }
         }
     }

@@ -98,11 +98,11 @@ fn run_scripts(
         }
         Operation::InterpretHealth => vec![("healthy", json!(declarative::health(script, object)?))],
         Operation::InterpretDependency => {
-            let mut needed = Vec::new();
+            let mut found = Vec::new();
             for script in &scripts {
-                needed.extend(declarative::dependencies(script, object)?);
+                found.extend(declarative::dependencies(script, object)?);
             }
-            vec![("dependencies", json!(dependencies::sort_and_deduplicate(needed)))]
+            vec![("dependencies", json!(dependencies::sort_and_deduplicate(found)))]
         }
         Operation::All | Operation::Prune | Operation::Other(_) => bail!("rule is not enabled"),
     })
@@ -110,8 +110,8 @@ fn run_scripts(
 
 async fn run_default(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
     // With components enabled, the interpreter does not compute replicas.
-    let components = rule.operation == Operation::InterpretComponent;
-    let gates = Gates { multiple_pod_templates_scheduling: components, ..Gates::default() };
+    let has_components = rule.operation == Operation::InterpretComponent;
+    let gates = Gates { multiple_pod_templates_scheduling: has_components, ..Gates::default() };
     let interpreter = Interpreter::new(gates);
     if !interpreter.is_interpreted(object, &rule.operation) {
         bail!("rule is not enabled");

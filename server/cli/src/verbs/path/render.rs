@@ -91,8 +91,8 @@ fn format_edge(edge: &Value, before: Option<usize>) -> (String, String) {
 fn node_label(response: &Value, node: usize) -> String {
     let Some(node) = list(response, "/nodes").get(node) else { return "<unknown>".to_owned() };
     let namespace = text(node, "/namespace");
-    let gap = if namespace.is_empty() { "" } else { "/" };
-    let name = format!("{} {} {namespace}{gap}{}", text(node, "/cluster"), text(node, "/kind"), text(node, "/name"));
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let name = format!("{} {} {namespace}{slash}{}", text(node, "/cluster"), text(node, "/kind"), text(node, "/name"));
     match text(node, "/status") {
         "" => name,
         status => format!("{name} [{status}]"),

@@ -106,14 +106,14 @@ pub(super) fn pod_rows(
     };
     rows.extend(usages.iter().map(row));
     if has_sum {
-        let all = |amount: fn(&Usage) -> i64| usages.iter().map(amount).sum::<i64>();
+        let sum = |amount: fn(&Usage) -> i64| usages.iter().map(amount).sum::<i64>();
         let total = Usage {
-            cpu_millicores: all(|usage| usage.cpu_millicores),
-            memory_bytes: all(|usage| usage.memory_bytes),
+            cpu_millicores: sum(|usage| usage.cpu_millicores),
+            memory_bytes: sum(|usage| usage.memory_bytes),
             ..Usage::new(&Value::Null, "", (0, 0))
         };
-        let gaps = vec![String::new(); first.len() + names.len() - 1];
-        rows.push(gaps.into_iter().chain(["SUM".to_owned()]).chain(total.cells()).collect());
+        let empty_cells = vec![String::new(); first.len() + names.len() - 1];
+        rows.push(empty_cells.into_iter().chain(["SUM".to_owned()]).chain(total.cells()).collect());
     }
     rows
 }
@@ -131,11 +131,11 @@ pub(super) fn node_rows(
     rows.extend(usages.iter().map(|usage| {
         let capacity = capacities.get(&(usage.cluster.clone(), usage.name.clone()));
         let [cpu, memory] = usage.cells();
-        let (cpus, memories) = (
+        let (cpu_share, memory_share) = (
             share(usage.cpu_millicores, capacity.map(|capacity| capacity.cpu_millicores)),
             share(usage.memory_bytes, capacity.map(|capacity| capacity.memory_bytes)),
         );
-        vec![usage.name.clone(), usage.cluster.clone(), cpu, cpus, memory, memories]
+        vec![usage.name.clone(), usage.cluster.clone(), cpu, cpu_share, memory, memory_share]
     }));
     rows
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::super::{Shell, Stdio, resolve};
+use super::super::{Shell, Stdio};
 use super::{Code, print};
-use crate::filesystem::{Entry, FsError, Node, base_name};
+use crate::filesystem::{Entry, FsError, Node, base_name, resolve};
 
 /// Splits arguments into option letters and operands.
 fn split_options(args: &[String]) -> (String, Vec<&String>) {

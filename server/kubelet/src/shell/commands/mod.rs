@@ -3,6 +3,7 @@
 mod files;
 mod system;
 mod text;
+mod values;
 
 use std::io;
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{Flow, MAX_DEPTH, SIGPIPE_EXIT_CODE, Shell, Stdio, archive};
+use crate::filesystem::resolve;
 use crate::stream::Output;
 
 /// Built-in shell commands.
@@ -58,7 +60,7 @@ impl Shell {
                 self.record_unknown_command();
                 let is_path = name.contains('/');
                 io.error(&format!("{}: {name}: not found", self.name)).await;
-                let exists = is_path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
+                let exists = is_path && self.fs.entry(&resolve(&self.cwd, name), true).is_ok();
                 return Ok(if exists { 126 } else { 127 });
             }
             let name = name.rsplit('/').next().unwrap_or(name);
@@ -90,13 +92,13 @@ impl Shell {
             "wc" => text::wc(self, args, io).await,
             "grep" => text::grep(self, args, io).await,
             "tee" => text::tee(self, args, io).await,
-            "seq" => text::seq(args, io).await,
+            "seq" => values::seq(args, io).await,
             "sort" | "uniq" => text::sort(self, name, args, io).await,
             "tr" => text::tr(args, io).await,
             "cut" => text::cut(self, args, io).await,
-            "expr" => text::expr(self, args, io).await,
+            "expr" => values::expr(self, args, io).await,
             "base64" => text::base64(self, args, io).await,
-            "basename" | "dirname" => text::path_part(name, args, io).await,
+            "basename" | "dirname" => values::path_part(name, args, io).await,
             "ls" => files::ls(self, args, io).await,
             "pwd" => {
                 print(&io.stdout, format!("{}\n", self.cwd)).await?;
@@ -148,7 +150,7 @@ impl Shell {
             return shell.run_script(script, io).await;
         }
         if let Some((file, parameters)) = rest.split_first() {
-            let Ok(script) = shell.fs.read(&super::resolve(&shell.cwd, file)) else {
+            let Ok(script) = shell.fs.read(&resolve(&shell.cwd, file)) else {
                 io.error(&format!("{name}: can't open '{file}': No such file or directory")).await;
                 return 2;
             };
@@ -200,7 +202,7 @@ impl Shell {
                     Some(path) => path.to_owned(),
                     None => home,
                 };
-                let path = super::resolve(&self.cwd, &target);
+                let path = resolve(&self.cwd, &target);
                 if !self.fs.is_dir(&path) {
                     io.error(&format!("{}: cd: can't cd to {target}: No such file or directory", self.name)).await;
                     return Ok(2);
@@ -266,7 +268,7 @@ impl Shell {
                 Ok(i32::from(print(&io.stdout, format!("{path}\n")).await.is_err()))
             }
             "." => {
-                let script = first.and_then(|file| self.fs.read(&super::resolve(&self.cwd, file)).ok());
+                let script = first.and_then(|file| self.fs.read(&resolve(&self.cwd, file)).ok());
                 match script {
                     Some(script) => self.try_run_script(&String::from_utf8_lossy(&script), io).await,
                     None => {

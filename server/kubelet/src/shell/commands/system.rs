@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::{Flow, Shell, Stdio};
 use super::{Code, is_program, print};
 
+/// `env` and `printenv`.
 pub async fn env(shell: &mut Shell, name: &str, args: &[String], io: &Stdio) -> Code {
     if name == "printenv" && !args.is_empty() {
         let mut code = 0;
@@ -141,6 +142,7 @@ pub async fn kill(args: &[String], io: &Stdio) -> Code {
     Ok(1)
 }
 
+/// `tty` and `stty`.
 pub async fn terminal(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
     let Some(terminal) = &shell.terminal else {
         if name == "tty" {

@@ -1,6 +1,5 @@
 //! Text commands.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::base64::Engine;
@@ -8,7 +7,7 @@ use ::base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::super::expand::{arithmetic, matches};
+use super::super::expand::matches;
 use super::super::{Shell, Stdio};
 use super::{Code, print};
 use crate::stream::Input;
@@ -342,25 +341,6 @@ pub async fn tee(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(i32::from(failed))
 }
 
-pub async fn seq(args: &[String], io: &Stdio) -> Code {
-    let numbers: Vec<i64> = args.iter().filter_map(|a| a.parse().ok()).collect();
-    let (first, step, last) = match numbers.as_slice() {
-        [last] => (1, 1, *last),
-        [first, last] => (*first, 1, *last),
-        [first, step, last] if *step != 0 => (*first, *step, *last),
-        _ => {
-            io.error("seq: usage: seq [first [step]] last").await;
-            return Ok(1);
-        }
-    };
-    let mut number = first;
-    while (step > 0 && number <= last) || (step < 0 && number >= last) {
-        print(&io.stdout, format!("{number}\n")).await?;
-        number += step;
-    }
-    Ok(0)
-}
-
 pub async fn sort(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
     let (options, files) = parse_options(args, "k");
     let has = |letter| options.iter().any(|(l, _)| *l == letter);
@@ -447,21 +427,6 @@ pub async fn cut(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(code)
 }
 
-/// `expr`: integer arithmetic and comparisons. The exit code is 1 if the value is 0, and 2 for invalid expressions.
-pub async fn expr(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let text = args.join(" ");
-    let value = match args {
-        [word] => Some(word.clone()),
-        _ => arithmetic(&text, &BTreeMap::new()).map(|value| value.to_string()),
-    };
-    let Some(value) = value else {
-        io.error(&format!("{}: expr: syntax error: {text}", shell.name)).await;
-        return Ok(2);
-    };
-    print(&io.stdout, format!("{value}\n")).await?;
-    Ok(i32::from(value.is_empty() || value == "0"))
-}
-
 pub async fn base64(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     let (options, files) = parse_options(args, "w");
     let decode = options.iter().any(|(l, _)| *l == 'd');
@@ -488,17 +453,4 @@ pub async fn base64(shell: &Shell, args: &[String], io: &Stdio) -> Code {
             Ok(1)
         }
     }
-}
-
-pub async fn path_part(name: &str, args: &[String], io: &Stdio) -> Code {
-    let path = args.first().map_or("", String::as_str).trim_end_matches('/');
-    let part = match (name, path.rsplit_once('/')) {
-        ("basename", Some((_, base))) => base,
-        ("basename", None) => path,
-        (_, Some(("", _))) => "/",
-        (_, Some((directory, _))) => directory,
-        (_, None) => ".",
-    };
-    print(&io.stdout, format!("{part}\n")).await?;
-    Ok(0)
 }

@@ -168,7 +168,7 @@ impl Parser {
     }
 
     fn braces(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
-        if self.looking_at("#") && self.peek_at(1) != Some('}') {
+        if self.starts_with("#") && self.peek_at(1) != Some('}') {
             self.at += 1;
             let name = self.name();
             word.0.push(Part::Length(name));
@@ -179,17 +179,14 @@ impl Parser {
             name = special.to_string();
             self.at += 1;
         }
-        let operators = [
-            (":-", ParameterOperator::Default),
-            ("-", ParameterOperator::Default),
-            (":=", ParameterOperator::Assign),
-            ("=", ParameterOperator::Assign),
-            (":+", ParameterOperator::Alternative),
-            ("+", ParameterOperator::Alternative),
-            ("%", ParameterOperator::Suffix),
-            ("#", ParameterOperator::Prefix),
+        let operators: [(&[&str], ParameterOperator); 5] = [
+            (&[":-", "-"], ParameterOperator::Default),
+            (&[":=", "="], ParameterOperator::Assign),
+            (&[":+", "+"], ParameterOperator::Alternative),
+            (&["%"], ParameterOperator::Suffix),
+            (&["#"], ParameterOperator::Prefix),
         ];
-        let otherwise = match operators.into_iter().find(|(text, _)| self.eat(text)) {
+        let otherwise = match operators.into_iter().find(|(texts, _)| texts.iter().any(|text| self.eat(text))) {
             Some((_, operator)) => {
                 let mut inner = Word::default();
                 self.until(&mut inner, '}', quoted)?;

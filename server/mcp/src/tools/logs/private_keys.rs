@@ -92,7 +92,7 @@ fn matching_bytes(text: impl Iterator<Item = char>, shape: &str) -> Option<usize
     Some(bytes)
 }
 
-/// First (`BEGIN`) or last line (`END`) of a block.
+/// The `BEGIN` or `END` marker of a block.
 struct Boundary {
     is_begin: bool,
     block: LineKind,
@@ -219,7 +219,7 @@ mod tests {
     use rstest::rstest;
 
     const BODY: &str = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
-    /// Zeros.
+    /// A line of zero bytes in base64.
     const UNIFORM: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     const OPENSSH: &str = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
     const MIME: &str = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKjMzEfYyjiWA4R";

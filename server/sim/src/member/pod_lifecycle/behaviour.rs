@@ -22,24 +22,57 @@ pub enum ForcedState {
 /// Behaviour of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Behaviour {
-    pub forced_state: Option<ForcedState>,
-    /// Time before the containers start.
-    pub start_after: SignedDuration,
-    /// Run time before the containers are ready.
-    pub ready_after: SignedDuration,
-    /// Run time after which the containers end; `None`: they keep running.
-    pub run_for: Option<SignedDuration>,
-    pub exit_code: i32,
-    pub is_oom_killed: bool,
-    /// Number of restarts after which the containers keep running.
-    pub max_restarts: Option<i32>,
-    pub pull_error: Option<String>,
-    /// Duration of the termination, at most the grace period.
-    pub stop_after: SignedDuration,
+    pub(super) forced_state: Option<ForcedState>,
+    pub(super) delays: Delays,
+    pub(super) exit: ContainerExit,
+    pub(super) pull_error: Option<String>,
     /// The affected container; `None` means all.
-    pub container: Option<String>,
+    pub(super) container: Option<String>,
     /// True if unknown commands succeed after [`SHORT_RUN_TIME`], as in pods of Jobs.
-    pub commands_complete: bool,
+    pub(super) commands_complete: bool,
+}
+
+/// Delays of the containers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Delays {
+    /// Time before the containers start.
+    pub(super) start: SignedDuration,
+    /// Run time before the containers are ready.
+    pub(super) ready: SignedDuration,
+    /// Duration of the termination, at most the grace period.
+    pub(super) stop: SignedDuration,
+}
+
+/// When and how the containers end.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContainerExit {
+    /// Run time; `None`: the containers keep running.
+    after: Option<SignedDuration>,
+    pub(super) code: i32,
+    pub(super) is_oom_kill: bool,
+    /// Number of restarts after which the containers keep running.
+    max_restarts: Option<i32>,
+}
+
+impl ContainerExit {
+    /// Reads the annotations for which `get` returns the values.
+    fn from_annotations<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let mut exit = Self {
+            after: get("run-for").and_then(parse_duration),
+            code: get("exit-code").and_then(|code| code.parse().ok()).unwrap_or_default(),
+            ..Self::default()
+        };
+        for (name, code) in [("crash", 1), ("oom", 137)] {
+            let Some(times) = get(name).filter(|value| *value != "false") else { continue };
+            exit = Self {
+                after: Some(exit.after.unwrap_or(SHORT_RUN_TIME)),
+                code,
+                is_oom_kill: name == "oom",
+                max_restarts: times.parse().ok(),
+            };
+        }
+        exit
+    }
 }
 
 impl Behaviour {
@@ -47,32 +80,20 @@ impl Behaviour {
     pub fn from_pod(pod: &PodState) -> Self {
         let annotations = &*pod.annotations;
         let get = |name: &str| annotations.get(&format!("{ANNOTATION_PREFIX}{name}")).map(String::as_str);
-        let mut behaviour = Self {
+        let delay = |name: &str| get(name).and_then(parse_duration).unwrap_or_default();
+        Self {
             forced_state: match annotations.get("fleet.test/phase").map(String::as_str) {
                 Some("NotReady") => Some(ForcedState::NotReady),
                 Some("Failed") => Some(ForcedState::Failed),
                 Some("Pending") => Some(ForcedState::Pending),
                 _ => None,
             },
-            start_after: get("start-after").and_then(parse_duration).unwrap_or_default(),
-            ready_after: get("ready-after").and_then(parse_duration).unwrap_or_default(),
-            run_for: get("run-for").and_then(parse_duration),
-            exit_code: get("exit-code").and_then(|code| code.parse().ok()).unwrap_or_default(),
-            is_oom_killed: false,
-            max_restarts: None,
+            delays: Delays { start: delay("start-after"), ready: delay("ready-after"), stop: delay("stop-after") },
+            exit: ContainerExit::from_annotations(get),
             pull_error: get("pull-error").map(str::to_owned),
-            stop_after: get("stop-after").and_then(parse_duration).unwrap_or_default(),
             container: get("container").map(str::to_owned),
             commands_complete: pod.owner.as_ref().is_some_and(|owner| &*owner.kind == "Job"),
-        };
-        for (name, exit_code) in [("crash", 1), ("oom", 137)] {
-            let Some(times) = get(name).filter(|value| *value != "false") else { continue };
-            behaviour.exit_code = exit_code;
-            behaviour.is_oom_killed = name == "oom";
-            behaviour.max_restarts = times.parse().ok();
-            behaviour.run_for = Some(behaviour.run_for.unwrap_or(SHORT_RUN_TIME));
         }
-        behaviour
     }
 
     /// True if the annotations apply to this container.
@@ -82,8 +103,8 @@ impl Behaviour {
 
     /// Run time of a container, if annotations limit it.
     pub fn run_for(&self, view: &ContainerView) -> Option<SignedDuration> {
-        let ends = self.applies_to(&view.name) && self.max_restarts.is_none_or(|times| view.restarts < times);
-        self.run_for.filter(|_| ends)
+        let ends = self.applies_to(&view.name) && self.exit.max_restarts.is_none_or(|times| view.restarts < times);
+        self.exit.after.filter(|_| ends)
     }
 }
 

@@ -101,7 +101,7 @@ impl Container<'_> {
                 let Some((exit_code, at)) = self.find_exit(view, since, step) else { return false };
                 let reason = match exit_code {
                     0 => "Completed",
-                    _ if self.behaviour.is_oom_killed => "OOMKilled",
+                    _ if self.behaviour.exit.is_oom_kill => "OOMKilled",
                     _ => "Error",
                 };
                 view.state =
@@ -145,7 +145,7 @@ impl Container<'_> {
         if self.is_affected()
             && let Some(run_for) = self.behaviour.run_for(view)
         {
-            return self.is_due(since + run_for, step).then_some((self.behaviour.exit_code, self.now));
+            return self.is_due(since + run_for, step).then_some((self.behaviour.exit.code, self.now));
         }
         let observation = self.observation(view);
         let exit = observation.and_then(|observation| observation.exit);
@@ -185,7 +185,7 @@ impl Container<'_> {
     fn create(&self, reason: &str, view: &mut ContainerView, step: &mut Step) -> bool {
         let pod_start = self.pod.started.unwrap_or(self.now);
         let start = if self.is_affected() || self.role == Role::Main {
-            pod_start + self.behaviour.start_after
+            pod_start + self.behaviour.delays.start
         } else {
             pod_start
         };
@@ -246,7 +246,7 @@ impl Container<'_> {
         if is_affected && self.behaviour.forced_state == Some(ForcedState::NotReady) {
             return false;
         }
-        if is_affected && !self.is_due(since + self.behaviour.ready_after, step) {
+        if is_affected && !self.is_due(since + self.behaviour.delays.ready, step) {
             return false;
         }
         if self.spec.has_dynamic_probe {

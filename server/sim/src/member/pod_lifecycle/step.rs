@@ -82,7 +82,7 @@ pub fn compute_step(pod: &PodState, behaviour: &Behaviour, observations: &Observ
     step
 }
 
-/// A pod forced_state to Pending: its containers stay in ContainerCreating.
+/// Step of a pod forced to Pending: its containers stay in ContainerCreating.
 fn keep_pending(pod: &PodState) -> Step {
     let reason = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let containers: Vec<ContainerView> =
@@ -207,7 +207,7 @@ fn compute_phase(pod: &PodState, containers: &[ContainerView]) -> Phase {
 /// Stops the containers of a pod that is being deleted, then deletes the object.
 fn terminate(pod: &PodState, behaviour: &Behaviour, at: Timestamp, grace_seconds: i64, now: Timestamp) -> Step {
     let mut step = Step::default();
-    let stop_at = (at - SignedDuration::from_secs(grace_seconds) + behaviour.stop_after).min(at);
+    let stop_at = (at - SignedDuration::from_secs(grace_seconds) + behaviour.delays.stop).min(at);
     if !pod.phase.is_terminal() && pod.node.is_some() {
         if now < stop_at {
             step.wake_at(stop_at);

@@ -115,7 +115,7 @@ impl Scheduler {
     fn handle_pod_change(&self, old: Option<&Arc<PodState>>, new: Option<&Arc<PodState>>) {
         let mut state = self.state.lock();
         match new {
-            Some(pod) if pod.occupies() => {
+            Some(pod) if pod.occupies_node() => {
                 state.remove(pod);
                 if let Some(node) = &pod.node {
                     state.planner.assign(node, pod);

@@ -85,8 +85,8 @@ fn parse_selector(job: &Job) -> Option<Selector> {
 
 /// True for a Job that another controller manages.
 fn has_other_manager(job: &Job) -> bool {
-    let by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
-    by.is_some_and(|by| by != "kubernetes.io/job-controller")
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.is_some_and(|manager| manager != "kubernetes.io/job-controller")
 }
 
 /// Removes the tracking finalizer from a pod.

@@ -220,7 +220,7 @@ mod tests {
     #[case::edge_of_another_field(vec![node(7), edge(&["x"])], Some("1 missing"), 33.3)]
     #[case::node_without_its_object(vec![missing("m1//Pod/team/a"), edge(&["x", "y"])], Some("1 missing"), 33.3)]
     #[case::node_that_nothing_refers_to(vec![node(7), edge(&["x", "y"]), missing("b")], Some("1 unexpected"), 66.7)]
-    #[case::edge_that_is_there_twice(vec![node(7), edge(&["x", "y"]), edge(&["x", "y"])], Some("1 unexpected"), 66.7)]
+    #[case::duplicate_edge(vec![node(7), edge(&["x", "y"]), edge(&["x", "y"])], Some("1 unexpected"), 66.7)]
     fn each_difference_is_reported(#[case] actual: Vec<String>, #[case] message: Option<&str>, #[case] percent: f64) {
         let mut comparison = Comparison::new(BTreeSet::from([node(7), edge(&["x", "y"])]));
         actual.into_iter().for_each(|item| comparison.add(item));

@@ -41,8 +41,8 @@ fn add_resources(sheet: &mut Sheet, summary: &Value) {
         return;
     }
     let amount = |field: &str, name: &str| summary[field][name].as_str().map_or_else(|| "0".to_owned(), str::to_owned);
-    let row = |(name, has): (&String, &Value)| {
-        vec![name.clone(), to_text(has), amount("allocated", name), amount("allocating", name)]
+    let row = |(name, value): (&String, &Value)| {
+        vec![name.clone(), to_text(value), amount("allocated", name), amount("allocating", name)]
     };
     sheet.add_heading(0, "Resources");
     let rows: Vec<Vec<String>> = allocatable.into_iter().map(row).collect();

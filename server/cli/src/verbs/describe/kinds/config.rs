@@ -32,9 +32,9 @@ pub(super) fn describe_secret(sheet: &mut Sheet, secret: &Value) {
     }
 }
 
-fn add_block(sheet: &mut Sheet, head: &str) {
+fn add_block(sheet: &mut Sheet, heading: &str) {
     sheet.add_line(0, "");
-    sheet.add_line(0, head);
+    sheet.add_line(0, heading);
     sheet.add_line(0, "====");
 }
 
@@ -45,7 +45,7 @@ fn decoded_length(value: &Value) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &RelatedObjects) {
+pub(super) fn describe_service_account(sheet: &mut Sheet, account: &Value, related: &RelatedObjects) {
     add_labels_and_annotations(sheet, account);
     let names =
         |field: &str| list(&account[field]).iter().map(|reference| to_text(&reference["name"])).collect::<Vec<_>>();
@@ -60,7 +60,7 @@ pub(super) fn describe_account(sheet: &mut Sheet, account: &Value, related: &Rel
                 secrets.iter().filter(is_token_of_account).map(|secret| to_text(&secret["metadata"]["name"])).collect();
             sheet.add_list(0, "Tokens", &tokens);
         }
-        Some(Err(why)) => sheet.add_field(0, "Tokens", format_unknown(why)),
+        Some(Err(reason)) => sheet.add_field(0, "Tokens", format_unknown(reason)),
         None => sheet.add_field(0, "Tokens", NONE),
     }
 }
@@ -93,7 +93,7 @@ fn add_related(
             sheet.add_heading(0, label);
             render(sheet, objects);
         }
-        Some(Err(why)) => sheet.add_field(0, label, format_unknown(why)),
+        Some(Err(reason)) => sheet.add_field(0, label, format_unknown(reason)),
         _ => sheet.add_line(0, format!("No {}.", label.to_lowercase())),
     }
 }

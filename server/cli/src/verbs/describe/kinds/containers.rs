@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::verbs::describe::render::{add_nested_fields, add_template_labels_and_annotations};
 use crate::verbs::describe::sheet::{NONE, Sheet, list, number, or_none, selector, sorted_fields, time, to_text};
 
-/// Status of a container that has none.
-static NO_STATE: Value = Value::Null;
+/// Details of a container state that is missing.
+static NO_DETAILS: Value = Value::Null;
 
 /// Adds the pod template of a workload.
 pub(super) fn add_pod_template(sheet: &mut Sheet, template: &Value) {
@@ -77,9 +77,9 @@ fn add_container(sheet: &mut Sheet, indent: usize, container: &Value, status: Op
     }
     add_environment(sheet, indent, container);
     let mount = |mount: &Value| {
-        let mut how = vec![if mount["readOnly"] == true { "ro".to_owned() } else { "rw".to_owned() }];
-        how.extend(mount["subPath"].as_str().filter(|path| !path.is_empty()).map(|path| format!("path={path:?}")));
-        format!("{} from {} ({})", to_text(&mount["mountPath"]), to_text(&mount["name"]), how.join(","))
+        let mut modes = vec![if mount["readOnly"] == true { "ro".to_owned() } else { "rw".to_owned() }];
+        modes.extend(mount["subPath"].as_str().filter(|path| !path.is_empty()).map(|path| format!("path={path:?}")));
+        format!("{} from {} ({})", to_text(&mount["mountPath"]), to_text(&mount["name"]), modes.join(","))
     };
     let mut mounts: Vec<String> = list(&container["volumeMounts"]).iter().map(mount).collect();
     mounts.sort();
@@ -122,7 +122,7 @@ fn add_state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
             Some((word, details)) if word == "running" => ("Running", details),
             Some((word, details)) if word == "terminated" => ("Terminated", details),
             Some((_, details)) => ("Waiting", details),
-            None => ("Waiting", &NO_STATE),
+            None => ("Waiting", &NO_DETAILS),
         };
     sheet.add_field(indent, label, state_name);
     sheet.add_field_if_set(indent + 2, "Reason", &details["reason"]);
@@ -140,7 +140,7 @@ fn add_state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
 
 /// `http-get http://:8080/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`
 fn format_probe(probe: &Value) -> String {
-    let how = match probe {
+    let action = match probe {
         probe if probe["exec"].is_object() => {
             let words: Vec<String> = list(&probe["exec"]["command"]).iter().map(to_text).collect();
             format!("exec [{}]", words.join(" "))
@@ -149,8 +149,8 @@ fn format_probe(probe: &Value) -> String {
             let get = &probe["httpGet"];
             let scheme = get["scheme"].as_str().unwrap_or("HTTP").to_lowercase();
             let path = to_text_or_empty(&get["path"]);
-            let gap = if path.starts_with('/') { "" } else { "/" };
-            format!("http-get {scheme}://{}:{}{gap}{path}", to_text_or_empty(&get["host"]), to_text(&get["port"]))
+            let slash = if path.starts_with('/') { "" } else { "/" };
+            format!("http-get {scheme}://{}:{}{slash}{path}", to_text_or_empty(&get["host"]), to_text(&get["port"]))
         }
         probe if probe["tcpSocket"].is_object() => {
             let socket = &probe["tcpSocket"];
@@ -166,7 +166,7 @@ fn format_probe(probe: &Value) -> String {
     };
     let number_or = |field: &str, default: i64| probe[field].as_i64().unwrap_or(default);
     format!(
-        "{how} delay={}s timeout={}s period={}s #success={} #failure={}",
+        "{action} delay={}s timeout={}s period={}s #success={} #failure={}",
         number_or("initialDelaySeconds", 0),
         number_or("timeoutSeconds", 1),
         number_or("periodSeconds", 10),
@@ -269,8 +269,8 @@ fn add_volume(sheet: &mut Sheet, indent: usize, volume: &Value) {
             .iter()
             .for_each(|source| add_projected_source(sheet, indent, source));
     }
-    if let Some((field, what, fields)) = VOLUMES.iter().find(|(field, ..)| volume[*field].is_object()) {
-        sheet.add_field(indent, "Type", *what);
+    if let Some((field, description, fields)) = VOLUMES.iter().find(|(field, ..)| volume[*field].is_object()) {
+        sheet.add_field(indent, "Type", *description);
         for (label, name) in *fields {
             sheet.add_field(indent, label, format_field(label, &volume[*field][*name]));
         }

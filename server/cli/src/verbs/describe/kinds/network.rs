@@ -70,7 +70,7 @@ fn addresses(object: &Value) -> Vec<String> {
 fn format_endpoints(related: &RelatedObjects, service: &str, port: &Value) -> String {
     let slices = match related.get(SLICES) {
         Some(Ok(slices)) => slices,
-        Some(Err(why)) => return format_unknown(why),
+        Some(Err(reason)) => return format_unknown(reason),
         None => return NONE.to_owned(),
     };
     let mut endpoints: Vec<String> = Vec::new();

@@ -1,10 +1,11 @@
 //! Describes Nodes and the pods that run there. Pure.
 
 use crowsnest_apimachinery::printers::print;
-use crowsnest_apimachinery::quantity::{Format, Quantity};
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::{LEASES, PODS, RelatedObjects, add_conditions, add_creation_timestamp, age_since, format_unknown};
+use crate::amounts::{format_cpu, format_memory};
 use crate::verbs::describe::render::add_labels_and_annotations;
 use crate::verbs::describe::sheet::{NONE, Sheet, list, or_none, sorted_fields, time, to_text};
 
@@ -50,7 +51,7 @@ pub(super) fn describe_node(sheet: &mut Sheet, node: &Value, related: &RelatedOb
     sheet.add_field_if_set(0, "ProviderID", &spec["providerID"]);
     match related.get(PODS) {
         Some(Ok(pods)) => add_allocated_resources(sheet, node, pods, now),
-        Some(Err(why)) => sheet.add_field(0, "Non-terminated Pods", format_unknown(why)),
+        Some(Err(reason)) => sheet.add_field(0, "Non-terminated Pods", format_unknown(reason)),
         None => {}
     }
 }
@@ -77,7 +78,7 @@ fn add_lease(sheet: &mut Sheet, related: &RelatedObjects) {
             sheet.add_field(2, "AcquireTime", time_or_unset("acquireTime"));
             sheet.add_field(2, "RenewTime", time_or_unset("renewTime"));
         }
-        Some(Err(why)) => sheet.add_field(0, "Lease", format_unknown(why)),
+        Some(Err(reason)) => sheet.add_field(0, "Lease", format_unknown(reason)),
         None => {}
     }
 }
@@ -133,12 +134,12 @@ fn percentage(part: i64, total: i64) -> String {
     }
 }
 
-fn format_cpu(milli: i64, total: i64) -> String {
-    format!("{} ({})", Quantity::from_milli(milli, Format::DecimalSI), percentage(milli, total))
+fn cpu_share(millicores: i64, total: i64) -> String {
+    format!("{} ({})", format_cpu(millicores), percentage(millicores, total))
 }
 
-fn format_memory(bytes: i64, total: i64) -> String {
-    format!("{} ({})", Quantity::new(bytes, Format::BinarySI), percentage(bytes, total))
+fn memory_share(bytes: i64, total: i64) -> String {
+    format!("{} ({})", format_memory(bytes), percentage(bytes, total))
 }
 
 /// Adds the node's pods with their requests and limits, and the sums as shares of the node's allocatable resources.
@@ -147,7 +148,7 @@ fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now:
         let amount = node["status"]["allocatable"][name].as_str().or_else(|| node["status"]["capacity"][name].as_str());
         amount.and_then(|amount| Quantity::parse(amount).ok()).unwrap_or(Quantity::ZERO)
     };
-    let (cores, bytes) = (allocatable("cpu").milli_value(), allocatable("memory").value());
+    let (cpu, memory) = (allocatable("cpu").milli_value(), allocatable("memory").value());
     let mut total = ResourceUsage::default();
     let mut row = |pod: &Value| {
         let (metadata, used) = (&pod["metadata"], ResourceUsage::from_pod(pod));
@@ -155,10 +156,10 @@ fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now:
         vec![
             to_text(&metadata["namespace"]),
             to_text(&metadata["name"]),
-            format_cpu(used.cpu_millicores[0], cores),
-            format_cpu(used.cpu_millicores[1], cores),
-            format_memory(used.memory_bytes[0], bytes),
-            format_memory(used.memory_bytes[1], bytes),
+            cpu_share(used.cpu_millicores[0], cpu),
+            cpu_share(used.cpu_millicores[1], cpu),
+            memory_share(used.memory_bytes[0], memory),
+            memory_share(used.memory_bytes[1], memory),
             age_since(&metadata["creationTimestamp"], now),
         ]
     };
@@ -170,11 +171,11 @@ fn add_allocated_resources(sheet: &mut Sheet, node: &Value, pods: &[Value], now:
     sheet.add_heading(0, "Allocated resources");
     sheet.add_line(2, "(Total limits may be over 100 percent, i.e., overcommitted.)");
     let rows = [
-        vec!["cpu".to_owned(), format_cpu(total.cpu_millicores[0], cores), format_cpu(total.cpu_millicores[1], cores)],
+        vec!["cpu".to_owned(), cpu_share(total.cpu_millicores[0], cpu), cpu_share(total.cpu_millicores[1], cpu)],
         vec![
             "memory".to_owned(),
-            format_memory(total.memory_bytes[0], bytes),
-            format_memory(total.memory_bytes[1], bytes),
+            memory_share(total.memory_bytes[0], memory),
+            memory_share(total.memory_bytes[1], memory),
         ],
     ];
     sheet.add_table(2, &["Resource", "Requests", "Limits"], &rows);

@@ -14,12 +14,12 @@ pub(super) fn describe_policy(sheet: &mut Sheet, policy: &Value) {
     let row = |resource_selector: &Value| {
         let labels = selector(&resource_selector["labelSelector"]);
         let name = resource_selector["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-        let which = name.unwrap_or_else(|| if labels.is_empty() { "<all>".to_owned() } else { labels });
+        let name_or_labels = name.unwrap_or_else(|| if labels.is_empty() { "<all>".to_owned() } else { labels });
         vec![
             to_text(&resource_selector["apiVersion"]),
             to_text(&resource_selector["kind"]),
             or_none(&resource_selector["namespace"]),
-            which,
+            name_or_labels,
         ]
     };
     sheet.add_heading(0, "Resource Selectors");
@@ -100,7 +100,7 @@ fn format_replica_scheduling(scheduling: &Value) -> String {
         let those = if target.starts_with("with") { "those " } else { "" };
         format!("{} for {those}{target}", to_text(&weight["weight"]))
     };
-    let how = match scheduling["replicaDivisionPreference"].as_str() {
+    let division = match scheduling["replicaDivisionPreference"].as_str() {
         Some("Aggregated") => "Aggregated".to_owned(),
         _ if weights["dynamicWeight"].is_string() => format!("Weighted by {}", to_text(&weights["dynamicWeight"])),
         _ if list(&weights["staticWeightList"]).is_empty() => "Weighted".to_owned(),
@@ -111,7 +111,7 @@ fn format_replica_scheduling(scheduling: &Value) -> String {
             )
         }
     };
-    format!("Divided, {how}")
+    format!("Divided, {division}")
 }
 
 pub(super) fn describe_binding(sheet: &mut Sheet, binding: &Value) {

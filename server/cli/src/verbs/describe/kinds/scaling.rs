@@ -17,9 +17,9 @@ pub(super) fn describe_autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
     sheet.add_heading(0, "Metrics");
     sheet.add_line(2, "( current / target )");
     for (at, metric) in list(&spec["metrics"]).iter().enumerate() {
-        let (what, target) = describe_metric(metric);
-        let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), format_current);
-        sheet.add_field(2, &what, format!("{now} / {target}"));
+        let (description, target) = describe_metric(metric);
+        let current = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), format_current);
+        sheet.add_field(2, &description, format!("{current} / {target}"));
     }
     sheet.add_field(
         0,
@@ -58,7 +58,7 @@ fn describe_metric(metric: &Value) -> (String, String) {
     let average = amount("averageValue").map(|value| (value, " (target average value)"));
     let target_value =
         percent.clone().or_else(|| average.as_ref().map(|(value, _)| value.clone())).or_else(|| amount("value"));
-    let how = match metric["type"].as_str() {
+    let description = match metric["type"].as_str() {
         Some("Resource") => {
             let pods = if percent.is_some() { "  (as a percentage of request)" } else { "" };
             format!("resource {} on pods{pods}", to_text(&source["name"]))
@@ -84,7 +84,7 @@ fn describe_metric(metric: &Value) -> (String, String) {
         }
     };
     let average = average.filter(|_| metric["type"] != "Resource").map_or("", |(_, average)| average);
-    (format!("{how}{average}"), target_value.unwrap_or_else(|| "<auto>".to_owned()))
+    (format!("{description}{average}"), target_value.unwrap_or_else(|| "<auto>".to_owned()))
 }
 
 /// Current value of a metric.

@@ -74,6 +74,6 @@ fn missing_related_objects_are_reported() {
 #[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 fn related_objects_are_requested(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
     let requests = related_requests(&object);
-    let requests: Vec<(&str, &str)> = requests.iter().map(|(what, path)| (*what, path.as_str())).collect();
+    let requests: Vec<(&str, &str)> = requests.iter().map(|(name, path)| (*name, path.as_str())).collect();
     assert_eq!(requests, expected);
 }

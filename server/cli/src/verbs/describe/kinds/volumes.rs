@@ -46,7 +46,7 @@ pub(super) fn describe_claim(sheet: &mut Sheet, claim: &Value, related: &Related
                 .collect();
             sheet.add_list(0, "Used By", &users);
         }
-        Some(Err(why)) => sheet.add_field(0, "Used By", format_unknown(why)),
+        Some(Err(reason)) => sheet.add_field(0, "Used By", format_unknown(reason)),
         None => {}
     }
     add_conditions(sheet, claim, &CONDITIONS);
