@@ -10,7 +10,7 @@ import (
 const controlPlaneName = "cp"
 
 // controlPlaneControllers are the controllers of kube-controller-manager that a Karmada control plane runs: its Deployments and Pods are
-// templates, which nothing may carry out there.
+// templates, from which nothing may be created there.
 const controlPlaneControllers = "namespace-controller,garbage-collector-controller,serviceaccount-token-controller," +
 	"ttl-after-finished-controller,bootstrap-signer-controller,token-cleaner-controller,certificatesigningrequest-cleaner-controller," +
 	"certificatesigningrequest-signing-controller,clusterrole-aggregation-controller"

@@ -75,7 +75,7 @@ func TestKubeconfigHasAContextForEachCluster(t *testing.T) {
 	}
 }
 
-func TestControlPlaneCarriesOutNoTemplates(t *testing.T) {
+func TestControlPlaneDoesNotReconcileTemplates(t *testing.T) {
 	for _, c := range []struct {
 		index int
 		want  bool

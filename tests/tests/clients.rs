@@ -53,10 +53,10 @@ fn client_libraries_work_with_the_api_server() -> Result<()> {
     Ok(())
 }
 
-/// Runs a client program, which must print `well`.
+/// Runs a client program, which must print `ok`.
 fn run_client(command: &mut Command) -> Result<()> {
     let output = CommandOutput::parse(&command.env_remove("KUBECONFIG").output()?)?;
-    ensure!(output.code == Some(0) && output.out.trim() == "well", "{}{}", output.out, output.err);
+    ensure!(output.code == Some(0) && output.out.trim() == "ok", "{}{}", output.out, output.err);
     Ok(())
 }
 

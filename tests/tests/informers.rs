@@ -92,7 +92,7 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
             });
             let (objects, lists, errors) = state;
             result.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
-            // A client that resumes each second may do so while a cluster leaves.
+            // The client that resumes its watch each second may have to list again while a cluster leaves.
             ensure!(
                 lists == 1 || *reader_name == READERS[1],
                 "after {what} the {reader_name} informer listed again: {errors:?}"
@@ -231,7 +231,7 @@ impl Reader {
             }
             Self::Python(process, name) => {
                 let mut process = process.lock();
-                process.write_input("tell\n")?;
+                process.write_input("report\n")?;
                 let mut state: Value = serde_json::from_str(&process.expect("\n")?)?;
                 let state = state[name].take();
                 let parse_entry = |(key, value): (&String, &Value)| {
@@ -240,7 +240,7 @@ impl Reader {
                     ((part(), part(), part()), value.as_str().unwrap_or_default().to_owned())
                 };
                 let objects = state["objects"].as_object().context("objects")?.iter().map(parse_entry).collect();
-                let lists = state["beginnings"].as_u64().unwrap_or_default();
+                let lists = state["lists"].as_u64().unwrap_or_default();
                 let problems = state["problems"].as_array().context("problems")?;
                 Ok((objects, usize::try_from(lists)?, problems.iter().map(ToString::to_string).collect()))
             }

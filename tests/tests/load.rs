@@ -159,13 +159,13 @@ async fn client(fleet: &Fleet) -> Result<kube::Client> {
 
 /// Starts all lists of all users concurrently, and then their watches.
 async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
-    let (mut users, mut beginnings) = (JoinSet::new(), JoinSet::new());
+    let (mut users, mut initial_lists) = (JoinSet::new(), JoinSet::new());
     for user in 0..CLIENTS {
         let client = client(fleet).await?;
         for (path, kind) in KINDS {
             for (form, accept) in [("table", TABLE), ("objects", "application/json")] {
                 let client = client.clone();
-                beginnings.spawn(async move {
+                initial_lists.spawn(async move {
                     let list = list(&client, path, accept).await?;
                     let version = list["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned();
                     anyhow::Ok((client, (user, kind, form), path, accept, version))
@@ -173,7 +173,7 @@ async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
             }
         }
     }
-    while let Some(result) = beginnings.join_next().await {
+    while let Some(result) = initial_lists.join_next().await {
         let (client, which, path, accept, version) = result??;
         watches.lock().insert(which, WatchState::default());
         let watches = Arc::clone(watches);

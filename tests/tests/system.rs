@@ -66,7 +66,7 @@ mod ui;
 mod visual;
 mod webhooks;
 
-/// Makes ring the TLS library of this process. Tests that use TLS themselves call it first.
+/// Makes ring the cryptography provider of rustls in this process. Tests that use TLS themselves call it first.
 fn use_ring() {
     // An error means that another test has done so already.
     drop(rustls::crypto::ring::default_provider().install_default());

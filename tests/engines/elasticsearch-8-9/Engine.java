@@ -15,7 +15,7 @@ public final class Engine {
     private Engine() {}
 
     public static void main(String[] arguments) throws Exception {
-        Owner.endWithIt();
+        Owner.exitWithOwner();
         LogConfigurator.configureESLogging();
         Settings.Builder settings = Settings.builder();
         Arguments.each(arguments, settings::put, settings::putList);

@@ -11,7 +11,7 @@ import org.elasticsearch.rest.RestResponse;
 import org.elasticsearch.rest.RestStatus;
 import org.elasticsearch.xcontent.XContentBuilder;
 
-/** {@code GET /} and {@code HEAD /}, which Elasticsearch ships in a module that no repository holds. */
+/** {@code GET /} and {@code HEAD /}, which Elasticsearch ships in a module that is in no Maven repository. */
 final class RootAction extends BaseRestHandler {
     private final String node;
     private final ClusterService cluster;

@@ -16,7 +16,7 @@ import org.elasticsearch.plugins.AnalysisPlugin;
 import org.elasticsearch.plugins.Plugin;
 
 /**
- * The two analysis components that the index template uses, which Elasticsearch ships in a module that no repository holds:
+ * The two analysis components that the index template uses, which Elasticsearch ships in a module that is in no Maven repository:
  * tokenizer {@code char_group} for single characters and token filter {@code pattern_capture}.
  */
 public final class Analysis extends Plugin implements AnalysisPlugin {

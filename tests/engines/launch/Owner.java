@@ -1,9 +1,9 @@
-/** Ends this process with the one that wanted it, so that a test that is killed leaves no server behind. */
+/** Ends this process when its owner, the process of a test, ends, so that a killed test leaves no server behind. */
 final class Owner {
     private Owner() {}
 
-    /** Reads the system property {@code owner}, a process id. Without one the server runs until it is stopped. */
-    static void endWithIt() {
+    /** Watches the process whose ID is the system property {@code owner}. Without the property, the server runs until it is stopped. */
+    static void exitWithOwner() {
         Long owner = Long.getLong("owner");
         if (owner == null) {
             return;

@@ -24,7 +24,7 @@ public final class Engine extends Node {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Owner.endWithIt();
+        Owner.exitWithOwner();
         Settings.Builder settings = Settings.builder();
         Arguments.each(arguments, settings::put, settings::putList);
         new Engine(settings.build()).start();

@@ -9,7 +9,7 @@ public final class GraphDatabase {
     private GraphDatabase() {}
 
     public static void main(String[] arguments) throws Exception {
-        Owner.endWithIt();
+        Owner.exitWithOwner();
         Path directory = Path.of(arguments[0]);
         int port = Integer.parseInt(arguments[1]);
         var service =

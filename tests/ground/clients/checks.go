@@ -27,8 +27,8 @@ const (
 	startTimeout = 5 * time.Minute
 )
 
-// longWatch is the shortest time after which client-go lets a watch end and begins another.
-const longWatch = 5 * time.Minute
+// minWatchDuration is the shortest time after which client-go lets a watch end and begins another.
+const minWatchDuration = 5 * time.Minute
 
 // observation is an address with its informers and the expected writes.
 type observation struct {
@@ -55,8 +55,8 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	if err != nil {
 		return err
 	}
-	undisturbed, over := context.WithTimeout(ctx, o.Duration)
-	defer over()
+	undisturbed, cancelUndisturbed := context.WithTimeout(ctx, o.Duration)
+	defer cancelUndisturbed()
 	if err := errors.Join(runChurns(undisturbed, churns, o.Seed), ctx.Err()); err != nil {
 		return err
 	}
@@ -74,15 +74,15 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 		churn.tolerant = true
 	}
 	// The writes go on while crowsnest ends and starts, and as long as before once it is back.
-	disturbed, finish := context.WithCancel(ctx)
-	defer finish()
+	disturbed, cancelDisturbed := context.WithCancel(ctx)
+	defer cancelDisturbed()
 	restarted := make(chan error, 1)
 	go func() {
 		err := fleet.restart(ctx, o.Member)
 		if err != nil {
-			finish()
+			cancelDisturbed()
 		}
-		time.AfterFunc(o.Duration, finish)
+		time.AfterFunc(o.Duration, cancelDisturbed)
 		restarted <- err
 	}()
 	err = runChurns(disturbed, churns, o.Seed+1)
@@ -177,7 +177,7 @@ func (t *observation) check(ctx context.Context, i *informer) []string {
 	if got := i.requests.Total(); got != want {
 		problems = append(problems, fmt.Sprintf("%v, not %v", got, want))
 	}
-	if most := 1 + int(time.Since(t.churn.begun)/longWatch); want.Watches > most {
+	if most := 1 + int(time.Since(t.churn.begun)/minWatchDuration); want.Watches > most {
 		problems = append(problems, fmt.Sprintf("%d watches, not %d", want.Watches, most))
 	}
 	return problems

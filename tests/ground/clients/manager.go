@@ -59,8 +59,8 @@ func (c *copier) Reconcile(ctx context.Context, request controllerruntime.Reques
 	return controllerruntime.Result{}, c.client.Apply(ctx, copied, client.FieldOwner(copierOwner), client.ForceOwnership)
 }
 
-// running is a manager with its own election, cache and requests.
-type running struct {
+// runningManager is a manager with its own election, cache and requests.
+type runningManager struct {
 	requests   *record.Counter
 	reconciled atomic.Int64
 	elected    <-chan struct{}
@@ -69,8 +69,8 @@ type running struct {
 }
 
 // startManager starts a manager that copies sources once it is elected.
-func startManager(ctx context.Context, a address, name string) (*running, error) {
-	r := &running{requests: &record.Counter{Collection: "/namespaces/" + a.namespace + "/configmaps"}, ended: make(chan error, 1)}
+func startManager(ctx context.Context, a address, name string) (*runningManager, error) {
+	r := &runningManager{requests: &record.Counter{Collection: "/namespaces/" + a.namespace + "/configmaps"}, ended: make(chan error, 1)}
 	counted := rest.CopyConfig(a.config)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		r.requests.Next = next
@@ -104,7 +104,7 @@ func startManager(ctx context.Context, a address, name string) (*running, error)
 }
 
 // waitForElection waits until the manager leads.
-func (r *running) waitForElection(ctx context.Context) error {
+func (r *runningManager) waitForElection(ctx context.Context) error {
 	select {
 	case <-r.elected:
 		return nil
@@ -172,7 +172,7 @@ func checkManager(ctx context.Context, a address) (string, error) {
 		return "", fmt.Errorf("the second manager ended with %w", err)
 	}
 	var problems []string
-	for _, manager := range []*running{first, second} {
+	for _, manager := range []*runningManager{first, second} {
 		if got := manager.requests.Total(); got.Lists+got.Streams != 1 {
 			problems = append(problems, fmt.Sprintf("a cache made %v, not one list or stream", got))
 		}
@@ -257,7 +257,7 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 const quietDuration = 2 * time.Second
 
 // checkQuiet checks that a manager comes to rest: a write that changes nothing must not cause another.
-func checkQuiet(ctx context.Context, manager *running) error {
+func checkQuiet(ctx context.Context, manager *runningManager) error {
 	last, since := manager.reconciled.Load(), time.Now()
 	return waitFor(ctx, syncTimeout, func() string {
 		if now := manager.reconciled.Load(); now != last {

@@ -71,7 +71,7 @@ impl Wire {
         Ok(std::mem::replace(&mut self.ahead, rest))
     }
 
-    /// Reads a raw body, including chunk sizes and trailers. If reading fails, `read_body` contains the bytes read so
+    /// Reads a raw body, including chunk sizes and trailers. If reading fails, `body` contains the bytes read so
     /// far.
     pub async fn read_body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
         match framing {

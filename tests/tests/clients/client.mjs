@@ -1,4 +1,4 @@
-// What a program with the JavaScript client does at an API server, each answer looked at.
+// Uses an API server with the JavaScript client and checks each response.
 //
 //     client.mjs MODULES KUBECONFIG NAMESPACE
 
@@ -12,7 +12,7 @@ config.loadFromFile(kubeconfig);
 const core = config.makeApiClient(k8s.CoreV1Api);
 const apps = config.makeApiClient(k8s.AppsV1Api);
 
-const refused = async (call, code, reason) => {
+const expectError = async (call, code, reason) => {
   const error = await call.then(() => assert.fail(`${reason} was not refused`), (error) => error);
   assert.equal(error.code, code);
   const body = typeof error.body === "string" ? JSON.parse(error.body) : error.body;
@@ -25,15 +25,15 @@ async function configMaps() {
   for (let n = 0; n < 7; n++) {
     await core.createNamespacedConfigMap({ namespace, body: map(`js-${n}`, { n: String(n) }) });
   }
-  await refused(core.createNamespacedConfigMap({ namespace, body: map("js-0", {}) }), 409, "AlreadyExists");
-  await refused(core.createNamespacedConfigMap({ namespace, body: map("No Name", {}) }), 422, "Invalid");
-  await refused(core.readNamespacedConfigMap({ namespace, name: "none" }), 404, "NotFound");
+  await expectError(core.createNamespacedConfigMap({ namespace, body: map("js-0", {}) }), 409, "AlreadyExists");
+  await expectError(core.createNamespacedConfigMap({ namespace, body: map("No Name", {}) }), 422, "Invalid");
+  await expectError(core.readNamespacedConfigMap({ namespace, name: "none" }), 404, "NotFound");
 
   const live = await core.readNamespacedConfigMap({ namespace, name: "js-1" });
   live.data.more = "x";
   const replaced = await core.replaceNamespacedConfigMap({ namespace, name: "js-1", body: live });
   assert.deepEqual({ ...replaced.data }, { n: "1", more: "x" });
-  await refused(core.replaceNamespacedConfigMap({ namespace, name: "js-1", body: live }), 409, "Conflict");
+  await expectError(core.replaceNamespacedConfigMap({ namespace, name: "js-1", body: live }), 409, "Conflict");
   const body = [{ op: "replace", path: "/data/n", value: "one" }];
   const patched = await core.patchNamespacedConfigMap({ namespace, name: "js-1", body });
   assert.equal(patched.data.n, "one");
@@ -48,21 +48,21 @@ async function configMaps() {
   assert.deepEqual(names, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
 }
 
-// An informer hears of everything that changes, and ends up with what is there.
+// An informer receives every change, and finally contains the existing objects.
 async function informer() {
   const path = `/api/v1/namespaces/${namespace}/configmaps`;
   const list = () => core.listNamespacedConfigMap({ namespace, labelSelector: "of=node" });
   const informer = k8s.makeInformer(config, path, list, "of=node");
-  const heard = { add: 0, update: 0, delete: 0 };
-  const settled = new Promise((resolve, reject) => {
-    for (const what of Object.keys(heard)) {
-      informer.on(what, () => {
-        heard[what] += 1;
-        if (heard.add === 27 && heard.update === 20 && heard.delete === 20) resolve();
+  const eventCounts = { add: 0, update: 0, delete: 0 };
+  const allReceived = new Promise((resolve, reject) => {
+    for (const event of Object.keys(eventCounts)) {
+      informer.on(event, () => {
+        eventCounts[event] += 1;
+        if (eventCounts.add === 27 && eventCounts.update === 20 && eventCounts.delete === 20) resolve();
       });
     }
     informer.on("error", reject);
-    setTimeout(() => reject(new Error(`heard of ${JSON.stringify(heard)}`)), 60_000).unref();
+    setTimeout(() => reject(new Error(`received ${JSON.stringify(eventCounts)}`)), 60_000).unref();
   });
   await informer.start();
   for (let n = 0; n < 20; n++) {
@@ -71,7 +71,7 @@ async function informer() {
     await core.patchNamespacedConfigMap({ namespace, name: `churn-${n}`, body });
     await core.deleteNamespacedConfigMap({ namespace, name: `churn-${n}` });
   }
-  await settled;
+  await allReceived;
   const cached = informer.list(namespace).map((one) => one.metadata.name).sort();
   assert.deepEqual(cached, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
   await informer.stop();
@@ -81,14 +81,14 @@ async function deployments() {
   const labels = { app: "js" };
   const spec = { containers: [{ name: "main", image: "nginx" }] };
   const deployment = { metadata: { name: "js" }, spec: { selector: { matchLabels: labels }, template: { metadata: { labels }, spec } } };
-  const made = await apps.createNamespacedDeployment({ namespace, body: deployment });
-  assert.equal(made.spec.strategy.rollingUpdate.maxSurge, "25%");
+  const created = await apps.createNamespacedDeployment({ namespace, body: deployment });
+  assert.equal(created.spec.strategy.rollingUpdate.maxSurge, "25%");
   const objects = k8s.KubernetesObjectApi.makeApiClient(config);
   const applied = { apiVersion: "apps/v1", kind: "Deployment", metadata: { name: "js", namespace }, spec: { replicas: 3 } };
   const options = [undefined, undefined, "js-client", true, k8s.PatchStrategy.ServerSideApply];
-  const answer = await objects.patch(applied, ...options);
-  assert.equal(answer.spec.replicas, 3);
-  assert.ok(answer.metadata.managedFields.some((one) => one.manager === "js-client" && one.operation === "Apply"));
+  const response = await objects.patch(applied, ...options);
+  assert.equal(response.spec.replicas, 3);
+  assert.ok(response.metadata.managedFields.some((one) => one.manager === "js-client" && one.operation === "Apply"));
   await apps.deleteNamespacedDeployment({ namespace, name: "js" });
 }
 
@@ -97,5 +97,5 @@ await configMaps();
 await informer();
 await deployments();
 await core.deleteNamespace({ name: namespace });
-console.log("well");
+console.log("ok");
 process.exit(0);

@@ -1,4 +1,4 @@
-"""What a program with the Python client does at an API server, each answer looked at.
+"""Uses an API server with the Python client and checks each response.
 
     client.py KUBECONFIG NAMESPACE
 """
@@ -9,12 +9,12 @@ from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 
 
-def check(what, given, wanted):
-    if given != wanted:
-        sys.exit(f"{what}: {given!r}, not {wanted!r}")
+def check(what, actual, expected):
+    if actual != expected:
+        sys.exit(f"{what}: {actual!r}, not {expected!r}")
 
 
-def refused(what, status, reason, call):
+def expect_error(what, status, reason, call):
     try:
         call()
     except ApiException as error:
@@ -30,17 +30,17 @@ def config_maps(core, namespace):
 
     for n in range(7):
         core.create_namespaced_config_map(namespace, named(f"py-{n}", {"n": str(n)}))
-    refused("a second create", 409, "AlreadyExists", lambda: core.create_namespaced_config_map(namespace, named("py-0", {})))
-    refused("a bad name", 422, "Invalid", lambda: core.create_namespaced_config_map(namespace, named("No Name", {})))
-    refused("what is not there", 404, "NotFound", lambda: core.read_namespaced_config_map("none", namespace))
+    expect_error("a second create", 409, "AlreadyExists", lambda: core.create_namespaced_config_map(namespace, named("py-0", {})))
+    expect_error("a bad name", 422, "Invalid", lambda: core.create_namespaced_config_map(namespace, named("No Name", {})))
+    expect_error("a missing object", 404, "NotFound", lambda: core.read_namespaced_config_map("none", namespace))
 
     live = core.read_namespaced_config_map("py-1", namespace)
     live.data["more"] = "x"
     replaced = core.replace_namespaced_config_map("py-1", namespace, live)
-    check("what a replace gives", replaced.data, {"n": "1", "more": "x"})
-    refused("an old version", 409, "Conflict", lambda: core.replace_namespaced_config_map("py-1", namespace, live))
+    check("the result of a replacement", replaced.data, {"n": "1", "more": "x"})
+    expect_error("an old version", 409, "Conflict", lambda: core.replace_namespaced_config_map("py-1", namespace, live))
     patched = core.patch_namespaced_config_map("py-1", namespace, {"data": {"more": None, "n": "one"}})
-    check("what a patch gives", patched.data, {"n": "one"})
+    check("the result of a patch", patched.data, {"n": "one"})
 
     names, token = [], None
     while True:
@@ -64,7 +64,7 @@ def config_maps(core, namespace):
 
     core.delete_collection_namespaced_config_map(namespace, label_selector="of=python")
     left = core.list_namespaced_config_map(namespace, label_selector="of=python").items
-    check("what is left of a collection", left, [])
+    check("objects after the deletion of a collection", left, [])
 
 
 def deployments(apps, namespace):
@@ -73,8 +73,8 @@ def deployments(apps, namespace):
         metadata=client.V1ObjectMeta(labels={"app": "py"}), spec=client.V1PodSpec(containers=[container])
     )
     spec = client.V1DeploymentSpec(selector=client.V1LabelSelector(match_labels={"app": "py"}), template=template)
-    made = apps.create_namespaced_deployment(namespace, client.V1Deployment(metadata=client.V1ObjectMeta(name="py"), spec=spec))
-    check("a default", (made.spec.replicas, made.spec.strategy.rolling_update.max_surge), (1, "25%"))
+    created = apps.create_namespaced_deployment(namespace, client.V1Deployment(metadata=client.V1ObjectMeta(name="py"), spec=spec))
+    check("a default", (created.spec.replicas, created.spec.strategy.rolling_update.max_surge), (1, "25%"))
     side = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "busybox"}]}}}}
     patched = apps.patch_namespaced_deployment("py", namespace, side)
     names = sorted(one.name for one in patched.spec.template.spec.containers)
@@ -123,10 +123,10 @@ def custom_objects(api_client, namespace):
             stream.stop()
     things = client.CustomObjectsApi(api_client)
     thing = {"apiVersion": f"{group}/v1", "kind": "PyThing", "metadata": {"name": "a"}, "spec": {}}
-    made = things.create_namespaced_custom_object(group, "v1", namespace, plural, thing)
-    check("a default of a custom resource", made["spec"], {"size": 2})
+    created = things.create_namespaced_custom_object(group, "v1", namespace, plural, thing)
+    check("a default of a custom resource", created["spec"], {"size": 2})
     body = {"spec": {"size": 0}}
-    refused("what a schema forbids", 422, "Invalid", lambda: things.patch_namespaced_custom_object(group, "v1", namespace, plural, "a", body))
+    expect_error("a value that the schema forbids", 422, "Invalid", lambda: things.patch_namespaced_custom_object(group, "v1", namespace, plural, "a", body))
     check("a list", len(things.list_namespaced_custom_object(group, "v1", namespace, plural)["items"]), 1)
     definitions.delete_custom_resource_definition(f"{plural}.{group}")
 
@@ -143,10 +143,10 @@ def main():
     review = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=client.V1ResourceAttributes(verb="get", resource="pods"))
     )
-    answer = client.AuthorizationV1Api().create_self_subject_access_review(review)
-    check("an access review", answer.status.allowed, True)
+    response = client.AuthorizationV1Api().create_self_subject_access_review(review)
+    check("an access review", response.status.allowed, True)
     core.delete_namespace(namespace)
-    print("well")
+    print("ok")
 
 
 main()

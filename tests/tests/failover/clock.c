@@ -10,23 +10,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile int64_t *ahead;
+static const volatile int64_t *offset;
 
-__attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("CLOCK_AHEAD");
+__attribute__((constructor)) static void map_offset_file(void) {
+    const char *path = getenv("CLOCK_OFFSET_FILE");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;
-    void *mapped = mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);
+    void *mapped = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
     close(file);
     if (mapped != MAP_FAILED)
-        ahead = mapped;
+        offset = mapped;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = (int)syscall(SYS_clock_gettime, clock, now);
-    if (!failed && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += *ahead;
+    if (!failed && offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += *offset;
     return failed;
 }
 
@@ -39,10 +39,10 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     return failed;
 }
 
-time_t time(time_t *told) {
+time_t time(time_t *result) {
     struct timespec exact;
     time_t now = clock_gettime(CLOCK_REALTIME, &exact) ? -1 : exact.tv_sec;
-    if (told)
-        *told = now;
+    if (result)
+        *result = now;
     return now;
 }

@@ -22,7 +22,7 @@ pub struct Clock {
 impl Clock {
     /// Compiles the library with `cc` and sets the offset to 0.
     pub fn new(folder: &Path) -> Result<Self> {
-        let (source, library, offset_path) = (folder.join("clock.c"), folder.join("clock.so"), folder.join("ahead"));
+        let (source, library, offset_path) = (folder.join("clock.c"), folder.join("clock.so"), folder.join("offset"));
         fs::write(&source, SOURCE)?;
         let output = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output();
         let output = output.context("cannot run cc")?;
@@ -35,7 +35,7 @@ impl Clock {
 
     /// Environment of a process that uses this clock.
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
-        [("LD_PRELOAD", self.library.clone().into()), ("CLOCK_AHEAD", self.offset_path.clone().into())]
+        [("LD_PRELOAD", self.library.clone().into()), ("CLOCK_OFFSET_FILE", self.offset_path.clone().into())]
     }
 
     /// Sets the offset in seconds for all processes that use this clock.
