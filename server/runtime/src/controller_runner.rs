@@ -2,7 +2,8 @@
 //! plans.
 //!
 //! With leader election, one task acquires the Leases, runs active controllers while this process holds them, and stops
-//! the controllers before another process can start its own: their write fence closes by the clock of this process.
+//! the controllers before another process can start its own: the write fence closes by this process's own clock, before
+//! the Leases expire.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_election::{Campaign, Election, ElectionOutcome, attempt_timeout, retry_delay};
+use crate::leader_election::{
+    Campaign, Election, ElectionOutcome, ElectionThread, Heartbeat, Timings, attempt_timeout, retry_delay,
+};
 
 /// Determines when the controllers of this process are active.
 #[derive(Clone)]
@@ -70,6 +73,8 @@ pub struct ControllerRunner {
     leadership: watch::Receiver<LeadershipStatus>,
     task: Mutex<Option<JoinHandle<()>>>,
     stop: CancellationToken,
+    /// Runs `task`; `None` without leader election.
+    _election_thread: Option<Arc<ElectionThread>>,
 }
 
 /// Readers of the running [`Manager`].
@@ -117,32 +122,35 @@ impl ControllerRunner {
         };
         let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::new(&manager)));
         let (leadership_sender, leadership) = watch::channel(leadership);
-        let task = match leader_election_mode {
+        let (task, election_thread) = match leader_election_mode {
             LeaderElectionMode::Always | LeaderElectionMode::Never => {
                 let stop = stop.clone();
-                tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     stop.cancelled().await;
                     manager.stop().await;
                     drop(leadership_sender);
-                })
+                });
+                (task, None)
             }
             LeaderElectionMode::Elected(election) => {
-                let thread = Arc::clone(&election.thread);
+                let (controllers, timings) = (Handle::current(), election.timings);
                 let task = ElectionTask {
                     cache: cache.clone(),
                     config,
                     campaign: Campaign::new(&election),
-                    election,
-                    controllers: Handle::current(),
+                    identity: election.identity,
+                    timings,
+                    heartbeat: Heartbeat::new(controllers.clone(), timings.renew_deadline),
+                    controllers,
                     current: Arc::clone(&current),
                     leadership: leadership_sender,
                     state: State::Observing(manager),
                     unhealthy_since: None,
                 };
-                thread.handle().spawn(task.run(stop.clone()))
+                (election.thread.handle().spawn(task.run(stop.clone())), Some(election.thread))
             }
         };
-        Self { current, leadership, task: Mutex::new(Some(task)), stop }
+        Self { current, leadership, task: Mutex::new(Some(task)), stop, _election_thread: election_thread }
     }
 
     /// Failure that only a restart of this process resolves. `None` if there is none.
@@ -155,10 +163,10 @@ impl ControllerRunner {
         }
         match &*self.current.load().health.borrow() {
             // A leader recovers by itself: it releases the Leases and starts other controllers.
-            Err(UnhealthyReason::Broken(why))
+            Err(UnhealthyReason::Broken(reason))
                 if !matches!(self.leadership_status(), LeadershipStatus::Leader { .. }) =>
             {
-                Some(why.clone())
+                Some(reason.clone())
             }
             _ => None,
         }
@@ -166,13 +174,13 @@ impl ControllerRunner {
 
     /// Readiness: an error with the reason while this process must not receive requests.
     pub fn health(&self) -> Result<(), String> {
-        if let Some(why) = self.failure() {
-            return Err(why);
+        if let Some(reason) = self.failure() {
+            return Err(reason);
         }
         let readers = self.current.load();
         match &*readers.health.borrow() {
             Err(UnhealthyReason::Starting) if readers.has_synced_before => Ok(()),
-            health => health.clone().map_err(|why| why.to_string()),
+            health => health.clone().map_err(|reason| reason.to_string()),
         }
     }
 
@@ -180,7 +188,7 @@ impl ControllerRunner {
     pub fn reports(&self) -> Result<Reports, String> {
         let readers = self.current.load_full();
         let health = readers.health.borrow().clone();
-        health.map(|()| readers.reports.clone()).map_err(|why| why.to_string())
+        health.map(|()| readers.reports.clone()).map_err(|reason| reason.to_string())
     }
 
     pub fn metrics(&self) -> MetricsReader {
@@ -194,8 +202,8 @@ impl ControllerRunner {
     /// Waits until this process or another one holds the Leases.
     pub async fn wait_for_leader(&self) -> LeadershipStatus {
         let mut leadership = self.leadership.clone();
-        let decided = leadership.wait_for(|status| !matches!(status, LeadershipStatus::Standby { leader: None })).await;
-        decided.map_or_else(|_| self.leadership_status(), |status| status.clone())
+        let result = leadership.wait_for(|status| !matches!(status, LeadershipStatus::Standby { leader: None })).await;
+        result.map_or_else(|_| self.leadership_status(), |status| status.clone())
     }
 
     /// Streams whether the controllers of this process are active: the current value and all changes.
@@ -236,7 +244,7 @@ impl ControllerRunner {
     }
 }
 
-/// Controllers that the leader election task runs at present.
+/// Controllers that the leader election task currently runs.
 enum State {
     /// Read-only, on a standby.
     Observing(Manager),
@@ -254,9 +262,12 @@ struct ElectionTask {
     cache: GlobalCache,
     config: Config,
     campaign: Campaign,
-    election: Election,
+    identity: String,
+    timings: Timings,
     /// Runtime of the controllers. The election has a thread of its own.
     controllers: Handle,
+    /// Heartbeat of `controllers`, which must run a task within the renew deadline.
+    heartbeat: Heartbeat,
     current: Arc<ArcSwap<ManagerReaders>>,
     leadership: watch::Sender<LeadershipStatus>,
     state: State,
@@ -267,9 +278,9 @@ struct ElectionTask {
 impl ElectionTask {
     async fn run(mut self, stop: CancellationToken) {
         loop {
-            let began = Instant::now();
+            let started_at = Instant::now();
             self.try_elect(&stop).await;
-            let delay = retry_delay(&self.election.timings, began.elapsed(), rand::random());
+            let delay = retry_delay(&self.timings, started_at.elapsed(), rand::random());
             let fence = match &self.state {
                 State::Active { fence, .. } => Some(fence.clone()),
                 _ => None,
@@ -293,22 +304,21 @@ impl ElectionTask {
         self.campaign.release().await;
     }
 
-    /// Tries once to acquire or renew the Leases, and becomes leader or standby by the outcome.
+    /// Tries once to acquire or renew the Leases, and becomes leader or standby depending on the outcome.
     async fn try_elect(&mut self, stop: &CancellationToken) {
-        if let Err(why) = self.check_health() {
-            self.stand_by(None, &why).await;
+        if let Err(reason) = self.check_health() {
+            self.stand_by(None, &reason).await;
             self.campaign.release().await;
             return;
         }
-        let began = ClockReading::now();
-        let attempt =
-            tokio::time::timeout(attempt_timeout(&self.election.timings), self.campaign.try_acquire_or_renew());
+        let started_at = ClockReading::now();
+        let attempt = tokio::time::timeout(attempt_timeout(&self.timings), self.campaign.try_acquire_or_renew());
         let Some(outcome) = stop.run_until_cancelled(attempt).await else { return };
         match outcome {
-            Ok(Ok(ElectionOutcome::Holder { term })) => self.become_leader(term, began).await,
+            Ok(Ok(ElectionOutcome::Holder { term })) => self.become_leader(term, started_at).await,
             Ok(Ok(ElectionOutcome::OtherHolder { lease, holder })) => {
-                let why = format!("{holder} holds the lease {lease}");
-                self.stand_by(Some(holder), &why).await;
+                let reason = format!("{holder} holds the lease {lease}");
+                self.stand_by(Some(holder), &reason).await;
             }
             // A term stays valid until its write fence closes.
             Ok(Err(error)) => tracing::warn!(%error, "cannot acquire or renew the leases of the controllers"),
@@ -321,9 +331,10 @@ impl ElectionTask {
     /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for
     /// the renew deadline.
     fn check_health(&mut self) -> Result<(), String> {
+        self.heartbeat.check(Instant::now()).map_err(|error| error.to_string())?;
         let manager_health = match &self.state {
             State::Active { manager, .. } => match &*manager.health().borrow() {
-                Err(UnhealthyReason::Broken(why)) => Err(why.clone()),
+                Err(UnhealthyReason::Broken(reason)) => Err(reason.clone()),
                 // The initial sync has no time limit.
                 Ok(()) | Err(UnhealthyReason::Starting) => Ok(()),
             },
@@ -334,21 +345,21 @@ impl ElectionTask {
                 self.unhealthy_since = None;
                 Ok(())
             }
-            Err(why) => {
+            Err(reason) => {
                 let since = *self.unhealthy_since.get_or_insert_with(Instant::now);
                 let is_leader = matches!(self.state, State::Active { .. });
-                if is_leader && since.elapsed() < self.election.timings.renew_deadline { Ok(()) } else { Err(why) }
+                if is_leader && since.elapsed() < self.timings.renew_deadline { Ok(()) } else { Err(reason) }
             }
         }
     }
 
-    /// Starts active controllers, or extends the write fence of those that already run in this term. `began` is when
-    /// the attempt began: the term is valid for the renew deadline from then on.
-    async fn become_leader(&mut self, term: u64, began: ClockReading) {
-        let duration = self.election.timings.renew_deadline;
+    /// Starts active controllers, or extends the write fence of those that already run in this term. `started_at` is the
+    /// start of the attempt: the term is valid for the renew deadline from then on.
+    async fn become_leader(&mut self, term: u64, started_at: ClockReading) {
+        let duration = self.timings.renew_deadline;
         if let State::Active { fence, term: current, .. } = &self.state {
             if *current == term && fence.is_open(ClockReading::now()) {
-                fence.extend(began, duration);
+                fence.extend(started_at, duration);
                 return;
             }
             // The closed fence has refused writes of these controllers, so they are replaced.
@@ -357,29 +368,30 @@ impl ElectionTask {
         }
         self.stop_manager().await;
         let fence = Fence::closed();
-        fence.extend(began, duration);
+        fence.extend(started_at, duration);
         let config = Config { fence: fence.clone(), ..self.config.clone() };
         let manager = {
             let _context = self.controllers.enter();
             Manager::start(self.cache.clone(), config, CancellationToken::new())
         };
         self.publish(&manager);
-        tracing::info!(term, identity = self.election.identity, "became leader");
+        tracing::info!(term, identity = self.identity, "became leader");
         self.leadership.send_replace(LeadershipStatus::Leader { term });
         self.state = State::Active { manager, fence, term };
     }
 
-    /// Closes the write fence and replaces active controllers by read-only ones.
-    async fn stand_by(&mut self, leader: Option<String>, why: &str) {
+    /// Closes the write fence and replaces active controllers with read-only ones. While the runtime of the controllers
+    /// hangs, this waits for them to stop; meanwhile the Leases are not renewed, and expire.
+    async fn stand_by(&mut self, leader: Option<String>, reason: &str) {
         if let State::Active { fence, term, .. } = &self.state {
             fence.close();
-            tracing::warn!(term, why, "lost leadership");
+            tracing::warn!(term, reason, "lost leadership");
         }
         self.leadership.send_if_modified(|status| {
             let next = LeadershipStatus::Standby { leader: leader.clone() };
             let changed = *status != next;
             if changed {
-                tracing::info!(why, "running as standby");
+                tracing::info!(reason, "running as standby");
                 *status = next;
             }
             changed

@@ -48,7 +48,7 @@ type ResponseLabels = Vec<(&'static str, String)>;
 #[derive(Clone)]
 pub struct AdmissionMetrics {
     pub responses: Family<ResponseLabels, Counter>,
-    /// In seconds.
+    /// Duration of reviews in seconds.
     pub latency: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     pub in_flight: Family<WebhookLabels, Gauge>,
 }

@@ -28,9 +28,9 @@ pub struct Roles {
     running: OnceLock<RunningRoles>,
 }
 
-/// Cluster statuses as streamed to watchers, one computation per user with that user's permissions. Errors are sent to
-/// the watchers.
-pub type Statuses = SharedStreams<UserInfo, Result<Arc<Value>, String>>;
+/// Streams of the cluster statuses to watchers: one computation per user, with that user's permissions. Errors are sent
+/// to the watchers.
+pub type ClusterStatusStreams = SharedStreams<UserInfo, Result<Arc<Value>, String>>;
 
 /// Parts of the running roles.
 pub struct RunningRoles {
@@ -43,9 +43,9 @@ pub struct RunningRoles {
     graph_sink_metrics: GraphSinkMetrics,
     /// Closed when the task that reads the registries ends.
     registry_progress: watch::Receiver<RegistryProgress>,
-    pub statuses: Statuses,
+    pub status_streams: ClusterStatusStreams,
     /// Cancelled when the roles stop. From then on, no task is reported as failed.
-    stopping: CancellationToken,
+    stop_token: CancellationToken,
 }
 
 /// Configuration of the roles.
@@ -122,10 +122,10 @@ impl Roles {
             backend_store_metrics,
             graph_sink_metrics,
             registry_progress,
-            statuses: Statuses::default(),
+            status_streams: ClusterStatusStreams::default(),
             fleet,
             cache,
-            stopping: CancellationToken::new(),
+            stop_token: CancellationToken::new(),
         };
         if let Err(second) = self.running.set(running) {
             second.stop().await;
@@ -173,11 +173,11 @@ impl RunningRoles {
 
     /// Messages about tasks that stopped unexpectedly. They are not restarted.
     pub fn failed_tasks(&self) -> Vec<String> {
-        if self.stopping.is_cancelled() {
+        if self.stop_token.is_cancelled() {
             return Vec::new();
         }
         let mut failed = self.cache.failed_workers();
-        failed.extend(self.controller_runner.failure().map(|why| format!("controllers: {why}")));
+        failed.extend(self.controller_runner.failure().map(|reason| format!("controllers: {reason}")));
         failed.extend(self.tasks.failures());
         failed
     }
@@ -200,11 +200,11 @@ impl RunningRoles {
     /// Stops in the order of dependencies, each part after the previous one has ended: writers before readers, readers
     /// before connections.
     async fn stop(&self) {
-        self.stopping.cancel();
+        self.stop_token.cancel();
         self.tasks.stop(StopStage::Writers).await;
         self.controller_runner.stop().await;
         self.tasks.stop(StopStage::Readers).await;
-        self.statuses.stop().await;
+        self.status_streams.stop().await;
         self.proxy.stop().await;
         self.cache.stop().await;
         self.fleet.stop().await;

@@ -43,8 +43,8 @@ impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> SharedStreams<K, V> {
             running.retain(|_, computation| computation.strong_count() > 0);
             let (sender, latest) = watch::channel(None);
             let stop_token = self.stop.child_token();
-            let (task, cancelled) = (compute(sender), stop_token.clone());
-            self.tasks.spawn(async move { cancelled.run_until_cancelled(task).await });
+            let (task, task_stop) = (compute(sender), stop_token.clone());
+            self.tasks.spawn(async move { task_stop.run_until_cancelled(task).await });
             let computation = Arc::new(Computation { latest, _stop_on_drop: stop_token.drop_guard() });
             running.insert(key, Arc::downgrade(&computation));
             computation

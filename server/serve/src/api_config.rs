@@ -9,7 +9,7 @@ use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::audit::log::{AuditLog, Destination, LogFile, Writer};
 use crowsnest_apiserver::audit::policy::Policy;
 use crowsnest_apiserver::authn::{Credentials, ServingCertificates};
-use crowsnest_process::client_ca::Trust;
+use crowsnest_process::client_ca::ClientCaUpdater;
 use crowsnest_process::reload::{ReloadCounters, Reloader};
 
 use crowsnest_aggregated::request::audit::{MemberRequests, SENSITIVE_RESOURCES};
@@ -95,8 +95,8 @@ impl AuditConfig {
 
     fn policy(&self) -> anyhow::Result<Policy> {
         let Some(path) = &self.policy_file else { return Ok(Policy::default()) };
-        let read = || anyhow::Ok(Policy::parse(&std::fs::read_to_string(path)?)?);
-        let policy = read().with_context(|| format!("--audit-policy-file {}", path.display()))?;
+        let read_policy = || anyhow::Ok(Policy::parse(&std::fs::read_to_string(path)?)?);
+        let policy = read_policy().with_context(|| format!("--audit-policy-file {}", path.display()))?;
         Ok(policy.with_sensitive_resources(&SENSITIVE_RESOURCES))
     }
 }
@@ -111,19 +111,20 @@ impl ApiConfig {
     pub async fn watch(
         &self,
         reloader: &mut Reloader,
-        trust: &Arc<Trust>,
+        client_cas: &Arc<ClientCaUpdater>,
         listeners: Vec<Arc<ServingCertificates>>,
     ) -> anyhow::Result<()> {
         if let Some(file) = self.client_ca_file.clone() {
-            let trust = Arc::clone(trust);
-            let apply =
-                move |contents: &[String]| Ok(trust.change_files(|files| files.users = contents.first().cloned())?);
+            let client_cas = Arc::clone(client_cas);
+            let apply = move |contents: &[String]| {
+                Ok(client_cas.update_files(|files| files.users = contents.first().cloned())?)
+            };
             reloader.watch("client-ca-file", vec![file], apply).await?;
         }
         if let Some(TrustedClients { ca_file, allowed_names }) = self.front_proxies.clone() {
-            let trust = Arc::clone(trust);
+            let client_cas = Arc::clone(client_cas);
             let apply = move |contents: &[String]| {
-                Ok(trust.change_files(|files| {
+                Ok(client_cas.update_files(|files| {
                     files.front_proxies = contents.first().cloned();
                     files.allowed_names.clone_from(&allowed_names);
                 })?)
@@ -160,9 +161,9 @@ pub async fn webhook_clients(config: Option<&TrustedClients>, reloader: &mut Rel
         return Ok(Clients::Unauthenticated);
     };
     let clients = Clients::with_client_certificates();
-    let reloaded = clients.clone();
+    let reloaded_clients = clients.clone();
     let apply = move |contents: &[String]| {
-        Ok(reloaded.set_trusted_ca(contents.first().map_or("", String::as_str), &allowed_names)?)
+        Ok(reloaded_clients.set_trusted_ca(contents.first().map_or("", String::as_str), &allowed_names)?)
     };
     reloader.watch("webhook-client-ca-file", vec![ca_file], apply).await?;
     Ok(clients)

@@ -33,8 +33,8 @@ pub(super) async fn load(
     }
     let certificates =
         ServingCertificates::new(&parse_pair(&contents)).context("--tls-cert-file, --tls-private-key-file")?;
-    let reloaded = Arc::clone(&certificates);
-    let replace = move |contents: &[String]| Ok(reloaded.replace_default(&parse_pair(contents))?);
+    let reloaded_certificates = Arc::clone(&certificates);
+    let replace = move |contents: &[String]| Ok(reloaded_certificates.replace_default(&parse_pair(contents))?);
     reloader.watch("tls-cert-file", vec![certificate, key], replace).await?;
     Ok(certificates)
 }
@@ -57,12 +57,13 @@ async fn load_secret(
     })?;
     let certificates = ServingCertificates::new(&credentials(&secret)?)
         .with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
-    let follow = follow(secrets, Arc::clone(&certificates), counts, tasks.stop_token().clone());
-    tasks.spawn_until_stop("certificate of the listener", follow);
+    let watch = watch_secret(secrets, Arc::clone(&certificates), counts, tasks.stop_token().clone());
+    tasks.spawn_until_stop("certificate of the listener", watch);
     Ok(certificates)
 }
 
-async fn follow(
+/// Watches the Secret until `stop`, and replaces the certificate when it changes.
+async fn watch_secret(
     secrets: Api<Secret>,
     certificates: Arc<ServingCertificates>,
     counts: Arc<ReloadCounters>,

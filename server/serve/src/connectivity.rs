@@ -3,7 +3,7 @@
 //! with 503 and connections are closed, so that clients retry elsewhere. Watches end then, and when the process stops;
 //! clients resume them elsewhere from their resourceVersion.
 //!
-//! Written by the task of [`follow`]; read by probes and by the middleware.
+//! The task of [`monitor`] updates the state; probes and the middleware read it.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_process::reply::StatusResponse;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crowsnest_process::reply::Body;
-use crowsnest_process::serving::Sessions;
+use crowsnest_process::serving::OpenConnections;
 
 /// Interval and timeout of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(4);
 /// Time without a response after which requests are refused; load balancers have seen the unready state by then.
 const LOST_AFTER: Duration = Duration::from_secs(9);
 
-/// Connectivity of the control plane.
+/// Connectivity to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Connectivity {
     Responding,
@@ -70,10 +70,10 @@ impl Drop for PanicReporter {
 }
 
 /// Checks the control plane until `stop`. While it is lost, open connections are closed, so that clients reconnect.
-pub(super) async fn follow(
+pub(super) async fn monitor(
     control_plane: kube::Client,
     sender: watch::Sender<Connectivity>,
-    sessions: Sessions,
+    connections: OpenConnections,
     stop: CancellationToken,
 ) {
     let sender = PanicReporter(sender);
@@ -89,10 +89,10 @@ pub(super) async fn follow(
             let is_changed =
                 sender.0.send_if_modified(|current| std::mem::replace(current, connectivity) != connectivity);
             if is_changed {
-                tracing::info!(?connectivity, "the connectivity of the control plane changed");
+                tracing::info!(?connectivity, "the connectivity to the control plane changed");
             }
             if connectivity == Connectivity::Lost {
-                sessions.end();
+                connections.close();
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -104,7 +104,7 @@ pub(super) async fn follow(
 #[derive(Clone)]
 pub(super) struct Guard {
     pub(super) connectivity: watch::Receiver<Connectivity>,
-    pub(super) stopping: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl Guard {
@@ -115,11 +115,11 @@ impl Guard {
         }
     }
 
-    async fn wait_until_lost_or_stopping(self) {
-        let stopping = self.stopping.clone();
+    async fn wait_until_lost_or_stopped(self) {
+        let stop = self.stop.clone();
         tokio::select! {
             () = self.wait_until_lost() => {}
-            () = stopping.cancelled() => {}
+            () = stop.cancelled() => {}
         }
     }
 }
@@ -138,9 +138,8 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     if !is_watch || response.status() != StatusCode::OK {
         return response;
     }
-    response.map(|body| {
-        Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.wait_until_lost_or_stopping())))
-    })
+    response
+        .map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.wait_until_lost_or_stopped()))))
 }
 
 fn requests_watch(query: &str) -> bool {
@@ -210,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn requests_are_refused_when_the_control_plane_is_lost() {
         let (sender, connectivity) = watch::channel(Connectivity::Unresponsive);
-        let router = guarded_router(&Guard { connectivity, stopping: CancellationToken::new() });
+        let router = guarded_router(&Guard { connectivity, stop: CancellationToken::new() });
         let mut events = send(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
         let hanging = async {
@@ -228,11 +227,11 @@ mod tests {
     #[tokio::test]
     async fn watches_end_when_the_process_stops() {
         let (_report, connectivity) = watch::channel(Connectivity::Responding);
-        let stopping = CancellationToken::new();
-        let router = guarded_router(&Guard { connectivity, stopping: stopping.clone() });
+        let stop = CancellationToken::new();
+        let router = guarded_router(&Guard { connectivity, stop: stop.clone() });
         let mut events = send(router, "/a?watch=true").await.into_body().into_data_stream();
         assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
-        stopping.cancel();
+        stop.cancel();
         assert!(events.next().await.is_none());
     }
 }

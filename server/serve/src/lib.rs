@@ -24,6 +24,7 @@ use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::kubeconfig::load_or_in_cluster;
+use crowsnest_component_base::requests::RequestCountLayer;
 use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_component_base::tasks::Tasks;
 use tokio::net::TcpListener;
@@ -38,13 +39,13 @@ use crowsnest_aggregated::admission::{AdmissionChain, ClusterDns};
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
-use crowsnest_aggregated::server::{Aggregated, router};
+use crowsnest_aggregated::server::{AggregatedServer, router};
 use crowsnest_api::names::LEASES;
-use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::client_ca::{ClientCaUpdater, load_trusted_cas};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
 use crowsnest_process::serving::bind;
-use crowsnest_process::serving::{self, Sessions, Tls};
+use crowsnest_process::serving::{self, OpenConnections, Tls};
 use crowsnest_process::signals::StopSignals;
 use crowsnest_runtime::controller_runner::LeaderElectionMode;
 use crowsnest_runtime::leader_election::{Election, ElectionThread};
@@ -98,21 +99,19 @@ struct RunningServer {
     dir: DataDir,
     upstream: kube::Config,
     control_plane: kube::Client,
-    /// Separate client for leader election, with a thread of its own: other requests and tasks must not delay a
-    /// renewal.
-    election_client: kube::Client,
-    election_thread: Arc<ElectionThread>,
+    /// `None` if this process runs no controllers, or runs them without leader election.
+    election: Option<Election>,
     roles: Arc<Roles>,
     middleware: ApiMiddleware,
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
-    /// Connectivity of the control plane, written by its own task.
+    /// Connectivity to the control plane, updated by [`connectivity::monitor`].
     connectivity: watch::Sender<Connectivity>,
     /// Connections of the aggregated APIs and the webhooks.
-    sessions: Sessions,
+    connections: OpenConnections,
     /// Addresses of the API and the UI, by name.
     addresses: Vec<(&'static str, SocketAddr)>,
-    /// Servers of requests; they stop after open requests are answered.
+    /// Servers of the APIs, the webhooks and the UI; they stop after open requests are answered.
     servers: Tasks,
     /// Probe and metrics servers; they respond until everything else has stopped.
     probes: TaskTracker,
@@ -134,12 +133,8 @@ impl RunningServer {
         let request_metrics = middleware.metrics.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("connecting to the control plane".to_owned()));
         let kubeconfig = config.kubeconfig.clone();
-        let election_thread = Arc::new(ElectionThread::start().context("cannot start the thread of leader election")?);
-        let election_client =
-            upstream::client(upstream.clone(), kubeconfig.clone(), request_metrics.clone(), &mut reloader);
         let running = Self {
-            election_client: election_thread.wrap(election_client).await?,
-            election_thread,
+            election: prepare_election(&config, upstream.clone(), request_metrics.clone(), &mut reloader).await?,
             control_plane: upstream::client(upstream.clone(), kubeconfig, request_metrics, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
@@ -147,7 +142,7 @@ impl RunningServer {
             reloader: Some(reloader),
             phase,
             connectivity: watch::Sender::new(Connectivity::Responding),
-            sessions: Sessions::default(),
+            connections: OpenConnections::default(),
             addresses: Vec::new(),
             servers: Tasks::default(),
             probes: TaskTracker::new(),
@@ -204,12 +199,12 @@ impl RunningServer {
             self.serve_ui(listener, certificates.filter(|_| ui_needs_tls), &mut reloader).await?;
         }
         let stop = self.servers.stop_token();
-        self.servers.spawn_until_stop("reload of files", reloader.run(stop.clone()));
-        let (client, connectivity_sender, sessions) =
-            (self.control_plane.clone(), self.connectivity.clone(), self.sessions.clone());
+        self.servers.spawn_until_stop("file reload", reloader.run(stop.clone()));
+        let (client, connectivity_sender, connections) =
+            (self.control_plane.clone(), self.connectivity.clone(), self.connections.clone());
         self.servers.spawn_until_stop(
             "connectivity check of the control plane",
-            connectivity::follow(client, connectivity_sender, sessions, stop.clone()),
+            connectivity::monitor(client, connectivity_sender, connections, stop.clone()),
         );
         if self.config.has_cache() {
             self.start_roles().await?;
@@ -219,7 +214,7 @@ impl RunningServer {
         Ok(())
     }
 
-    /// Prints one line when leader election has decided: addresses, roles, leader or standby.
+    /// Waits until the leader is known, then prints one line: addresses, roles, and whether this replica leads or stands by.
     async fn report_ready(&self, start: Instant) {
         let leadership = match self.roles.get() {
             Some(running) => running.controller_runner.wait_for_leader().await.to_string(),
@@ -266,26 +261,32 @@ impl RunningServer {
     ) -> anyhow::Result<()> {
         self.wait_for_control_plane().await;
         let client = &self.control_plane;
-        let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
+        let trusted_cas = load_trusted_cas(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&certificates), trusted_cas.authorities()?);
-        let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
-        self.config.api.watch(reloader, &trust, vec![certificates]).await?;
-        let (follower, stop) = (client.clone(), self.servers.stop_token().clone());
-        self.servers
-            .spawn_until_stop("client authorities of the listener", async move { trust.follow(follower, stop).await });
+        let client_cas = Arc::new(ClientCaUpdater::new(tls.clone(), trusted_cas));
+        self.config.api.watch(reloader, &client_cas, vec![certificates]).await?;
+        let (watch_client, stop) = (client.clone(), self.servers.stop_token().clone());
+        self.servers.spawn_until_stop("client CAs of the listener", async move {
+            client_cas.watch_config_map(watch_client, stop).await;
+        });
         let mut routes = axum::Router::new();
         if self.config.has_role(Role::Webhook) {
-            let settings = (&self.config.controllers, self.config.allow_local_endpoints);
-            let admissions = &self.middleware.metrics.admissions;
             let clients = webhook_clients(self.config.webhook_clients.as_ref(), reloader).await?;
-            routes = routes.nest("/webhooks", crowsnest_webhook::routes(client.clone(), settings, admissions, clients));
+            let webhooks = crowsnest_webhook::routes(
+                client.clone(),
+                &self.config.controllers,
+                self.config.allow_local_endpoints,
+                &self.middleware.metrics.admissions,
+                clients,
+            );
+            routes = routes.nest("/webhooks", webhooks);
         }
         if self.config.has_role(Role::Aggregated) {
             let delegated = DelegatedAuth::new(client.clone());
             let admission = Arc::new(AdmissionChain::new(client.clone(), delegated.clone(), Arc::new(ClusterDns)));
             let run = Arc::clone(&admission).run(self.servers.stop_token().clone());
             self.servers.spawn_until_stop("policies and webhooks of the control plane", run);
-            routes = routes.fallback_service(router(Aggregated {
+            routes = routes.fallback_service(router(AggregatedServer {
                 registry: &REGISTRY,
                 control_plane: client.clone(),
                 delegated,
@@ -295,10 +296,11 @@ impl RunningServer {
                 metrics_adapter: self.config.metrics_adapter,
             }));
         }
-        let guard = Guard { connectivity: self.connectivity.subscribe(), stopping: self.servers.stop_token().clone() };
+        let guard = Guard { connectivity: self.connectivity.subscribe(), stop: self.servers.stop_token().clone() };
         let routes = routes.layer(axum::middleware::from_fn_with_state(guard, connectivity::guard));
-        let (sessions, stop) = (self.sessions.clone(), self.servers.stop_token().clone());
-        self.servers.spawn_until_stop("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
+        let (connections, stop) = (self.connections.clone(), self.servers.stop_token().clone());
+        self.servers
+            .spawn_until_stop("--listen", serving::serve_with_connections(listener, tls, routes, connections, stop));
         Ok(())
     }
 
@@ -313,7 +315,7 @@ impl RunningServer {
         let tracker = self.servers.tracker().clone();
         let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), tracker.clone()));
         let stop = self.servers.stop_token();
-        let connections = crowsnest_ui::UpgradedConnections { tasks: tracker, stopping: stop.clone() };
+        let connections = crowsnest_ui::UpgradedConnections { tasks: tracker, stop: stop.clone() };
         let ui = Ui::new(self.upstream.clone(), seal, certificates.is_some(), &self.config.ui.hosts, connections)?
             .with_oidc(oidc);
         let tls = certificates.map(Tls::without_client_certificates);
@@ -347,17 +349,10 @@ impl RunningServer {
     }
 
     fn leader_election_mode(&self) -> LeaderElectionMode {
-        match (self.config.has_role(Role::Controllers), self.config.leader_election.is_enabled) {
+        match (self.config.has_role(Role::Controllers), &self.election) {
             (false, _) => LeaderElectionMode::Never,
-            (true, false) => LeaderElectionMode::Always,
-            (true, true) => LeaderElectionMode::Elected(Election {
-                control_plane: self.election_client.clone(),
-                thread: Arc::clone(&self.election_thread),
-                namespace: self.config.leader_election.namespace.clone(),
-                leases: LEASES.map(str::to_owned).to_vec(),
-                identity: self.config.replica.clone(),
-                timings: self.config.leader_election.timings,
-            }),
+            (true, None) => LeaderElectionMode::Always,
+            (true, Some(election)) => LeaderElectionMode::Elected(election.clone()),
         }
     }
 
@@ -377,4 +372,28 @@ impl RunningServer {
             audit.stop().await;
         }
     }
+}
+
+/// Prepares leader election with a thread and a client of its own: other tasks and requests must not delay a renewal.
+/// `None` if this process runs no controllers, or runs them without leader election.
+async fn prepare_election(
+    config: &Config,
+    upstream: kube::Config,
+    request_metrics: RequestCountLayer,
+    reloader: &mut Reloader,
+) -> anyhow::Result<Option<Election>> {
+    let leader_election = &config.leader_election;
+    if !leader_election.is_enabled || !config.has_role(Role::Controllers) {
+        return Ok(None);
+    }
+    let thread = Arc::new(ElectionThread::start().context("cannot start the thread of leader election")?);
+    let client = upstream::client(upstream, config.kubeconfig.clone(), request_metrics, reloader);
+    Ok(Some(Election {
+        control_plane: thread.wrap(client).await?,
+        thread,
+        namespace: leader_election.namespace.clone(),
+        leases: LEASES.map(str::to_owned).to_vec(),
+        identity: config.replica.clone(),
+        timings: leader_election.timings,
+    }))
 }

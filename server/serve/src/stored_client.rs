@@ -27,7 +27,7 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             else {
                 return Ok(control_plane.send(request).await?.map(Body::new));
             };
-            let target = Target { tail: stored_route.tail(&path), query: &query, status_only: false };
+            let target = Target { resource_path: stored_route.resource_path(&path), query: &query, status_only: false };
             let response = group.serve(&control_plane, target, request.map(Body::new), None).await;
             Ok::<_, kube::Error>(response.unwrap_or_else(|failure| failure.into_response()))
         }

@@ -1,6 +1,5 @@
-//! Client identity towards the control plane. The kubeconfig and the files it names are reloaded when they change,
-//! because certificates are renewed; open requests keep the old identity. Written by the reloader, read by every
-//! request.
+//! Client of the control plane, with the identity from the kubeconfig. The kubeconfig and the files it names are
+//! reloaded when they change, because certificates are renewed; open requests keep the old identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use tokio::runtime::Handle;
 
 use crowsnest_process::reload::Reloader;
 
-/// Returns a client for `config`, reloaded from `kubeconfig` if it was read from one. Its tasks, also those after a
-/// reload, run on the runtime of the caller.
+/// Returns a client for `config`, reloaded from `kubeconfig` if it was read from one. The tasks of the client run on the
+/// runtime of the caller, even after a reload.
 pub(super) async fn client(
     config: kube::Config,
     kubeconfig: Option<KubeconfigContext>,
@@ -29,16 +28,21 @@ pub(super) async fn client(
     let Some(kubeconfig) = kubeconfig else { return Ok(client) };
     let namespace = client.default_namespace().to_owned();
     let current = Arc::new(ArcSwap::from_pointee(client));
-    let reloaded = Arc::clone(&current);
+    let reloaded_client = Arc::clone(&current);
     let files = files_to_watch(&kubeconfig.file)?;
-    // The reloader has another runtime than the client of leader election.
+    // The reloader does not run on the runtime of the leader election client.
     let runtime = Handle::current();
     let reload = move |_: &[String]| {
         let loaded = kubeconfig.load().now_or_never();
-        let mut config = loaded.context("the kubeconfig cannot be loaded without waiting")??;
+        let mut config = loaded.with_context(|| {
+            let file = kubeconfig.file.display();
+            format!(
+                "cannot reload the kubeconfig {file}: loading it would block; restart this process to use the new file"
+            )
+        })??;
         config.default_retry = false;
         let _context = runtime.enter();
-        reloaded.store(Arc::new(spans::traced_client(config, &request_metrics)?));
+        reloaded_client.store(Arc::new(spans::traced_client(config, &request_metrics)?));
         Ok(())
     };
     reloader.watch("kubeconfig", files, reload).await?;

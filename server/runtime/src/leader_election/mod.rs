@@ -4,6 +4,7 @@
 //! [`controller_runner`](crate::controller_runner) is the only caller. The number of a term is `spec.leaseTransitions`
 //! of the first Lease, which grows whenever another process takes the Lease.
 
+mod heartbeat;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 
+pub use heartbeat::Heartbeat;
 pub use plan::Timings;
 use plan::{Step, next_step, released_spec};
 pub use thread::ElectionThread;
@@ -29,7 +31,8 @@ pub use thread::ElectionThread;
 pub struct Election {
     /// A client with its own connections, so that no other request delays a renewal. Created on `thread`.
     pub control_plane: kube::Client,
-    /// Runs the attempts and the connections of `control_plane`.
+    /// Runs the attempts and the connections of `control_plane`. Its tasks must not hold a reference to the thread, which
+    /// ends when the last reference is dropped.
     pub thread: Arc<ElectionThread>,
     pub namespace: String,
     /// Names of the Leases, in the order in which they are acquired. They are released in the reverse order.
@@ -59,7 +62,7 @@ pub struct Campaign {
 /// A Lease as this process last observed it.
 struct LeaseRecord {
     name: String,
-    /// The Lease, and the time since which its `spec` is unchanged. `None` if it does not exist or was not read yet.
+    /// The Lease, and the time at which the last change of its `spec` was observed. `None` if it does not exist or was not read yet.
     observed: Option<(Lease, Instant)>,
 }
 
@@ -81,12 +84,12 @@ impl Campaign {
         if records.iter().all(|record| record.has_holder(identity)) {
             let renewals = records.iter_mut().map(|record| record.try_acquire_or_renew(leases, identity, timings));
             // `join_all`, since `try_join_all` would cancel the other updates after the first error.
-            let renewed = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let lost = renewed.iter().find(|outcome| matches!(outcome, ElectionOutcome::OtherHolder { .. }));
-            let outcome = lost.or_else(|| renewed.first()).cloned();
+            let outcomes = futures::future::join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let lost = outcomes.iter().find(|outcome| matches!(outcome, ElectionOutcome::OtherHolder { .. }));
+            let outcome = lost.or_else(|| outcomes.first()).cloned();
             return Ok(outcome.unwrap_or(ElectionOutcome::Holder { term: 0 }));
         }
-        // Read all Leases, also after one that another process holds: a Lease expires when it is unchanged for its duration since it was
+        // Read all Leases, even after one that another process holds: a Lease expires when it is unchanged for its duration since it was
         // first read, so reading them one by one would delay the takeover by one duration per Lease.
         futures::future::try_join_all(records.iter_mut().map(|record| record.refresh(leases))).await?;
         let mut term = None;
@@ -173,20 +176,20 @@ impl LeaseRecord {
     /// Writes `spec`, and returns its number of transitions, which is the number of the term.
     async fn write(&mut self, leases: &Api<Lease>, spec: LeaseSpec) -> Result<u64, kube::Error> {
         let term = spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
-        let reader = (READS_STORED_KINDS.to_owned(), spec.holder_identity.clone().unwrap_or_default());
-        let written = match &self.observed {
+        let reader_annotation = (READS_STORED_KINDS.to_owned(), spec.holder_identity.clone().unwrap_or_default());
+        let stored = match &self.observed {
             Some((observed, _)) => {
                 let mut next = Lease { spec: Some(spec), ..observed.clone() };
-                next.metadata.annotations.get_or_insert_default().extend([reader]);
+                next.metadata.annotations.get_or_insert_default().extend([reader_annotation]);
                 leases.replace(&self.name, &PostParams::default(), &next).await?
             }
             None => {
-                let annotations = Some([reader].into());
+                let annotations = Some([reader_annotation].into());
                 let metadata = ObjectMeta { name: Some(self.name.clone()), annotations, ..ObjectMeta::default() };
                 leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
             }
         };
-        self.observed = Some((written, Instant::now()));
+        self.observed = Some((stored, Instant::now()));
         Ok(term)
     }
 
@@ -203,7 +206,7 @@ impl LeaseRecord {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 // The Lease was deleted.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                written => return written.map(|_| ()),
+                result => return result.map(|_| ()),
             }
         }
     }
@@ -214,9 +217,9 @@ pub fn attempt_timeout(timings: &Timings) -> Duration {
     (timings.renew_deadline / 2).max(Duration::from_secs(1))
 }
 
-/// Delay after an attempt to take or renew a Lease that took `elapsed`. Attempts start one retry period apart, with up
-/// to 20% jitter, so that a slow control plane does not make renewals rarer, but at least a quarter of the period after
-/// the last one has ended. `random` is from 0 to 1.
+/// Delay between the end of an attempt to take or renew a Lease, which took `elapsed`, and the next attempt. Attempts start
+/// one retry period apart, with up to 20% jitter, so that a slow control plane does not make renewals rarer. The delay is
+/// at least a quarter of the retry period. `random` is from 0 to 1.
 pub fn retry_delay(timings: &Timings, elapsed: Duration, random: f64) -> Duration {
     jitter(timings.retry_period, (0.8, 1.2), random).saturating_sub(elapsed).max(timings.retry_period / 4)
 }

@@ -1,5 +1,6 @@
 //! Decides the next step for a Lease, as client-go's leader election: the holder renews it, and others take it once it
-//! has not changed for the holder's lease duration by their own clock, so that clock skew does not matter. Pure.
+//! has not changed for the holder's lease duration by their own clock, so that clock skew does not matter. Has no side
+//! effects.
 
 use std::time::Duration;
 
@@ -51,10 +52,10 @@ pub(super) enum Step {
     Wait(String),
 }
 
-/// Decides the next step. `found` is the Lease's spec with the time for which it has been unchanged; `identity` is that
+/// Decides the next step. `observed` is the Lease's spec with the time for which it has been unchanged; `identity` is that
 /// of this process.
 pub(super) fn next_step(
-    found: Option<(&LeaseSpec, Duration)>,
+    observed: Option<(&LeaseSpec, Duration)>,
     identity: &str,
     timings: &Timings,
     now: Timestamp,
@@ -67,7 +68,7 @@ pub(super) fn next_step(
         lease_transitions: Some(transitions),
         ..LeaseSpec::default()
     };
-    let Some((spec, unchanged_for)) = found else { return Step::Take(own_spec(0)) };
+    let Some((spec, unchanged_for)) = observed else { return Step::Take(own_spec(0)) };
     let transitions = spec.lease_transitions.unwrap_or_default();
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder == identity {
@@ -81,8 +82,8 @@ pub(super) fn next_step(
     Step::Wait(holder.to_owned())
 }
 
-/// Spec with which a holder releases the Lease, so that others can acquire it at once. The transition count is kept, so that the next term
-/// has another number.
+/// The spec that a holder writes to release the Lease, so that others can acquire it at once. Keeps the transition count,
+/// so that the next term has another number.
 pub(super) fn released_spec(spec: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         lease_duration_seconds: Some(1),
@@ -125,13 +126,13 @@ mod tests {
     #[case::released(Some(lease_spec(None, Some(1))), 0, "take 4")]
     #[case::released_with_empty_holder(Some(lease_spec(Some(""), Some(1))), 0, "take 4")]
     fn leases_are_taken_renewed_or_awaited(
-        #[case] found: Option<LeaseSpec>,
+        #[case] observed: Option<LeaseSpec>,
         #[case] unchanged_seconds: u64,
         #[case] expected: &str,
     ) {
         let now = Timestamp::from_second(1_000).unwrap();
-        let found = found.as_ref().map(|spec| (spec, Duration::from_secs(unchanged_seconds)));
-        let step = next_step(found, "me", &TIMINGS, now);
+        let observed = observed.as_ref().map(|spec| (spec, Duration::from_secs(unchanged_seconds)));
+        let step = next_step(observed, "me", &TIMINGS, now);
         let actual = match &step {
             Step::Take(spec) => format!("take {}", spec.lease_transitions.unwrap()),
             Step::Renew(spec) => format!("renew {}", spec.lease_transitions.unwrap()),

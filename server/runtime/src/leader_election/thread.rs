@@ -26,7 +26,7 @@ impl ElectionThread {
         &self.handle
     }
 
-    /// A future with the same output whose tasks run on this thread, such as those of the client that it creates.
+    /// Wraps `future` so that the tasks it spawns run on this thread, such as those of a client that it creates.
     pub fn wrap<F: Future>(&self, future: F) -> TokioContext<F> {
         TokioContext::new(future, self.handle.clone())
     }

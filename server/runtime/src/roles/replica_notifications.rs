@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// Interval between notifications.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of notifications per new replica: it is visible before it is ready and before load balancers use it.
-const NOTIFICATIONS: u32 = 8;
+const NOTIFICATIONS_PER_REPLICA: u32 = 8;
 
 /// Notifies agents whenever a replica joins, until `stop` is cancelled.
 pub(super) async fn notify_agents(
@@ -29,7 +29,7 @@ pub(super) async fn notify_agents(
                     return;
                 }
                 let current = live_replicas.borrow_and_update().clone();
-                remaining = if current.is_subset(&previous) { remaining } else { NOTIFICATIONS };
+                remaining = if current.is_subset(&previous) { remaining } else { NOTIFICATIONS_PER_REPLICA };
                 previous = current;
             }
             () = tokio::time::sleep(NOTIFY_INTERVAL), if remaining > 0 => {
