@@ -376,7 +376,7 @@ impl ApiServer {
         self.service(user).into_client()
     }
 
-    /// A kube client with all rights, as a member of `system:masters`.
+    /// A kube client with all permissions, as a member of `system:masters`.
     pub fn admin(&self) -> kube::Client {
         let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
         self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })

@@ -34,7 +34,7 @@ impl ServiceResolver for ClusterServices {
     }
 }
 
-/// Resolves a port of a Service to its ready endpoint, by the endpoint slices of its namespace. Pure.
+/// Resolves a port of a Service to its ready endpoint, by the endpoint slices of its namespace. Has no side effects.
 fn resolve_endpoint(service: &Value, slices: &[Value], port: u16) -> Result<Endpoint, ResolveError> {
     let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
     let name = text(service, "/metadata/name");

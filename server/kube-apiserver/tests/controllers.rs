@@ -69,7 +69,7 @@ async fn namespaces_are_deleted_after_their_content() {
     server.stop().await.unwrap();
 }
 
-/// Nothing is deleted that could not be listed.
+/// Content is deleted only after all of it could be listed.
 #[tokio::test]
 async fn namespaces_wait_for_aggregated_apis_without_a_server() {
     let (server, client) = start(Controllers::default()).await;

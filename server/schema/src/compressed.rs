@@ -1,5 +1,5 @@
-//! Texts that are kept compressed until they are read: JSON documents, and the schemas of custom resources in parts that
-//! gzip data of documents can contain as they are.
+//! Texts that are kept compressed until they are read: OpenAPI documents, and the schemas of custom resources. Large
+//! parts of a schema are compressed separately, so that they can be copied into a compressed OpenAPI document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,7 +84,7 @@ impl DeflatedText {
     }
 }
 
-/// Writer of gzip data. Appends texts that have been compressed before without compressing them again.
+/// Writer of gzip data, to which compressed texts can be appended without compressing them again.
 #[derive(Debug)]
 pub struct GzipWriter {
     gzip: Vec<u8>,
@@ -214,8 +214,8 @@ fn write_json(text: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(text, value).expect("a vector accepts every write");
 }
 
-/// A compressed schema with the hash of its text. Large properties that documents contain unchanged are compressed
-/// separately.
+/// A compressed schema with the hash of its text. Large properties that OpenAPI documents contain unchanged are
+/// compressed separately.
 pub struct CompressedSchema {
     hash: ContentHash,
     /// The schema without the properties in `parts`, as gzip data.
@@ -225,8 +225,8 @@ pub struct CompressedSchema {
 }
 
 impl CompressedSchema {
-    /// Compresses the text of the schema, which has this hash. `is_copied` is true for properties, by name and schema,
-    /// that documents contain unchanged.
+    /// Compresses the text of the schema, which has this hash. `is_copied` returns true for the name and schema of a
+    /// property that OpenAPI documents contain unchanged.
     pub fn new(text: &SchemaText<'_>, hash: ContentHash, is_copied: impl Fn(&str, &Value) -> bool) -> Self {
         let is_large = |member: &Member<'_>| member.property_range.len() >= MIN_PART_BYTES;
         let is_part = |member: &Member<'_>| is_large(member) && is_copied(member.name, member.property);
@@ -308,7 +308,7 @@ mod tests {
     #[case::empty_properties(json!({"properties": {}, "type": "object"}), &[])]
     #[case::no_properties(json!({"type": "object", "additionalProperties": property(50)}), &[])]
     #[case::wrong_properties(json!({"properties": [property(50)]}), &[])]
-    #[case::no_object(json!(true), &[])]
+    #[case::not_an_object(json!(true), &[])]
     fn schemas_are_restored(#[case] schema: Value, #[case] parts: &[&str]) {
         let compressed = compressed(&schema);
         assert_eq!(compressed.decode(), schema);

@@ -1,4 +1,4 @@
-//! Decoding of request bodies as in kube-apiserver: findings of strict validation in document order, and Go's error
+//! Decoding of request bodies as in kube-apiserver: strict decoding errors in document order, and Go's error
 //! messages.
 //!
 //! Used by a server's HTTP layer and the registry. Built-in kinds are decoded by their schema (unknown fields
@@ -13,11 +13,11 @@ use super::{Schema, Type, canonical_micro_time, canonical_time, normalize};
 
 /// A decoded body.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Decoded {
+pub struct DecodedObject {
     pub object: Value,
-    /// Findings of strict validation (`fieldValidation`) in document order, such as `duplicate field "data.x"` and
+    /// Strict decoding errors (`fieldValidation`) in document order, such as `duplicate field "data.x"` and
     /// `unknown field "spec.replica"`.
-    pub strict_findings: Vec<String>,
+    pub strict_errors: Vec<String>,
     /// Error for a value of a wrong type, in which case the object must not be used.
     pub type_error: Option<String>,
 }
@@ -33,34 +33,34 @@ pub struct ExpectedKind<'a> {
 }
 
 /// Decodes a JSON body; missing `apiVersion` and `kind` are set. Errors have status 400.
-pub fn decode_body(body: &[u8], expected: &ExpectedKind<'_>) -> ApiResult<Decoded> {
-    let unrecognized = |why: String| {
-        unrecognized_error(expected, &format!("couldn't get version/kind; json parse error: {why}"), body)
+pub fn decode_body(body: &[u8], expected: &ExpectedKind<'_>) -> ApiResult<DecodedObject> {
+    let unrecognized = |reason: String| {
+        unrecognized_error(expected, &format!("couldn't get version/kind; json parse error: {reason}"), body)
     };
     let json = ordered_json::parse(body).map_err(unrecognized)?;
     decode(json, expected, &unrecognized)
 }
 
 /// The 400 error for a body whose kind cannot be read.
-pub fn unrecognized_error(expected: &ExpectedKind<'_>, why: &str, body: &[u8]) -> ApiError {
+pub fn unrecognized_error(expected: &ExpectedKind<'_>, reason: &str, body: &[u8]) -> ApiError {
     ApiError::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        "the object provided is unrecognized (must be of type {}): {reason} ({})",
         expected.kind,
         body_excerpt(body)
     ))
 }
 
-/// Like [`decode_body`], for a body that was YAML or the result of a patch.
-pub fn decode_object(object: Value, expected: &ExpectedKind<'_>) -> ApiResult<Decoded> {
-    decode(Json::from_value(object), expected, &|why| {
-        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+/// Like [`decode_body`], for a body that was converted from YAML or is the result of a patch.
+pub fn decode_object(object: Value, expected: &ExpectedKind<'_>) -> ApiResult<DecodedObject> {
+    decode(Json::from_value(object), expected, &|reason| {
+        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {reason}"))
     })
 }
 
 /// Decodes the body of a delete: `DeleteOptions` of any group. Unknown fields are ignored.
 pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
     let unrecognized =
-        |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+        |reason: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {reason}"));
     let json = match ordered_json::parse(body).map_err(unrecognized)? {
         // Go decodes null into a struct without changes.
         Json::Null => Json::Object(Vec::new()),
@@ -150,14 +150,14 @@ pub fn parse_json(body: &[u8]) -> Result<Value, String> {
     ordered_json::parse(body).map(Json::into_value)
 }
 
-/// Like [`parse_json`], and also returns strict findings: `duplicate field "data.x"`.
+/// Like [`parse_json`], and also returns strict decoding errors: `duplicate field "data.x"`.
 pub fn parse_json_strict(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let decoded = read_and_normalize(ordered_json::parse(body)?, None);
-    Ok((decoded.object, decoded.strict_findings))
+    Ok((decoded.object, decoded.strict_errors))
 }
 
 /// Decodes a value by a schema, regardless of its kind. Used for patch results, whose errors the caller formats.
-pub fn decode_value(object: Value, schema: &Schema) -> Decoded {
+pub fn decode_value(object: Value, schema: &Schema) -> DecodedObject {
     read_and_normalize(Json::from_value(object), Some(schema))
 }
 
@@ -174,7 +174,7 @@ pub struct DecodingErrors {
 pub fn find_decoding_errors(schema: &Schema, object: &Value) -> DecodingErrors {
     if schema.name.is_some() {
         let decoded = decode_value(object.clone(), schema);
-        return DecodingErrors { unknown_fields: decoded.strict_findings, type_error: decoded.type_error };
+        return DecodingErrors { unknown_fields: decoded.strict_errors, type_error: decoded.type_error };
     }
     let unknown = super::unknown_fields(schema, object);
     DecodingErrors {
@@ -183,7 +183,11 @@ pub fn find_decoding_errors(schema: &Schema, object: &Value) -> DecodingErrors {
     }
 }
 
-fn decode(json: Json, expected: &ExpectedKind<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
+fn decode(
+    json: Json,
+    expected: &ExpectedKind<'_>,
+    unrecognized: &dyn Fn(String) -> ApiError,
+) -> ApiResult<DecodedObject> {
     let Json::Object(fields) = &json else {
         return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", json.kind())));
     };
@@ -213,15 +217,15 @@ fn decode(json: Json, expected: &ExpectedKind<'_>, unrecognized: &dyn Fn(String)
     Ok(decoded)
 }
 
-/// The 400 error for strict findings, for requests with `fieldValidation=Strict`.
-pub fn strict_error(findings: &[String], expected: &ExpectedKind<'_>) -> ApiError {
-    cannot_be_handled_error("", "", expected, &format!("strict decoding error: {}", findings.join(", ")))
+/// The 400 error for strict decoding errors, for requests with `fieldValidation=Strict`.
+pub fn strict_decoding_error(strict_errors: &[String], expected: &ExpectedKind<'_>) -> ApiError {
+    cannot_be_handled_error("", "", expected, &format!("strict decoding error: {}", strict_errors.join(", ")))
 }
 
-fn cannot_be_handled_error(kind: &str, api_version: &str, expected: &ExpectedKind<'_>, why: &str) -> ApiError {
+fn cannot_be_handled_error(kind: &str, api_version: &str, expected: &ExpectedKind<'_>, reason: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = api_version.rsplit('/').next().filter(|v| !v.is_empty()).unwrap_or(expected.version);
-    ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
+    ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {reason}", expected.kind))
 }
 
 /// The error if `api_version` and `kind` of an object name another kind than the expected built-in one; absent values
@@ -249,7 +253,7 @@ const BUILTIN_SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:3
 fn check_kind(api_version: &str, kind: &str, expected: &ExpectedKind<'_>) -> ApiResult<()> {
     match kind_mismatch(api_version, kind, expected) {
         None => Ok(()),
-        Some(why) => Err(cannot_be_handled_error(kind, api_version, expected, &why)),
+        Some(reason) => Err(cannot_be_handled_error(kind, api_version, expected, &reason)),
     }
 }
 
@@ -268,7 +272,7 @@ fn body_excerpt(body: &[u8]) -> String {
 }
 
 /// Decodes a document by a schema and normalizes it; without the schema of a built-in kind, all fields are kept.
-fn read_and_normalize(json: Json, schema: Option<&Schema>) -> Decoded {
+fn read_and_normalize(json: Json, schema: Option<&Schema>) -> DecodedObject {
     let mut reader = Reader::default();
     let mut object = match schema {
         Some(schema) if schema.name.is_some() => {
@@ -285,7 +289,7 @@ fn read_and_normalize(json: Json, schema: Option<&Schema>) -> Decoded {
     {
         normalize(schema, &mut object);
     }
-    Decoded { object, strict_findings: reader.strict_findings, type_error }
+    DecodedObject { object, strict_errors: reader.strict_errors, type_error }
 }
 
 /// Replaces an empty `managedFields` list, which requests a reset and would be dropped by normalization, by the

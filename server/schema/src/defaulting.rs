@@ -60,7 +60,7 @@ fn replace_null(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Removes null fields that are neither nullable nor have a default.
+/// Removes null fields that are not nullable and have no default.
 pub fn drop_nulls(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -90,7 +90,7 @@ pub fn parse_duration(text: &str) -> Option<SignedDuration> {
     for found in COUNT_AND_UNIT.captures_iter(text) {
         let count: i64 = found[1].parse().ok()?;
         if let Some(nanoseconds) = unit_nanoseconds(&found[2]) {
-            // As in Go, the sum of 64 bits wraps around.
+            // As in Go, the 64-bit sum wraps around.
             sum = Some(sum.unwrap_or(0).wrapping_add(count.wrapping_mul(nanoseconds)));
         }
     }
@@ -133,7 +133,7 @@ fn is_cidr(text: &str) -> bool {
     (address.parse::<Ipv4Addr>().is_ok() && bits <= 32) || (address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
 }
 
-/// A scheme with a non-empty rest: `mailto:x`, `urn:a:b`.
+/// A scheme and a non-empty rest: `mailto:x`, `urn:a:b`.
 fn is_opaque_uri(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, rest)| {
         let mut letters = scheme.chars();

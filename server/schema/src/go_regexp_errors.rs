@@ -1,4 +1,4 @@
-//! Errors of invalid regular expressions with the messages of Go's `regexp`. Pure.
+//! Errors of invalid regular expressions with the messages of Go's `regexp`. Has no side effects.
 
 /// Maximum repeat count in Go.
 const MAX_REPEAT: u32 = 1000;
@@ -59,7 +59,8 @@ fn marked_part(error: &str) -> Option<&str> {
 /// Finds a repetition that Go rejects: a nested one, or a count above [`MAX_REPEAT`]. Returns the message.
 fn find_invalid_repetition(pattern: &str) -> Option<String> {
     let (mut at, mut in_class) = (0, false);
-    let mut last: Option<usize> = None;
+    // Start of the repetition operator that ends at `at`, if there is one.
+    let mut previous_repetition: Option<usize> = None;
     while let Some(next) = pattern[at..].chars().next() {
         let here = at;
         at += next.len_utf8();
@@ -70,7 +71,7 @@ fn find_invalid_repetition(pattern: &str) -> Option<String> {
             '*' | '+' | '?' | '{' if !in_class && here > 0 => {
                 if next == '{' {
                     let Some((length, counts)) = parse_counts(&pattern[here..]) else {
-                        last = None;
+                        previous_repetition = None;
                         continue;
                     };
                     at = here + length;
@@ -81,16 +82,16 @@ fn find_invalid_repetition(pattern: &str) -> Option<String> {
                 if pattern[at..].starts_with('?') {
                     at += 1;
                 }
-                if let Some(from) = last {
+                if let Some(from) = previous_repetition {
                     return Some(format!("invalid nested repetition operator: `{}`", &pattern[from..at]));
                 }
-                // A group start is not a repetition.
-                last = (!pattern[..here].ends_with('(')).then_some(here);
+                // The `?` after `(` starts a group.
+                previous_repetition = (!pattern[..here].ends_with('(')).then_some(here);
                 continue;
             }
             _ => {}
         }
-        last = None;
+        previous_repetition = None;
     }
     None
 }

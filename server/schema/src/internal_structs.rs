@@ -23,32 +23,32 @@ static STRUCTS: LazyLock<HashMap<String, Vec<Field>>> = LazyLock::new(|| {
 });
 
 /// Formats a value as a struct (`core.PodSpec`) or a list of structs (`[]core.Taint`).
-pub fn format_internal(name: &str, value: &Value) -> String {
+pub fn format_internal_struct(name: &str, value: &Value) -> String {
     encode_compact(&go_value(name, value, value))
 }
 
-/// Like [`format_internal`], with one line per field.
-pub fn format_internal_lines(name: &str, value: &Value) -> String {
+/// Like [`format_internal_struct`], with one line per field.
+pub fn format_internal_struct_lines(name: &str, value: &Value) -> String {
     encode_pretty(&go_value(name, value, value))
 }
 
-/// Converts a value to the JSON of the Go type `go`. `owner` is the object that contains the value.
-fn go_value(go: &str, value: &Value, owner: &Value) -> Json {
-    if let Some(target) = go.strip_prefix('*') {
+/// Converts a value to the JSON of the Go type `go_type`. `owner` is the object that contains the value.
+fn go_value(go_type: &str, value: &Value, owner: &Value) -> Json {
+    if let Some(target) = go_type.strip_prefix('*') {
         return if value.is_null() { Json::Null } else { go_value(target, value, owner) };
     }
-    if let Some(element) = go.strip_prefix("[]") {
+    if let Some(element) = go_type.strip_prefix("[]") {
         let Some(items) = value.as_array() else { return Json::Null };
         return Json::Array(items.iter().map(|item| go_value(element, item, item)).collect());
     }
-    if let Some(element) = go.strip_prefix("map:") {
+    if let Some(element) = go_type.strip_prefix("map:") {
         let Some(fields) = value.as_object() else { return Json::Null };
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by_key(|(key, _)| key.as_str());
         let member = |(key, value): (&String, &Value)| (key.clone(), go_value(element, value, value));
         return Json::Object(fields.into_iter().map(member).collect());
     }
-    let zero = match go {
+    let zero = match go_type {
         _ if !value.is_null() => None,
         "string" => Some("".into()),
         "bool" => Some(false.into()),
@@ -56,22 +56,22 @@ fn go_value(go: &str, value: &Value, owner: &Value) -> Json {
         "quantity" => Some("0".into()),
         _ => None,
     };
-    match STRUCTS.get(go) {
+    match STRUCTS.get(go_type) {
         Some(fields) => struct_fields(fields, value, owner),
-        None if go.starts_with("io.k8s.") => definition_to_json(value, go),
+        None if go_type.starts_with("io.k8s.") => definition_to_json(value, go_type),
         None => Json::from_value(zero.unwrap_or_else(|| value.clone())),
     }
 }
 
 fn struct_fields(fields: &[Field], value: &Value, owner: &Value) -> Json {
     let mut out = Vec::with_capacity(fields.len());
-    for (name, go, field) in fields {
+    for (name, go_type, field) in fields {
         let source = match field.strip_prefix('^') {
             Some(field) => owner.get(field),
             None if field.is_empty() => Some(value),
             None => value.get(field),
         };
-        let converted = go_value(go, source.unwrap_or(&Value::Null), value);
+        let converted = go_value(go_type, source.unwrap_or(&Value::Null), value);
         match converted {
             Json::Object(embedded) if name.is_empty() => out.extend(embedded),
             _ if name.is_empty() => {}
@@ -110,14 +110,14 @@ mod tests {
             ("core.ScopeSelector", json!({"matchExpressions": []}), r#"{"MatchExpressions":[]}"#),
         ];
         for (name, value, expected) in cases {
-            assert_eq!(format_internal(name, &value), expected, "{name}");
+            assert_eq!(format_internal_struct(name, &value), expected, "{name}");
         }
         let pod = json!({"hostNetwork": true, "securityContext": {"runAsUser": 5}});
-        let text = format_internal("core.PodSpec", &pod);
+        let text = format_internal_struct("core.PodSpec", &pod);
         assert!(text.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{text}");
         let template = json!({"metadata": {"labels": {"a": "b"}}});
-        let text = format_internal("core.PodTemplateSpec", &template);
+        let text = format_internal_struct("core.PodTemplateSpec", &template);
         assert!(text.starts_with(r#"{"labels":{"a":"b"},"Spec":{"Volumes":null,"#), "{text}");
-        assert_eq!(format_internal_lines("core.PodIP", &json!({})), "{\n \"IP\": \"\"\n}");
+        assert_eq!(format_internal_struct_lines("core.PodIP", &json!({})), "{\n \"IP\": \"\"\n}");
     }
 }

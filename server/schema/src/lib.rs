@@ -1,11 +1,11 @@
 //! Typed schemas and the operations on them: decoding, pruning, unknown fields, patches, server-side apply, tables,
 //! OpenAPI documents.
 //!
-//! Pure, without storage. `server/kube-apiserver` and its crates decode and patch with it; the aggregated APIs of
-//! `server/` print tables.
+//! Has no side effects and no storage. `server/kube-apiserver` and its crates decode and patch with it; the aggregated
+//! APIs of `server/` print tables.
 //!
 //! Schemas of built-in kinds are in the committed [`schema_set::SchemaSet`] (`schemas/generate.py`), those of custom
-//! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `crd/` of the server).
+//! resources are derived from their CRD ([`Schema::for_custom_resource`], called by `server/kube-apiserver/src/crd`).
 //! Descriptions of built-in kinds stay compressed until an OpenAPI document is requested, schemas of custom resources
 //! until one of their objects is read or written ([`compressed::CompressedSchema`]).
 
@@ -37,7 +37,7 @@ mod tests;
 mod time;
 
 pub use decode::{DecodingErrors, find_decoding_errors};
-pub use normalize::{is_zero_value, normalize};
+pub use normalize::{is_zero_value, normalize, zero_value};
 pub use prune::{prune, unknown_fields};
 pub use time::{canonical_micro_time, canonical_time};
 
@@ -106,15 +106,16 @@ pub struct Schema {
     pub additional_properties: Option<Node>,
     /// `items`: elements of a list.
     pub items: Option<Node>,
-    /// Schema of the object form, also inside a list, of a type that accepts other JSON forms as well
-    /// (`JSONSchemaPropsOrBool`, `JSONSchemaPropsOrArray`).
+    /// Schema of the object in a type that is an object or something else: a boolean (`JSONSchemaPropsOrBool`), or a list
+    /// of such objects (`JSONSchemaPropsOrArray`).
     pub object_form: Option<Node>,
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`.
     pub is_atomic: bool,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub preserves_unknown_fields: bool,
-    /// `additionalProperties: true` of a custom resource: unknown fields are kept, but not the fields of objects in them.
+    /// `additionalProperties: true` of a custom resource: unknown fields are kept, but objects in them lose all of their
+    /// fields.
     pub prunes_unknown_objects: bool,
     /// `x-kubernetes-embedded-resource`.
     pub is_embedded_resource: bool,
@@ -133,7 +134,7 @@ pub struct Field {
     pub patch_strategy: PatchStrategy,
     pub patch_merge_key: Option<Box<str>>,
     /// Go declaration of the field; `None` for custom resources.
-    pub go: Option<GoField>,
+    pub go_field: Option<GoField>,
 }
 
 /// Go declaration of a field in a built-in type: determines how empty values are encoded, and error messages.
@@ -167,7 +168,7 @@ impl GoField {
 
 impl Field {
     pub fn new(node: Node) -> Self {
-        Self { node, default: None, patch_strategy: PatchStrategy::Unset, patch_merge_key: None, go: None }
+        Self { node, default: None, patch_strategy: PatchStrategy::Unset, patch_merge_key: None, go_field: None }
     }
 }
 
@@ -218,6 +219,12 @@ impl Schema {
     /// Last part of the definition's name, which is the name of the Go struct. Empty for custom resources.
     pub fn short_name(&self) -> &str {
         self.name.as_deref().and_then(|n| n.rsplit('.').next()).unwrap_or_default()
+    }
+
+    /// True for the schema of a custom resource, as opposed to that of a built-in kind, which has the name of its OpenAPI
+    /// definition. Not meaningful for the schemas of fields.
+    pub fn is_of_custom_resource(&self) -> bool {
+        self.name.is_none()
     }
 
     /// Creates the schema of a custom resource from its structural `openAPIV3Schema`, with the built-in `metadata`.

@@ -43,7 +43,7 @@ fn normalize_element(node: &Schema, value: &mut Value) {
 
 fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
     for (name, field) in &schema.properties {
-        let Some(go) = &field.go else {
+        let Some(go_field) = &field.go_field else {
             match fields.get_mut(&**name) {
                 Some(Value::Null) if !field.node.is_nullable => drop(fields.remove(&**name)),
                 Some(value) => normalize(&field.node, value),
@@ -51,62 +51,62 @@ fn normalize_struct(schema: &Schema, fields: &mut Map<String, Value>) {
             }
             continue;
         };
-        if let Some(value) = normalize_field(field, go, fields.remove(&**name)) {
+        if let Some(value) = normalize_field(field, go_field, fields.remove(&**name)) {
             fields.insert(name.to_string(), value);
         }
     }
 }
 
 /// The encoded value of a field; `None` if it is omitted.
-fn normalize_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Value> {
+fn normalize_field(field: &Field, go_field: &GoField, value: Option<Value>) -> Option<Value> {
     let node = &*field.node;
     let present = value.filter(|v| !v.is_null());
-    if go.is_pointer() {
+    if go_field.is_pointer() {
         return match present {
             Some(mut value) => {
                 normalize(node, &mut value);
                 Some(value)
             }
-            None => (go.omit == Omit::Never).then_some(Value::Null),
+            None => (go_field.omit == Omit::Never).then_some(Value::Null),
         };
     }
     match node.ty {
         // Fields that are always written distinguish an empty value from null.
-        Type::Bytes if go.omit == Omit::Never && present.as_ref().is_some_and(|text| text == "") => present,
-        Type::Array | Type::Bytes => normalize_slice_or_map(node, go, present),
-        Type::Object if node.is_map() => normalize_slice_or_map(node, go, present),
+        Type::Bytes if go_field.omit == Omit::Never && present.as_ref().is_some_and(|text| text == "") => present,
+        Type::Array | Type::Bytes => normalize_slice_or_map(node, go_field, present),
+        Type::Object if node.is_map() => normalize_slice_or_map(node, go_field, present),
         Type::Object if !node.properties.is_empty() => {
             let mut value = present.unwrap_or_else(|| json!({}));
             normalize(node, &mut value);
-            (go.omit != Omit::Zero || !is_zero_value(&value)).then_some(value)
+            (go_field.omit != Omit::Zero || !is_zero_value(&value)).then_some(value)
         }
-        Type::Time | Type::MicroTime => present.or_else(|| (go.omit != Omit::Zero).then_some(Value::Null)),
+        Type::Time | Type::MicroTime => present.or_else(|| (go_field.omit != Omit::Zero).then_some(Value::Null)),
         Type::Quantity | Type::IntOrString => {
-            present.or_else(|| (go.omit != Omit::Zero).then(|| zero_value(node)).flatten())
+            present.or_else(|| (go_field.omit != Omit::Zero).then(|| zero_value(node)).flatten())
         }
-        Type::Any | Type::Object => {
-            present.or_else(|| (go.omit != Omit::Zero && &*go.ty == "runtime.RawExtension").then_some(Value::Null))
-        }
+        Type::Any | Type::Object => present.or_else(|| {
+            (go_field.omit != Omit::Zero && &*go_field.ty == "runtime.RawExtension").then_some(Value::Null)
+        }),
         Type::String | Type::Integer | Type::Number | Type::Boolean => {
             let value = present.or_else(|| zero_value(node))?;
-            (go.omit == Omit::Never || !is_zero_value(&value)).then_some(value)
+            (go_field.omit == Omit::Never || !is_zero_value(&value)).then_some(value)
         }
     }
 }
 
 /// The encoded value of a list, map or byte slice. An empty one is encoded like an absent one.
-fn normalize_slice_or_map(node: &Schema, go: &GoField, present: Option<Value>) -> Option<Value> {
+fn normalize_slice_or_map(node: &Schema, go_field: &GoField, present: Option<Value>) -> Option<Value> {
     match present.filter(|v| !is_zero_value(v)) {
         Some(mut value) => {
             normalize(node, &mut value);
             Some(value)
         }
-        None => (go.omit == Omit::Never).then_some(Value::Null),
+        None => (go_field.omit == Omit::Never).then_some(Value::Null),
     }
 }
 
 /// The zero value of a Go type that is not a pointer, slice or map.
-fn zero_value(node: &Schema) -> Option<Value> {
+pub fn zero_value(node: &Schema) -> Option<Value> {
     Some(match node.ty {
         Type::Object if node.is_map() => return None,
         Type::Object => json!({}),
@@ -119,7 +119,7 @@ fn zero_value(node: &Schema) -> Option<Value> {
     })
 }
 
-/// True for the encoding of a zero value in Go; of objects, only for an empty one.
+/// True for the encoding of a zero value in Go. An object counts only if it is empty.
 pub fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,5 +1,5 @@
-//! OpenAPI documents of extension API servers. A v3 document is published unchanged, a v2 document is converted to v3;
-//! for the v2 document of this server, both are converted to v2.
+//! OpenAPI documents of extension API servers. A v3 document is published unchanged, a v2 document is converted to v3.
+//! The v2 document of this server includes the paths and definitions of all of them, converted to v2.
 
 mod upgrade;
 
@@ -23,7 +23,7 @@ pub fn to_upper_hex(bytes: &[u8]) -> String {
 pub struct PublishedDocument {
     /// `apis/<group>/<version>`
     pub path: String,
-    /// Changes with the document.
+    /// Changes whenever the document changes.
     pub hash: String,
     pub document: Arc<Value>,
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_that_are_no_openapi_document_are_rejected() {
+    fn documents_that_are_not_openapi_are_rejected() {
         for text in ["", "{}", "not found", r#"{"swagger": "1.2"}"#, r#"{"openapi": "2.9"}"#] {
             assert_eq!(PublishedDocument::parse("g.io", "v1", text.as_bytes()), None, "{text}");
         }

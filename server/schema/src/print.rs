@@ -1,5 +1,5 @@
-//! Encoding of structs as by Go's `encoding/json`, with fields in the order of their declaration. For messages that
-//! contain a value.
+//! Encodes structs like Go's `encoding/json`, with fields in the order of their declaration. Used for messages
+//! that contain a value.
 
 use serde_json::Value;
 
@@ -22,7 +22,10 @@ fn order_fields(schema: Option<&Schema>, value: &Value) -> Json {
         Value::Object(fields) => {
             let mut keys: Vec<&String> = fields.keys().collect();
             let order = |key: &str| {
-                schema.and_then(|s| s.field(key)).and_then(|field| field.go.as_ref()).map_or(u16::MAX, |go| go.order)
+                schema
+                    .and_then(|s| s.field(key))
+                    .and_then(|field| field.go_field.as_ref())
+                    .map_or(u16::MAX, |go_field| go_field.order)
             };
             keys.sort_by_key(|key| order(key));
             let member =

@@ -38,15 +38,16 @@ fn set_item_path(path: &mut String, length: usize, index: usize) {
 struct Position<'s> {
     /// `None` below a value of another type than the schema expects: no field is known, at any depth.
     schema: Option<&'s Schema>,
-    /// True for items of a list that preserves unknown fields: their own unknown fields are kept, too.
-    is_open_item: bool,
+    /// True for items of a list that preserves unknown fields, which applies to the fields of the items.
+    is_in_preserving_list: bool,
 }
 
 impl<'s> Position<'s> {
-    const NOTHING: Self = Self { schema: None, is_open_item: false };
+    /// Position at which no field is known.
+    const NOTHING: Self = Self { schema: None, is_in_preserving_list: false };
 
     fn of(schema: &'s Schema) -> Self {
-        Self { schema: Some(schema), is_open_item: false }
+        Self { schema: Some(schema), is_in_preserving_list: false }
     }
 
     /// The position of a field of an object with this schema; `None` if the field is unknown.
@@ -58,8 +59,8 @@ impl<'s> Position<'s> {
     }
 
     /// True if unknown fields are kept.
-    fn is_open(self) -> bool {
-        self.is_open_item || self.schema.is_some_and(|schema| schema.preserves_unknown_fields)
+    fn keeps_unknown(self) -> bool {
+        self.is_in_preserving_list || self.schema.is_some_and(|schema| schema.preserves_unknown_fields)
     }
 }
 
@@ -77,21 +78,23 @@ enum KnownFields<'s> {
 
 fn known_fields<'s>(position: Position<'s>, value: &Value) -> KnownFields<'s> {
     let Some(schema) = position.schema else { return KnownFields::Nothing };
-    let is_open = position.is_open();
+    let keeps_unknown = position.keeps_unknown();
     match (value, &schema.items) {
         (Value::Object(_), _) if schema.ty == Type::Object || !schema.properties.is_empty() => {
             KnownFields::Fields(schema)
         }
-        (Value::Array(_), Some(items)) => KnownFields::Items(Position { schema: Some(items), is_open_item: is_open }),
-        (Value::Object(_) | Value::Array(_), _) if !is_open && expects_another_type(schema, value) => {
+        (Value::Array(_), Some(items)) => {
+            KnownFields::Items(Position { schema: Some(items), is_in_preserving_list: keeps_unknown })
+        }
+        (Value::Object(_) | Value::Array(_), _) if !keeps_unknown && expects_another_type(schema, value) => {
             KnownFields::Nothing
         }
         _ => KnownFields::All,
     }
 }
 
-/// True if the schema of a custom resource expects another type than that of an object or list. Such values are
-/// rejected by validation, or occur in other versions of an object.
+/// True if a value, an object or a list, is not of the type that the schema of a custom resource expects. Validation
+/// rejects such a value later; objects that were stored in another version can contain it.
 fn expects_another_type(schema: &Schema, value: &Value) -> bool {
     match schema.ty {
         Type::Object => value.is_array(),
@@ -109,7 +112,7 @@ fn collect_unknown(position: Position<'_>, value: &Value, path: &mut String, unk
                 set_field_path(path, length, key);
                 match Position::field(schema, key) {
                     Some(position) => collect_unknown(position, child, path, unknown),
-                    None if position.is_open() => {}
+                    None if position.keeps_unknown() => {}
                     None => unknown.push(path.clone()),
                 }
             }
@@ -146,7 +149,7 @@ fn prune_value(position: Position<'_>, value: &mut Value, path: &mut String, unk
                 set_field_path(path, length, key);
                 match Position::field(schema, key) {
                     Some(position) => prune_value(position, child, path, unknown),
-                    None if position.is_open() => {}
+                    None if position.keeps_unknown() => {}
                     None => {
                         unknown.push(path.clone());
                         return false;

@@ -10,13 +10,13 @@ use super::decode::is_valid_integer;
 use super::ordered_json::Json;
 use super::{GoField, Schema, Type, canonical_micro_time, canonical_time};
 
-/// Maximum number of reported findings of strict validation.
-const MAX_STRICT_FINDINGS: usize = 100;
+/// Maximum number of reported strict decoding errors.
+const MAX_STRICT_ERRORS: usize = 100;
 
-/// State of a decoding.
+/// State of the decoder.
 #[derive(Default)]
 pub(super) struct Reader<'a> {
-    pub(super) strict_findings: Vec<String>,
+    pub(super) strict_errors: Vec<String>,
     /// The first value of a wrong type; as in Go, decoding continues.
     pub(super) type_error: Option<String>,
     /// Error of a Go type with its own decoder. It ends decoding.
@@ -27,11 +27,11 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn add_finding(&mut self, what: &str, path: &str, key: &str) {
-        let finding =
+    fn add_strict_error(&mut self, what: &str, path: &str, key: &str) {
+        let error =
             if path.is_empty() { format!("{what} field \"{key}\"") } else { format!("{what} field \"{path}.{key}\"") };
-        if self.strict_findings.len() < MAX_STRICT_FINDINGS && !self.strict_findings.contains(&finding) {
-            self.strict_findings.push(finding);
+        if self.strict_errors.len() < MAX_STRICT_ERRORS && !self.strict_errors.contains(&error) {
+            self.strict_errors.push(error);
         }
     }
 
@@ -51,8 +51,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Records an error that ends decoding.
-    fn fail(&mut self, why: String) -> Option<Value> {
-        self.fatal_error.get_or_insert(why);
+    fn fail(&mut self, reason: String) -> Option<Value> {
+        self.fatal_error.get_or_insert(reason);
         None
     }
 
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
                 let read = if schema.ty == Type::Time { canonical_time(&text) } else { canonical_micro_time(&text) };
                 match read {
                     Ok(text) => Some(Value::String(text)),
-                    Err(why) => self.fail(why),
+                    Err(reason) => self.fail(reason),
                 }
             }
             (Type::Time | Type::MicroTime, json) => self.fail(self.unmarshal_error(json.kind(), "string")),
@@ -96,11 +96,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Decodes a type with several forms. Its own decoder in Go reports wrong types below the object, and no strict
-    /// findings.
+    /// Decodes a type that accepts several JSON forms, such as `JSONSchemaPropsOrArray`. Such a type has its own
+    /// decoder in Go, which reports type errors relative to the object, and no strict decoding errors.
     fn read_forms(&mut self, object: &'a Schema, json: Json, path: &mut String) -> Option<Value> {
         let outer = (std::mem::take(&mut self.structure), std::mem::take(&mut self.fields));
-        let findings = self.strict_findings.len();
+        let length = self.strict_errors.len();
         let read = match json {
             json @ Json::Object(_) => self.read(object, json, object.short_name(), path),
             Json::Array(items) => {
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
             }
             other => Some(other.into_value()),
         };
-        self.strict_findings.truncate(findings);
+        self.strict_errors.truncate(length);
         (self.structure, self.fields) = outer;
         read
     }
@@ -176,17 +176,19 @@ impl<'a> Reader<'a> {
         let length = path.len();
         for (key, json) in fields {
             if out.contains_key(&key) {
-                self.add_finding("duplicate", path, &key);
+                self.add_strict_error("duplicate", path, &key);
             }
             if let Some((name, field)) = schema.properties.get_key_value(&*key) {
                 let outer = std::mem::replace(&mut self.structure, schema.short_name());
                 let outer_length = self.fields.len();
-                self.fields.extend(field.go.as_ref().and_then(|go| go.embedded_path.as_deref()));
+                self.fields.extend(field.go_field.as_ref().and_then(|go_field| go_field.embedded_path.as_deref()));
                 self.fields.push(name);
                 push_field(path, &key);
-                let go =
-                    field.go.as_ref().map_or_else(|| fallback_go_type(&field.node), |go: &GoField| go.ty.to_string());
-                let read = self.read(node_ref(&field.node), json, &go, path);
+                let field_type = field
+                    .go_field
+                    .as_ref()
+                    .map_or_else(|| fallback_go_type(&field.node), |go_field: &GoField| go_field.ty.to_string());
+                let read = self.read(node_ref(&field.node), json, &field_type, path);
                 path.truncate(length);
                 self.fields.truncate(outer_length);
                 self.structure = outer;
@@ -207,7 +209,7 @@ impl<'a> Reader<'a> {
                 let value = self.read_untyped(json, path);
                 out.insert(key, value);
             } else {
-                self.add_finding("unknown", path, &key);
+                self.add_strict_error("unknown", path, &key);
             }
         }
         Value::Object(out)
@@ -220,7 +222,7 @@ impl<'a> Reader<'a> {
                 let mut out = Map::new();
                 for (key, json) in fields {
                     if out.contains_key(&key) {
-                        self.add_finding("duplicate", path, &key);
+                        self.add_strict_error("duplicate", path, &key);
                     }
                     push_field(path, &key);
                     let value = self.read_untyped(json, path);

@@ -106,7 +106,7 @@ impl SchemaSet {
         }
     }
 
-    /// The definition of the object form of a type with several forms.
+    /// The definition of the object form of a type that accepts several JSON forms.
     fn object_form(&self, name: &str) -> Option<Node> {
         let object = name.strip_suffix("OrArray").or_else(|| name.strip_suffix("OrBool"))?;
         self.by_name.get(object).map(|index| Node::Definition(*index))
@@ -120,14 +120,15 @@ impl SchemaSet {
     }
 
     fn convert(&self, raw: &RawNode) -> Schema {
-        let go: BTreeMap<&str, GoField> = raw.go.iter().zip(0..).map(|(field, order)| field.parse(order)).collect();
+        let go_fields: BTreeMap<&str, GoField> =
+            raw.go_fields.iter().zip(0..).map(|(field, order)| field.parse(order)).collect();
         let field = |name: &str, node: &RawNode| {
             let field = Field {
                 node: self.child(node),
                 default: node.default.clone(),
                 patch_strategy: patch_strategy(node.patch_strategy.as_deref()),
                 patch_merge_key: node.patch_merge_key.clone(),
-                go: go.get(name).cloned(),
+                go_field: go_fields.get(name).cloned(),
             };
             (Box::from(name), field)
         };
@@ -213,7 +214,7 @@ struct RawNode {
     #[serde(rename = "x-kubernetes-group-version-kind", default)]
     kinds: Vec<RawKind>,
     #[serde(rename = "x-go", default)]
-    go: Vec<RawGoField>,
+    go_fields: Vec<RawGoField>,
 }
 
 /// Name of the field, Go type, option (`e` for `omitempty`, `z` for `omitzero`, or empty), path of embedded structs.

@@ -43,7 +43,7 @@ fn convert(schema: &Value) -> Schema {
         enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
         ..Schema::default()
     };
-    // A declared type is the type in structured-merge-diff.
+    // As in structured-merge-diff, a declared type has precedence over `x-kubernetes-int-or-string`.
     out.ty = match text("type") {
         Some("string") => Type::String,
         Some("integer") => Type::Integer,

@@ -10,7 +10,7 @@ fn decode(group: &str, kind: &str, body: &str) -> Result<(Value, Vec<String>), S
     let schema = SchemaSet::builtin().kind(group, "v1", kind);
     let expected = ExpectedKind { group, version: "v1", kind, schema: schema.as_deref() };
     decode_body(body.as_bytes(), &expected)
-        .map(|decoded| (decoded.object, decoded.strict_findings))
+        .map(|decoded| (decoded.object, decoded.strict_errors))
         .map_err(|error| error.message)
 }
 
@@ -51,7 +51,7 @@ fn numbers_are_read_as_in_go() {
 }
 
 #[test]
-fn strict_findings_are_in_document_order() {
+fn strict_errors_are_in_document_order() {
     let body = r#"{"metadata":{"name":"c","name":"d","bogus":1},"dada":{},"data":{"x":"1","x":"2"}}"#;
     let (object, strict) = decode("", "ConfigMap", body).unwrap();
     let expected = [

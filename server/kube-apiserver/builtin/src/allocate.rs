@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::families;
 use super::object::{at, at_mut, for_each_item, is_unset, items, set_field, text};
+use super::service::{allocates_node_ports, needs_cluster_ip, needs_health_check_node_port};
 
 /// Service CIDR, with the default of kubeadm. The first 256 addresses can only be requested explicitly.
 pub const SERVICE_CIDR: &str = "10.96.0.0/12";
@@ -76,18 +77,6 @@ fn node_ports(service: &Value) -> Vec<(String, i64)> {
     out
 }
 
-fn needs_address(service: &Value) -> bool {
-    text(service, "spec.type") != "ExternalName"
-}
-
-fn needs_ports(service: &Value) -> bool {
-    match text(service, "spec.type") {
-        "NodePort" => true,
-        "LoadBalancer" => at(service, "spec.allocateLoadBalancerNodePorts") != false,
-        _ => false,
-    }
-}
-
 impl Allocations {
     fn find_free_address(&mut self) -> Option<String> {
         for _ in 0..SIZE - FIRST_OFFSET - 1 {
@@ -121,23 +110,23 @@ impl Allocations {
         let has_only_list = requested.is_empty() && !items(new, "spec.clusterIPs").is_empty();
         if requested != "None" && !has_only_list {
             let address = if requested.is_empty() {
-                let why = "failed to allocate a serviceIP: range is full";
-                self.find_free_address().ok_or_else(|| FieldError::invalid("spec.clusterIPs", &json!([]), why))?
+                let reason = "failed to allocate a serviceIP: range is full";
+                self.find_free_address().ok_or_else(|| FieldError::invalid("spec.clusterIPs", &json!([]), reason))?
             } else {
                 requested
             };
             // Validation rejects invalid addresses and those of other families.
             if address.parse::<Ipv4Addr>().is_ok() {
                 if is_stored && self.addresses.get(&address).is_some_and(|holder| holder != owner) {
-                    let why = format!("failed to allocate IP {address}: provided IP is already allocated");
-                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
+                    let reason = format!("failed to allocate IP {address}: provided IP is already allocated");
+                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), reason));
                 }
                 let offset = address.parse::<Ipv4Addr>().map_or(0, |a| u32::from(a).wrapping_sub(NETWORK_ADDRESS));
                 if offset == 0 || offset >= SIZE - 1 {
-                    let why = format!(
+                    let reason = format!(
                         "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_CIDR}"
                     );
-                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
+                    return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), reason));
                 }
                 if is_stored {
                     self.addresses.insert(address.clone(), owner.to_owned());
@@ -169,8 +158,8 @@ impl Allocations {
             // As in kube-apiserver, a dry run does not check the port range, only conflicts; for addresses it is the
             // opposite.
             if is_stored && requested != 0 && !NODE_PORTS.contains(&requested) {
-                let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-                errors.push(FieldError::invalid(field, &json!(requested), why));
+                let reason = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+                errors.push(FieldError::invalid(field, &json!(requested), reason));
             } else if own_ports.contains(&key) || self.ports.get(&key).is_some_and(|holder| holder != owner) {
                 errors.push(FieldError::invalid(field, &json!(requested), "provided port is already allocated"));
             } else {
@@ -185,8 +174,8 @@ impl Allocations {
     }
 
     fn allocate_health_check_port(&mut self, owner: &str, new: &mut Value, is_stored: bool) {
-        let needs_port = text(new, "spec.type") == "LoadBalancer" && text(new, "spec.externalTrafficPolicy") == "Local";
-        if !needs_port || at(new, "spec.healthCheckNodePort").as_i64().unwrap_or(0) != 0 {
+        let spec = at(new, "spec");
+        if !needs_health_check_node_port(spec) || at(spec, "healthCheckNodePort").as_i64().unwrap_or(0) != 0 {
             return;
         }
         if let (Some(port), Some(spec)) = (self.find_free_port(), at_mut(new, "spec")) {
@@ -226,12 +215,12 @@ impl Allocators for ServiceAllocators {
         let owner = uid(new);
         let mut allocations = self.allocations.lock();
         // Validation rejects changes of an allocated address.
-        let has_address = old.is_some_and(|old| needs_address(old) && !is_unset(old, "spec.clusterIP"));
+        let has_address = old.is_some_and(|old| needs_cluster_ip(at(old, "spec")) && !is_unset(old, "spec.clusterIP"));
         let mut errors = Vec::new();
-        if needs_address(new) && !has_address {
+        if needs_cluster_ip(at(new, "spec")) && !has_address {
             errors.extend(allocations.allocate_address(&owner, new, !ctx.dry_run).err());
         }
-        if needs_ports(new) {
+        if allocates_node_ports(at(new, "spec")) {
             errors.extend(allocations.allocate_node_ports(&owner, new, !ctx.dry_run));
         }
         allocations.allocate_health_check_port(&owner, new, !ctx.dry_run);

@@ -1,9 +1,9 @@
 //! AppArmor profiles of containers: annotations from before Kubernetes 1.30 are converted to fields. Used by the
-//! strategy and for warnings; pure.
+//! strategy and for warnings; has no side effects.
 
 use serde_json::{Value, json};
 
-use super::object::{at, at_mut, fields, for_each_item, is_set, is_unset, items, same, set_field, text};
+use super::object::{are_equal, at, at_mut, fields, for_each_item, is_set, is_unset, items, set_field, text};
 
 const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -37,7 +37,7 @@ pub(super) fn convert_annotations(pod: &mut Value) {
         for_each_item(spec, list, |container| {
             let annotation = container_annotation(&original, text(container, "name"));
             let Some(profile) = annotation.and_then(parse_profile) else { return };
-            if is_unset(container, "securityContext.appArmorProfile") && !same(&profile, pod_profile) {
+            if is_unset(container, "securityContext.appArmorProfile") && !are_equal(&profile, pod_profile) {
                 if !is_set(container, "securityContext") {
                     set_field(container, "securityContext", json!({}));
                 }
@@ -57,7 +57,7 @@ pub(super) fn warnings(pod: &Value) -> Vec<String> {
         let name = text(container, "name");
         let field = at(container, "securityContext.appArmorProfile");
         let applies = match parse_profile(container_annotation(pod, name)?) {
-            Some(profile) => same(&profile, field),
+            Some(profile) => are_equal(&profile, field),
             None => field.is_null(),
         };
         applies.then(|| format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]: {DEPRECATION_MESSAGE}"))
@@ -74,6 +74,6 @@ pub(super) fn template_warning(
     let key = format!("{ANNOTATION_PREFIX}{}", text(container, "name"));
     let annotation = annotations.get(&key).and_then(Value::as_str)?;
     let is_warning_needed = is_unset(container, "securityContext.appArmorProfile")
-        && parse_profile(annotation).is_none_or(|profile| !same(&profile, pod_profile));
+        && parse_profile(annotation).is_none_or(|profile| !are_equal(&profile, pod_profile));
     is_warning_needed.then_some((key, DEPRECATION_MESSAGE))
 }

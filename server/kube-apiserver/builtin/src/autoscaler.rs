@@ -1,8 +1,8 @@
 //! Horizontal pod autoscalers in `autoscaling/v1`: fields that this version lacks are stored in annotations, in the
-//! format of the alpha version that introduced metrics. Used by `convert`; pure. From
+//! format of the alpha version that introduced metrics. Used by `convert`; has no side effects. From
 //! `autoscaling/v1/conversion.go`.
 
-use crowsnest_schema::internal_structs::format_internal;
+use crowsnest_schema::internal_structs::format_internal_struct;
 use crowsnest_schema::print::format_definition;
 use serde_json::{Map, Value, json};
 
@@ -249,7 +249,7 @@ pub(super) fn to_v1(object: &mut Value) {
     });
     set_annotation(object, METRICS, (!others.is_empty()).then(|| SPEC_METRICS.encode(&others)));
     let behavior = behavior.filter(Value::is_object);
-    set_annotation(object, BEHAVIOR, behavior.map(|behavior| format_internal(BEHAVIOR_STRUCT, &behavior)));
+    set_annotation(object, BEHAVIOR, behavior.map(|behavior| format_internal_struct(BEHAVIOR_STRUCT, &behavior)));
     let (conditions, current) = match at_mut(object, "status") {
         Some(status) => (remove_field(status, "conditions"), remove_field(status, "currentMetrics")),
         None => (None, None),

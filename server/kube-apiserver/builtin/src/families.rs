@@ -36,8 +36,9 @@ pub(super) fn set_ip_families(old: Option<&Value>, new: &mut Value) -> Vec<Field
     if policy == "SingleStack" {
         for (count, what) in [(addresses.len(), "cluster IPs"), (families.len(), "IP families")] {
             if count == 2 {
-                let why = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-                errors.push(FieldError::invalid(POLICY, &policy, why));
+                let reason =
+                    format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+                errors.push(FieldError::invalid(POLICY, &policy, reason));
             }
         }
     }
@@ -102,8 +103,8 @@ fn release_secondary_families(old: &Value, new: &mut Value, policy: &str) -> Vec
                 }
             }
         } else if !after.is_empty() && after.len() < before.len() {
-            let why = format!("must be 'SingleStack' to release the secondary {what}");
-            errors.push(FieldError::invalid(POLICY, policy, why));
+            let reason = format!("must be 'SingleStack' to release the secondary {what}");
+            errors.push(FieldError::invalid(POLICY, policy, reason));
         }
     }
     errors
@@ -138,8 +139,8 @@ mod tests {
         "RequireDualStack",
         r#"["IPv6","IPv4"]"#
     )]
-    fn defaults_are_set(#[case] given: &str, #[case] policy: &str, #[case] families: &str) {
-        let mut service = spec(given);
+    fn defaults_are_set(#[case] spec_json: &str, #[case] policy: &str, #[case] families: &str) {
+        let mut service = spec(spec_json);
         assert_eq!(set_ip_families(None, &mut service), []);
         assert_eq!(
             (text(&service, POLICY), at(&service, "spec.ipFamilies").to_string()),
@@ -164,8 +165,8 @@ mod tests {
         r#"{"ipFamilies":["IPv4","IPv6"]}"#,
         "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
     )]
-    fn unsupported_families_are_rejected(#[case] given: &str, #[case] expected: &str) {
-        let errors = set_ip_families(None, &mut spec(given));
+    fn unsupported_families_are_rejected(#[case] spec_json: &str, #[case] expected: &str) {
+        let errors = set_ip_families(None, &mut spec(spec_json));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     }
 }

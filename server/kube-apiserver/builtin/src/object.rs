@@ -75,7 +75,7 @@ pub(super) fn copy_field(from: &Value, to: &mut Value, field: &str) {
 }
 
 /// `apiequality.Semantic.DeepEqual`: resource quantities are compared by value.
-pub(super) fn same(one: &Value, other: &Value) -> bool {
+pub(super) fn are_equal(one: &Value, other: &Value) -> bool {
     const RESOURCE_LISTS: [&str; 9] =
         ["limits", "requests", "overhead", "podFixed", "capacity", "allocatable", "hard", "used", "allocatedResources"];
     fn equal(one: &Value, other: &Value, are_quantities: bool) -> bool {
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn quantities_are_compared_by_value() {
         let pod = |cpu: &str, label: &str| serde_json::json!({"labels": {"a": label}, "containers": [{"resources": {"limits": {"cpu": cpu}}}]});
-        assert!(same(&pod("1.500", "1"), &pod("1500m", "1")));
-        assert!(!same(&pod("1.500", "1"), &pod("1", "1")));
-        assert!(!same(&pod("1", "1.500"), &pod("1", "1500m")));
+        assert!(are_equal(&pod("1.500", "1"), &pod("1500m", "1")));
+        assert!(!are_equal(&pod("1.500", "1"), &pod("1", "1")));
+        assert!(!are_equal(&pod("1", "1.500"), &pod("1", "1500m")));
     }
 }

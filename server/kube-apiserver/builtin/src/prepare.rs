@@ -257,7 +257,7 @@ fn default_job_labels(object: &Value) -> Option<Map<String, Value>> {
     (!labels.is_empty() && fields(object, "metadata.labels").is_empty()).then(|| labels.clone())
 }
 
-/// The object with the defaults that its creator owns.
+/// A copy of the object with the defaults whose fields its creator owns in `managedFields`.
 pub(super) fn with_owned_defaults(kind: &str, object: &Value) -> Option<Value> {
     let labels = default_job_labels(object).filter(|_| kind == "Job")?;
     let mut owned = object.clone();

@@ -1,5 +1,5 @@
 //! Dependencies between the fields of a Service: derived values, values that updates may omit, and values that a
-//! change of the type removes. Used by the strategy; pure.
+//! change of the type removes. Used by the strategy; has no side effects.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,8 @@ pub(super) fn update(old: &Value, new: &mut Value) {
     }
 }
 
-fn needs_cluster_ip(spec: &Value) -> bool {
+/// True if the Service has a cluster IP, or `None` in its place.
+pub(super) fn needs_cluster_ip(spec: &Value) -> bool {
     text(spec, "type") != "ExternalName"
 }
 
@@ -41,7 +42,17 @@ fn needs_node_ports(spec: &Value) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
 
-fn needs_health_check_node_port(spec: &Value) -> bool {
+/// True if node ports are allocated for the ports of the Service that have none.
+pub(super) fn allocates_node_ports(spec: &Value) -> bool {
+    match text(spec, "type") {
+        "NodePort" => true,
+        "LoadBalancer" => at(spec, "allocateLoadBalancerNodePorts") != false,
+        _ => false,
+    }
+}
+
+/// True if a load balancer checks the health of the Service's nodes at a node port.
+pub(super) fn needs_health_check_node_port(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 

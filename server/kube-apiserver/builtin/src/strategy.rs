@@ -8,14 +8,14 @@ use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::strategy::{RequestContext, Strategy};
 use crowsnest_registry::validation::{validate_kubernetes_finalizers, validate_object_meta};
-use crowsnest_schema::apply::{VersionSchemas, VersionState};
+use crowsnest_schema::apply::{ReplicasPath, VersionSchemas, VersionState};
 use crowsnest_schema::decode::decode_value;
 use crowsnest_schema::schema_set::SchemaSet;
 use crowsnest_schema::{SchemaRef, normalize};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::object::{at, at_mut, copy_field, remove_field, same, set_field};
+use super::object::{are_equal, at, at_mut, copy_field, remove_field, set_field};
 use super::{convert, defaults, prepare, selectable_fields, validate, warnings};
 
 /// Strategy of one built-in group, version and kind.
@@ -69,8 +69,8 @@ impl BuiltinStrategy {
 
     /// True for kinds whose `status` can only be written through the status subresource.
     fn has_status(&self) -> bool {
-        let review = matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io");
-        !review && self.schema().is_some_and(|schema| schema.field("status").is_some())
+        let is_review = matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io");
+        !is_review && self.schema().is_some_and(|schema| schema.field("status").is_some())
     }
 
     fn generation_trigger(&self) -> GenerationTrigger {
@@ -94,9 +94,9 @@ impl BuiltinStrategy {
     fn has_generation_changed(&self, old: &Value, new: &Value) -> bool {
         match self.generation_trigger() {
             GenerationTrigger::None => false,
-            GenerationTrigger::Spec => !same(at(old, "spec"), at(new, "spec")),
+            GenerationTrigger::Spec => !are_equal(at(old, "spec"), at(new, "spec")),
             GenerationTrigger::SpecAndAnnotations => {
-                !same(at(old, "spec"), at(new, "spec"))
+                !are_equal(at(old, "spec"), at(new, "spec"))
                     || at(old, "metadata.annotations") != at(new, "metadata.annotations")
             }
             GenerationTrigger::Content => {
@@ -106,7 +106,7 @@ impl BuiltinStrategy {
                     remove_field(&mut copy, "status");
                     copy
                 };
-                !same(&content(old), &content(new))
+                !are_equal(&content(old), &content(new))
                     || (self.kind == "EndpointSlice" && at(old, "metadata.labels") != at(new, "metadata.labels"))
             }
         }
@@ -127,10 +127,10 @@ fn validate_namespace_finalizers(namespace: &Value) -> Vec<FieldError> {
     for (index, name) in listed.iter().enumerate() {
         let (field, name) = (format!("spec.finalizers[{index}]"), name.as_str().unwrap_or_default());
         let problems = qualified_name(name).into_iter();
-        errors.extend(problems.map(|why| FieldError::invalid(field.as_str(), name, why)));
+        errors.extend(problems.map(|reason| FieldError::invalid(field.as_str(), name, reason)));
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(field, name, why));
+            let reason = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, name, reason));
         }
     }
     errors
@@ -140,6 +140,16 @@ impl VersionSchemas for BuiltinStrategy {
     fn version(&self, api_version: &str) -> VersionState {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         SchemaSet::builtin().kind(group, version, self.kind).map_or(VersionState::NotServed, VersionState::Served)
+    }
+
+    /// As in kube-apiserver's `ReplicasPathMappings`, former versions are known although they are not served.
+    fn replicas_path(&self, api_version: &str) -> ReplicasPath<'_> {
+        match (self.kind, api_version) {
+            ("Deployment" | "StatefulSet", "apps/v1beta1" | "apps/v1beta2") | ("ReplicaSet", "apps/v1beta2") => {
+                ReplicasPath::At(".spec.replicas")
+            }
+            _ => ReplicasPath::UnknownVersion,
+        }
     }
 }
 
@@ -182,15 +192,15 @@ impl Strategy for BuiltinStrategy {
                     }
                 }
             }
-            // Its conditions are copied below; everything else is ignored.
+            // Only the conditions are taken from the request; they are copied below.
             "approval" => {}
-            // The server itself writes the scheduling or eviction of the pod.
+            // The server itself changes the pod.
             "binding" | "eviction" => {}
             _ if self.has_status() => copy_field(old, new, "status"),
             _ => {}
         }
         prepare::update(ctx, self.kind, old, new);
-        let main = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
+        let updates_generation = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
         let before = at(old, "metadata.generation").as_i64();
         if let Some(metadata) = at_mut(new, "metadata") {
             match before {
@@ -199,7 +209,7 @@ impl Strategy for BuiltinStrategy {
             }
         }
         self.normalize(new);
-        if main && self.has_generation_changed(old, new) {
+        if updates_generation && self.has_generation_changed(old, new) {
             new["metadata"]["generation"] = json!(before.unwrap_or(0) + 1);
         }
     }
@@ -216,8 +226,10 @@ impl Strategy for BuiltinStrategy {
             && ctx.subresource.is_empty()
             && let Some(metadata) = new.metadata()
         {
-            let namespaced = !new.namespace().is_empty();
-            errors.extend(validate_object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
+            let is_namespaced = !new.namespace().is_empty();
+            errors.extend(validate_object_meta(metadata, is_namespaced, &|name, prefix| {
+                self.validate_name(name, prefix)
+            }));
             // As in kube-apiserver, both validations report these errors.
             errors.extend(validate_kubernetes_finalizers(new));
         }
@@ -308,5 +320,29 @@ impl Strategy for BuiltinStrategy {
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
         let converted = objects.into_iter().map(|object| convert::convert(object, to_api_version)).collect();
         Box::pin(async move { Ok(converted) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::first_version("Deployment", "apps/v1beta1", true)]
+    #[case::second_version("Deployment", "apps/v1beta2", true)]
+    #[case::stateful_set("StatefulSet", "apps/v1beta1", true)]
+    #[case::replica_set("ReplicaSet", "apps/v1beta2", true)]
+    #[case::version_without_replica_sets("ReplicaSet", "apps/v1beta1", false)]
+    #[case::unknown("Deployment", "apps/v2", false)]
+    #[case::other_group("Deployment", "extensions/v1beta1", false)]
+    fn replicas_have_a_path_in_former_versions(
+        #[case] kind: &'static str,
+        #[case] api_version: &str,
+        #[case] is_known: bool,
+    ) {
+        let expected = if is_known { ReplicasPath::At(".spec.replicas") } else { ReplicasPath::UnknownVersion };
+        assert_eq!(BuiltinStrategy::new("apps", "v1", kind).replicas_path(api_version), expected);
     }
 }

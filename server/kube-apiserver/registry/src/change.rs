@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::request::options::WriteOptions;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
-use crowsnest_schema::apply::{self, Apply};
+use crowsnest_schema::apply::{self, Apply, ReplicasPath};
 use serde_json::Value;
 
 use crate::create::{field_manager, set_namespace};
@@ -69,8 +69,11 @@ impl Change {
                 }
                 let api_version = resource.gvr.api_version();
                 let path_in = |version: &str| {
-                    let own = (version == api_version).then_some(paths.spec_replicas.as_str());
-                    own.or_else(|| resource.strategy.replicas_path(version)).map(str::to_owned)
+                    if version == api_version {
+                        ReplicasPath::At(&paths.spec_replicas)
+                    } else {
+                        resource.strategy.replicas_path(version)
+                    }
                 };
                 apply::scale::set_managers(&mut current, live, path_in);
                 let mut scale = match change.as_ref() {

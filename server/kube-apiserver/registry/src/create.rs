@@ -76,8 +76,8 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let requested_name = object.name().to_owned();
-        if let Some(why) = resource.strategy.create_refusal() {
-            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &requested_name, why));
+        if let Some(reason) = resource.strategy.create_refusal() {
+            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &requested_name, reason));
         }
         let attributes = Attributes::new(ctx, resource, Operation::Create, &requested_name, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
@@ -97,7 +97,7 @@ impl Registry {
         }
         if !object.resource_version().is_empty() {
             // Server-side apply ignores it: kube-apiserver checks versions of existing objects only. Text
-            // that is no version is ignored as well.
+            // that is not a version is ignored as well.
             let is_version = parse_object_version(&object).is_ok_and(|version| version > 0);
             if is_version && !has_managed_fields {
                 return Err(error_without_reason("resourceVersion should not be set on objects to be created"));
@@ -252,8 +252,8 @@ pub fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
 
 /// Rejects an object of another namespace than that of the request; both may be empty.
 pub(crate) fn check_namespace(object: &Value, namespace: &str) -> ApiResult<()> {
-    let given = object.namespace();
-    if namespace.is_empty() || given.is_empty() || given == namespace {
+    let object_namespace = object.namespace();
+    if namespace.is_empty() || object_namespace.is_empty() || object_namespace == namespace {
         return Ok(());
     }
     Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"))

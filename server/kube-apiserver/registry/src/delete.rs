@@ -175,7 +175,7 @@ impl Registry {
 
 /// Checks the preconditions of a delete; `kind` is used in the conflict message.
 pub fn check_preconditions(group: &str, kind: &str, preconditions: &Preconditions, live: &Value) -> ApiResult<()> {
-    let conflict = |why: String| Err(ApiError::conflict(group, kind, live.name(), why));
+    let conflict = |reason: String| Err(ApiError::conflict(group, kind, live.name(), reason));
     if let Some(uid) = &preconditions.uid
         && uid != live.uid()
     {

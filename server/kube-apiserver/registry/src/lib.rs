@@ -2,7 +2,7 @@
 //!
 //! [`Registry`] implements the rules that apply to all objects. Rules of a kind are in its [`strategy::Strategy`],
 //! those of the server's configuration in [`admission`]. Objects are kept in [`storage`]; [`authentication`] and
-//! [`authz`] decide by stored objects. Only the kinds that they need (RBAC, service accounts, tokens, Namespaces)
+//! [`authz`] make their decisions from stored objects. Only the kinds that they need (RBAC, service accounts, tokens, Namespaces)
 //! are named here; all others are registered by `crowsnest-builtin` and by the CRDs of `server/kube-apiserver`.
 //! Called by `http/` of that server and by in-process components.
 
@@ -146,7 +146,7 @@ impl Registry {
         let api_version = resource.gvr.api_version();
         let mut objects = Vec::with_capacity(records.len());
         let mut other_versions = Vec::new();
-        let serves_stored = resource.strategy.serves_stored();
+        let serves_stored_unchanged = resource.strategy.serves_stored_unchanged();
         for record in &records {
             let object = record.body.decode(record.revision).map_err(storage_error)?;
             if record.body.api_version() != api_version {
@@ -154,7 +154,7 @@ impl Registry {
             }
             objects.push(object);
         }
-        if serves_stored && other_versions.is_empty() {
+        if serves_stored_unchanged && other_versions.is_empty() {
             return Ok(objects);
         }
         if !other_versions.is_empty() {
@@ -271,7 +271,7 @@ pub fn get_scale(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
 
 /// Applies the defaults that a read applies to an object in its storage version.
 fn apply_read_defaults(resource: &ResourceRef, mut object: Value) -> Value {
-    if !resource.strategy.serves_stored() {
+    if !resource.strategy.serves_stored_unchanged() {
         resource.strategy.default(&mut object);
     }
     object

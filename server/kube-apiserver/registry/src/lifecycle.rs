@@ -21,7 +21,7 @@ const UNDELETABLE_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-publi
 /// Maximum number of namespaces whose state is cached.
 const MAX_CACHED_NAMESPACES: NonZeroUsize = NonZeroUsize::new(1024).expect("a constant above zero");
 
-/// The admission step.
+/// The `NamespaceLifecycle` admission plugin.
 pub struct NamespaceLifecycle {
     registry: Weak<Registry>,
     /// True for terminating namespaces, with the revision of the check.
@@ -66,9 +66,9 @@ impl Admission for NamespaceLifecycle {
         if !self.is_terminating(name).await? {
             return Ok(());
         }
-        let why = format!("unable to create new content in namespace {name} because it is being terminated");
+        let message = format!("unable to create new content in namespace {name} because it is being terminated");
         let object_name = object.as_deref().map(|o| o.name().to_owned()).unwrap_or_default();
-        let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, &object_name, why);
+        let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, &object_name, message);
         if let Some(details) = &mut error.details {
             details.causes.push(Cause {
                 reason: "NamespaceTerminating".into(),

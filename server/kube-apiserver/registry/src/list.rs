@@ -30,8 +30,8 @@ const CONVERSION_LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct ConversionLog(Mutex<HashMap<Gvr, Instant>>);
 
 impl ConversionLog {
-    /// True if a failure at `now` is to be logged.
-    fn take_slot(&self, resource: &Gvr, now: Instant) -> bool {
+    /// Returns true, and records the time, if a failure at `now` should be logged.
+    fn should_log(&self, resource: &Gvr, now: Instant) -> bool {
         let mut logged = self.0.lock();
         let is_due =
             logged.get(resource).is_none_or(|last| now.saturating_duration_since(*last) >= CONVERSION_LOG_INTERVAL);
@@ -85,9 +85,10 @@ impl Registry {
         decoded.map_err(|error| if is_cached { self.not_ready_error(resource, &error) } else { error })
     }
 
-    /// Refuses a list or watch of custom resources if stored objects cannot be converted to the requested version: then
-    /// kube-apiserver's cache of that version never becomes ready, whichever objects are requested. Converts one object
-    /// of each other version, once: a cache stays ready during an outage of the conversion webhook.
+    /// Refuses a list or watch of custom resources if stored objects cannot be converted to the requested version. In
+    /// kube-apiserver, the cache of that version would never become ready, so all lists would fail. One object of each
+    /// other stored version is converted as a check. A version that was converted once is not checked again, because a
+    /// ready cache stays ready during an outage of the conversion webhook.
     pub async fn check_cache_readiness(&self, resource: &ResourceRef) -> ApiResult<()> {
         if !resource.is_custom() {
             return Ok(());
@@ -103,7 +104,7 @@ impl Registry {
 
     /// Error of kube-apiserver for a list or watch of custom resources while its cache is not ready.
     fn not_ready_error(&self, resource: &ResourceRef, error: &ApiError) -> ApiError {
-        if self.conversion_log.take_slot(&resource.gvr, Instant::now()) {
+        if self.conversion_log.should_log(&resource.gvr, Instant::now()) {
             tracing::warn!(%error, resource = %resource.gvr, "cannot convert custom resources");
         }
         let details = Details { retry_after_seconds: Some(1), ..Details::default() };
@@ -369,7 +370,7 @@ fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
 
 /// Decodes a continue token. The revision is negative for [`LATEST_REVISION`].
 fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
-    let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
+    let invalid = |reason: String| ApiError::bad_request(format!("invalid continue token: {reason}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
@@ -378,15 +379,15 @@ fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
         invalid(format!("continue key is not valid: illegal base64 data at input byte {at}"))
     })?;
     let token: Value = crowsnest_schema::decode::parse_json(&bytes)
-        .map_err(|why| invalid(format!("continue key is not valid: {why}")))?;
+        .map_err(|reason| invalid(format!("continue key is not valid: {reason}")))?;
     let version = token["v"].as_str().unwrap_or_default();
     if version != "meta.k8s.io/v1" {
-        let why = "continue key is not valid: server does not recognize this encoded version";
-        return Err(invalid(format!("{why} {version}")));
+        let reason = "continue key is not valid: server does not recognize this encoded version";
+        return Err(invalid(format!("{reason} {version}")));
     }
     let revision = token["rv"].as_i64().filter(|revision| *revision != 0).ok_or_else(|| {
-        let why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
-        invalid(why.into())
+        let reason = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+        invalid(reason.into())
     })?;
     let encoded_start = token["start"].as_str().unwrap_or_default();
     if encoded_start.is_empty() {
@@ -410,7 +411,7 @@ mod tests {
         let (log, start) = (ConversionLog::default(), Instant::now());
         let (cars, bikes) = (Gvr::new("g", "v1", "cars"), Gvr::new("g", "v1", "bikes"));
         let failures = [(&cars, 0), (&cars, 1), (&bikes, 1), (&cars, 59), (&cars, 60), (&cars, 61)];
-        let logged = failures.map(|(resource, seconds)| log.take_slot(resource, start + Duration::from_secs(seconds)));
+        let logged = failures.map(|(resource, seconds)| log.should_log(resource, start + Duration::from_secs(seconds)));
         assert_eq!(logged, [true, false, true, false, true, false]);
     }
 }

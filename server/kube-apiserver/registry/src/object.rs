@@ -81,8 +81,8 @@ pub(crate) fn parse_object_version(object: &Value) -> ApiResult<u64> {
     // Go accepts no sign.
     let has_only_digits = version.bytes().all(|byte| byte.is_ascii_digit());
     let number = version.parse::<u64>().ok().filter(|_| has_only_digits);
-    let why = if has_only_digits { "value out of range" } else { "invalid syntax" };
-    number.ok_or_else(|| error_without_reason(format!("strconv.ParseUint: parsing {version:?}: {why}")))
+    let reason = if has_only_digits { "value out of range" } else { "invalid syntax" };
+    number.ok_or_else(|| error_without_reason(format!("strconv.ParseUint: parsing {version:?}: {reason}")))
 }
 
 /// Formats a `metav1.Time`: UTC, whole seconds.

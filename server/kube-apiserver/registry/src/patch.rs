@@ -56,9 +56,9 @@ impl Patch {
         let absent = Value::Null;
         let base = live.unwrap_or(&absent);
         let is_strict = options.field_validation == FieldValidation::Strict;
-        let (patched, decode_findings) = match self {
-            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict_findings),
-            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict_findings),
+        let (patched, patch_errors) = match self {
+            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict_errors),
+            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict_errors),
             Patch::Strategic(patch) => match &schema {
                 Some(schema) => {
                     let mut remaining_patch = patch.value.clone();
@@ -69,11 +69,11 @@ impl Patch {
                         let decoding = PatchDecoding {
                             displayed_object: Some(&displayed),
                             is_strict,
-                            patch_findings: &patch.strict_findings,
+                            patch_errors: &patch.strict_errors,
                         };
                         return decode_patched_object(resource, Some(schema), patched, decoding, options, warnings);
                     }
-                    (patched, &patch.strict_findings)
+                    (patched, &patch.strict_errors)
                 }
                 None => {
                     return Err(unsupported_media_type(&[
@@ -106,7 +106,7 @@ impl Patch {
                 };
             }
         };
-        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_findings: decode_findings };
+        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_errors };
         if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
             let expected = ExpectedKind {
                 group: &resource.gvr.group,
@@ -156,10 +156,10 @@ impl Patch {
         };
         crowsnest_schema::patch::check_patched_kind(&patched, &expected)?;
         let is_strict = options.field_validation == FieldValidation::Strict;
-        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_findings: &body.strict_findings };
-        let (scale, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
+        let decoding = PatchDecoding { displayed_object: None, is_strict, patch_errors: &body.strict_errors };
+        let (scale, mut strict_errors) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         if options.field_validation == FieldValidation::Warn {
-            warnings.append(&mut findings);
+            warnings.append(&mut strict_errors);
         }
         Ok(scale)
     }
@@ -223,9 +223,11 @@ fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<
 
 /// Rejects duplicate keys in an applied configuration when field validation is strict.
 fn check_duplicate_keys(config: &PatchBody, options: &WriteOptions) -> ApiResult<()> {
-    if options.field_validation == FieldValidation::Strict && !config.strict_findings.is_empty() {
-        let why = format!("yaml: unmarshal errors:\n  {}", config.strict_findings.join("\n  "));
-        return Err(ApiError::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
+    if options.field_validation == FieldValidation::Strict && !config.strict_errors.is_empty() {
+        let reason = format!("yaml: unmarshal errors:\n  {}", config.strict_errors.join("\n  "));
+        return Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {reason}"
+        )));
     }
     Ok(())
 }
@@ -259,15 +261,15 @@ fn decode_patched_object(
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     let is_foreign = resource.is_custom() && !resource.has_kind_of(&patched);
-    if !is_foreign && let Some(why) = resource.strategy.decode_error(&patched) {
-        return Err(crowsnest_schema::patch::invalid_custom_patch(&patched, why));
+    if !is_foreign && let Some(reason) = resource.strategy.decode_error(&patched) {
+        return Err(crowsnest_schema::patch::invalid_custom_patch(&patched, reason));
     }
     let metadata_schema = is_foreign.then(Schema::for_any_custom_resource);
     if let Some(schema) = metadata_schema.as_deref().or(schema) {
-        let (object, mut findings) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
+        let (object, mut strict_errors) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         patched = object;
         if options.field_validation == FieldValidation::Warn {
-            warnings.append(&mut findings);
+            warnings.append(&mut strict_errors);
         }
     }
     if !patched.is_object() {

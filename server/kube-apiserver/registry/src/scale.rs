@@ -1,4 +1,4 @@
-//! The scale subresource: reads and writes a `Scale` through its parent object. Pure.
+//! The scale subresource: reads and writes a `Scale` through its parent object. Has no side effects.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::selector::Selector;
@@ -118,8 +118,8 @@ pub(crate) fn apply_to_parent(
     }
     let uid = scale.uid();
     if !uid.is_empty() && uid != live.uid() {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
-        return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, live.name(), why));
+        let reason = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
+        return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, live.name(), reason));
     }
     let mut new = live.clone();
     set_at(&mut new, &paths.spec_replicas, replicas.into());

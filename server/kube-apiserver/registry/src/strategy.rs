@@ -41,6 +41,16 @@ pub trait Allocators: Send + Sync {
     fn release_replaced(&self, _from: &Value, _to: &Value) {}
 }
 
+/// Errors of an update.
+#[derive(Debug, Default)]
+pub struct UpdateErrors {
+    /// Errors for which the update is refused.
+    pub errors: Vec<FieldError>,
+    /// Texts of `Warning` headers for errors of unchanged values, which an update may have. They are returned even if the
+    /// update is refused because of other errors.
+    pub tolerated: Vec<String>,
+}
+
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
 /// request. By default, objects are not changed, as for a kind that another server defaults.
 pub trait Strategy: VersionSchemas {
@@ -54,8 +64,8 @@ pub trait Strategy: VersionSchemas {
         self.default(object);
     }
 
-    /// The object with defaults that its creator owns, although they are set when the object is prepared. `None` if there
-    /// are none.
+    /// A copy of the object with the defaults that [`Self::prepare_create`] sets and whose fields the creator owns in
+    /// `managedFields`. `None` if there are none.
     fn with_owned_defaults(&self, _object: &Value) -> Option<Value> {
         None
     }
@@ -74,15 +84,14 @@ pub trait Strategy: VersionSchemas {
     /// Validates an update including immutable fields, except generic metadata.
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
 
+    /// Collects the errors of [`Self::validate_update`] and those that are tolerated, in one validation.
+    fn collect_update_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
+        UpdateErrors { errors: self.validate_update(ctx, old, new), tolerated: Vec::new() }
+    }
+
     /// Reason for which creates are rejected for all users.
     fn create_refusal(&self) -> Option<&'static str> {
         None
-    }
-
-    /// Texts of `Warning` headers for errors of unchanged values, which an update may have. They are returned even if the
-    /// update is refused because of other errors.
-    fn tolerated_errors(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> Vec<String> {
-        Vec::new()
     }
 
     /// Texts of `Warning` headers for an accepted write.
@@ -117,7 +126,7 @@ pub trait Strategy: VersionSchemas {
 
     /// True for custom resources. Cheaper than [`Self::schema`] for them, which may have to compile it.
     fn is_custom(&self) -> bool {
-        self.schema().is_some_and(|schema| schema.name.is_none())
+        self.schema().is_some_and(|schema| schema.is_of_custom_resource())
     }
 
     /// The published schema, if it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
@@ -172,7 +181,7 @@ pub trait Strategy: VersionSchemas {
 
     /// True if stored objects can be served unchanged: they have the current defaults and are pruned by the current
     /// schema.
-    fn serves_stored(&self) -> bool {
+    fn serves_stored_unchanged(&self) -> bool {
         true
     }
 

@@ -27,7 +27,7 @@ const MAX_ATTEMPTS: usize = 16;
 
 /// Authorizes updates and patches that create an object.
 pub trait CreateAuthorizer: Send + Sync {
-    /// Rejects users without the right to create the object.
+    /// Rejects users without the permission to create the object.
     fn authorize_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
 }
 
@@ -120,11 +120,11 @@ impl Registry {
             Change::Patch(patch) if patch.creates_missing() => {
                 let object = patch.apply(resource, ctx, None, options, warnings).await?;
                 if !object.uid().is_empty() {
-                    let why = format!(
+                    let reason = format!(
                         "uid mismatch: the provided object specified uid {}, and no existing object was found",
                         object.uid()
                     );
-                    return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
+                    return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, reason));
                 }
                 check_name(&object, name)?;
                 parse_object_version(&object)?;
@@ -158,7 +158,7 @@ impl Registry {
             });
             // If the fields of some managers cannot be computed, the managedFields of all are dropped.
             let managed_fields = managed_fields.await.unwrap_or_else(|error| {
-                // Invalid requests cause this, so it is no warning.
+                // Invalid requests cause this, so it is not logged as a warning.
                 tracing::debug!(%error, kind = %resource.kind, name, "dropping managedFields");
                 apply::PendingManagedFields::default()
             });
@@ -267,8 +267,9 @@ impl Registry {
                 errors.extend(validation::validate_object_meta_update(new, old));
             }
         }
-        errors.extend(strategy.validate_update(ctx, live, new));
-        warnings.extend(strategy.tolerated_errors(ctx, live, new));
+        let found = strategy.collect_update_errors(ctx, live, new);
+        errors.extend(found.errors);
+        warnings.extend(found.tolerated);
         if let Err(error) = reject_invalid_object(resource, new, errors) {
             if let Some(allocators) = self.allocators(resource) {
                 allocators.release_replaced(new, live);
@@ -335,14 +336,14 @@ fn check_uid(update: Update<'_>, live: &Value, new: &Value) -> ApiResult<()> {
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
         let registry = if group.is_empty() { plural.to_string() } else { format!("{group}/{plural}") };
         let key = crate::storage::ObjectKey::new(live.namespace(), name);
-        let why = format!(
+        let reason = format!(
             "StorageError: invalid object, Code: 4, Key: {}/{registry}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
             // A dry run does not reach etcd, whose client adds the prefix.
             if ctx.dry_run { "" } else { "/registry" },
             new.uid(),
             live.uid()
         );
-        return Err(ApiError::conflict(group, plural, name, why));
+        return Err(ApiError::conflict(group, plural, name, reason));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Validation of labels, annotations and generic object metadata, as in apimachinery's `validation` package.
 //!
-//! Pure. Used by every create and update of the registry, and by the strategies of built-in kinds and custom resources.
+//! Has no side effects. Used by every create and update of the registry, and by the strategies of built-in kinds and
+//! custom resources.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1123_label, label_value, qualified_name};
@@ -40,8 +41,8 @@ fn validate_finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     let names: Vec<&str> = strings(metadata.get("finalizers"));
     let name_errors = |name: &&str| {
         let name = json!(name);
-        let why = qualified_name(name.as_str().unwrap_or_default());
-        why.into_iter().map(move |why| FieldError::invalid(FIELD, &name, why))
+        let reason = qualified_name(name.as_str().unwrap_or_default());
+        reason.into_iter().map(move |reason| FieldError::invalid(FIELD, &name, reason))
     };
     let mut errors: Vec<FieldError> = names.iter().flat_map(name_errors).collect();
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {

@@ -18,7 +18,7 @@ use crate::list::{check_fields, is_decided_by_key, key_field, may_match, parse_r
 use crate::object::Object as _;
 use crate::resource::ResourceRef;
 use crate::storage::{
-    BatchKey, Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, Selectable, SelectableStates, Watcher,
+    BatchKey, Body, Change, ChangeKind, LineKey, ListRange, Record, Revision, SelectorFields, SelectorStates, Watcher,
 };
 use crate::watch_group::{GroupMember, WatchScope};
 use crate::{Registry, storage_error, table};
@@ -29,7 +29,7 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial events encoded per step.
 const CHUNK_SIZE: usize = 500;
 /// Estimated size in bytes of the selector data of a change.
-const SELECTABLE_BYTES: usize = 512;
+const SELECTOR_FIELDS_BYTES: usize = 512;
 /// Number of changes above which watches do not share batches: those that are far behind are at different positions.
 const MAX_SHARED_CHANGES: usize = 128;
 /// Estimated size in bytes of a cached batch in addition to its lines.
@@ -342,7 +342,7 @@ impl Watch {
         }
         let cell = change.cache.states(&self.selector_version);
         let states = cell.get_or_try_init(|| self.read_states(change)).await?;
-        let selects = |state: &Selectable| {
+        let selects = |state: &SelectorFields| {
             self.options.labels.matches_json(state.labels.as_ref())
                 && self.options.fields.matches_with(|path| match key_field(&change.key, path) {
                     Some(value) => Some(value.into()),
@@ -359,13 +359,13 @@ impl Watch {
     }
 
     /// Labels and fields of a change for selectors; labels alone are read without conversion.
-    async fn read_states(&self, change: &Arc<Change>) -> Result<SelectableStates, Error> {
+    async fn read_states(&self, change: &Arc<Change>) -> Result<SelectorStates, Error> {
         let read_state = async |body: &Body| match self.selector_version.is_empty() {
-            true => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
+            true => Ok(SelectorFields { labels: body.labels()?, fields: Vec::new() }),
             false => {
                 let object = self.decode(change, body).await?;
                 let labels = object.labels().cloned();
-                Ok::<_, Error>(Selectable { labels, fields: self.resource.strategy.selectable_fields(&object) })
+                Ok::<_, Error>(SelectorFields { labels, fields: self.resource.strategy.selectable_fields(&object) })
             }
         };
         let current = read_state(&change.body).await?;
@@ -373,8 +373,8 @@ impl Watch {
             Some((_, body)) => Some(read_state(body).await?),
             None => None,
         };
-        self.registry.event_cache.retain(change, SELECTABLE_BYTES);
-        Ok(SelectableStates { current, previous })
+        self.registry.event_cache.retain(change, SELECTOR_FIELDS_BYTES);
+        Ok(SelectorStates { current, previous })
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {

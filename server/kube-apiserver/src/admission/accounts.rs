@@ -43,8 +43,8 @@ impl ServiceAccounts {
             None => None,
         };
         account.ok_or_else(|| {
-            let why = format!("serviceaccount \"{name}\" not found");
-            forbidden_error(a, format!("error looking up service account {namespace}/{name}: {why}"))
+            let reason = format!("serviceaccount \"{name}\" not found");
+            forbidden_error(a, format!("error looking up service account {namespace}/{name}: {reason}"))
         })
     }
 }
@@ -69,8 +69,8 @@ async fn find_account(registry: &Registry, namespace: &str, name: &str) -> Optio
     tokio::time::timeout(DEFAULT_ACCOUNT_TIMEOUT, created_account).await.ok().flatten()
 }
 
-fn forbidden_error(a: &Attributes<'_>, why: String) -> ApiError {
-    ApiError::forbidden("", "pods", a.name, why)
+fn forbidden_error(a: &Attributes<'_>, reason: String) -> ApiError {
+    ApiError::forbidden("", "pods", a.name, reason)
 }
 
 fn is_mirror(pod: &Value) -> bool {
@@ -97,20 +97,20 @@ impl Admission for ServiceAccounts {
         let Some(pod) = object.filter(|_| is_for_pods) else { return Ok(()) };
         let container_lists: &[&str] = match (a.operation, a.ctx.subresource.as_str()) {
             (Operation::Create, "") if is_mirror(pod) => {
-                return check_mirror_pod(pod).map_err(|why| forbidden_error(a, why.into()));
+                return check_mirror_pod(pod).map_err(|reason| forbidden_error(a, reason.into()));
             }
             (Operation::Create, "") => &["initContainers", "containers"],
             (Operation::Update, "ephemeralcontainers") => &["ephemeralContainers"],
             _ => return Ok(()),
         };
         if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
-            let why = format!("no service account specified for pod {}/{}", a.ctx.namespace, pod.name());
-            return Err(forbidden_error(a, why));
+            let reason = format!("no service account specified for pod {}/{}", a.ctx.namespace, pod.name());
+            return Err(forbidden_error(a, reason));
         }
         let account = self.account_of(a, pod).await?;
         match account["metadata"]["annotations"][ENFORCE_SECRETS_ANNOTATION].as_str() {
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => {
-                check_secrets(pod, &account, container_lists).map_err(|why| forbidden_error(a, why))
+                check_secrets(pod, &account, container_lists).map_err(|reason| forbidden_error(a, reason))
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction` admission: the rights to approve
+//! `CertificateApproval`, `CertificateSigning` and `CertificateSubjectRestriction` admission: the permissions to approve
 //! and sign requests of a signer, and subjects that are never allowed.
 
 use std::sync::Arc;
@@ -27,19 +27,19 @@ pub struct CertificateSigning(pub Arc<Authorizer>);
 /// Rejects client certificates with the group `system:masters` or the name of a front proxy.
 pub struct CertificateSubjectRestriction;
 
-/// True for this operation on this subresource of CertificateSigningRequests.
-fn is_for_requests(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
+/// True if the request is this operation on this subresource of CertificateSigningRequests.
+fn is_signing_request(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
     let gvr = &a.resource.gvr;
     let is_request = &*gvr.group == GROUP && &*gvr.resource == PLURAL;
     is_request && a.operation == operation && a.ctx.subresource == subresource
 }
 
-fn forbidden_error(a: &Attributes<'_>, why: String) -> ApiError {
-    ApiError::forbidden(GROUP, PLURAL, a.name, why)
+fn forbidden_error(a: &Attributes<'_>, reason: String) -> ApiError {
+    ApiError::forbidden(GROUP, PLURAL, a.name, reason)
 }
 
-/// Checks that the user has a right on the signer of the stored object, because `signerName` is immutable.
-fn check_signer_right(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
+/// Checks that the user has a permission on the signer of the stored object, because `signerName` is immutable.
+fn check_signer_permission(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
     let signer = a.old.and_then(|old| old["spec"]["signerName"].as_str()).unwrap_or_default();
     let is_allowed_on = |name: &str| {
         let action = Action::Resource {
@@ -62,8 +62,8 @@ fn check_signer_right(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -
 #[async_trait]
 impl Admission for CertificateApproval {
     async fn validate(&self, Validation { attributes: a, .. }: Validation<'_>) -> ApiResult<()> {
-        if is_for_requests(a, Operation::Update, "approval") {
-            return check_signer_right(&self.0, a, "approve");
+        if is_signing_request(a, Operation::Update, "approval") {
+            return check_signer_permission(&self.0, a, "approve");
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Admission for CertificateApproval {
 #[async_trait]
 impl Admission for CertificateSigning {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
-        let (Some(old), Some(new), true) = (a.old, object, is_for_requests(a, Operation::Update, "status")) else {
+        let (Some(old), Some(new), true) = (a.old, object, is_signing_request(a, Operation::Update, "status")) else {
             return Ok(());
         };
         let certificate = |object: &Value| object["status"]["certificate"].as_str().unwrap_or_default().to_owned();
@@ -80,7 +80,7 @@ impl Admission for CertificateSigning {
         if certificate(old) == certificate(new) && conditions(old) == conditions(new) {
             return Ok(());
         }
-        check_signer_right(&self.0, a, "sign")
+        check_signer_permission(&self.0, a, "sign")
     }
 }
 
@@ -88,15 +88,15 @@ impl Admission for CertificateSigning {
 impl Admission for CertificateSubjectRestriction {
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
         let spec = match object {
-            Some(object) if is_for_requests(a, Operation::Create, "") => &object["spec"],
+            Some(object) if is_signing_request(a, Operation::Create, "") => &object["spec"],
             _ => return Ok(()),
         };
         if spec["signerName"] != CLIENT_SIGNER {
             return Ok(());
         }
         let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
-        let signing_request =
-            SigningRequest::parse(&pem).map_err(|why| forbidden_error(a, format!("failed to parse CSR: {why}")))?;
+        let signing_request = SigningRequest::parse(&pem)
+            .map_err(|reason| forbidden_error(a, format!("failed to parse CSR: {reason}")))?;
         if signing_request.subject.organizations().contains(&MASTERS) {
             return Err(forbidden_error(
                 a,

@@ -39,7 +39,7 @@ fn request(name: &str, organization: &str, signer: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// Starts a server. `plain` can write all parts of requests; the other users have rights on one signer or on all of
+/// Starts a server. `plain` can write all parts of requests; the other users have permissions on one signer or on all of
 /// a domain.
 async fn start_server(disabled: &[Plugin]) -> ApiServer {
     let mut config = Config::new("test", Data::Memory);
@@ -66,7 +66,7 @@ async fn start_server(disabled: &[Plugin]) -> ApiServer {
 }
 
 #[tokio::test]
-async fn approving_and_signing_need_rights_on_the_signer() {
+async fn approving_and_signing_need_permissions_on_the_signer() {
     let server = start_server(&[]).await;
     for (name, signer) in [("c", CLIENT_SIGNER), ("x", "example.com/x")] {
         let response = send(&server, "plain", &format!("POST {REQUESTS}"), &request(name, "o", signer)).await;

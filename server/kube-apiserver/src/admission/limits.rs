@@ -60,12 +60,12 @@ impl Admission for LimitRanger {
             // Violations of several containers with the same message are reported once.
             let mut seen = BTreeSet::new();
             violations.retain(|violation| seen.insert(violation.clone()));
-            let why = match violations.as_slice() {
+            let reason = match violations.as_slice() {
                 [] => continue,
                 [violation] => violation.clone(),
                 violations => format!("[{}]", violations.join(", ")),
             };
-            return Err(ApiError::forbidden("", &a.resource.gvr.resource, a.name, why));
+            return Err(ApiError::forbidden("", &a.resource.gvr.resource, a.name, reason));
         }
         Ok(())
     }

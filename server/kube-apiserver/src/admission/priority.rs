@@ -107,7 +107,7 @@ impl Admission for Priority {
         let Some(pod) = object.filter(|_| a.is_for("", "pods")) else { return Ok(()) };
         match (a.operation, a.old) {
             (Operation::Create, _) => {
-                apply_class(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+                apply_class(pod, &self.classes()).map_err(|reason| ApiError::forbidden("", "pods", a.name, reason))
             }
             (Operation::Update, Some(old)) => {
                 restore_omitted_fields(pod, old);
@@ -127,8 +127,8 @@ impl Admission for Priority {
         match default_class(&classes).filter(|default| a.operation == Operation::Create || default.name != class.name())
         {
             Some(PriorityClass { name, .. }) => {
-                let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");
-                Err(ApiError::forbidden(GROUP, PLURAL, a.name, why))
+                let reason = format!("PriorityClass {name} is already marked as default. Only one default can exist");
+                Err(ApiError::forbidden(GROUP, PLURAL, a.name, reason))
             }
             None => Ok(()),
         }

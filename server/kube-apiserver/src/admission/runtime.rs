@@ -33,7 +33,7 @@ impl Admission for RuntimeClass {
             return Ok(());
         };
         let result = self.class_of(pod).and_then(|class| class.map_or(Ok(()), |class| apply_class(pod, &class)));
-        result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+        result.map_err(|reason| ApiError::forbidden("", "pods", a.name, reason))
     }
 
     async fn validate(&self, Validation { attributes: a, object, .. }: Validation<'_>) -> ApiResult<()> {
@@ -41,7 +41,7 @@ impl Admission for RuntimeClass {
             return Ok(());
         };
         let result = self.class_of(pod).and_then(|class| check_overhead(&pod["spec"], class.as_ref()));
-        result.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+        result.map_err(|reason| ApiError::forbidden("", "pods", a.name, reason))
     }
 }
 

@@ -38,12 +38,12 @@ fn unavailable_result(reason: &'static str, message: String) -> CheckResult {
 pub(super) async fn check(outbound: &OutboundClients, remote: &RemoteService) -> CheckResult {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
-    let discovery_failure = |why: String| {
-        unavailable_result("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"))
+    let discovery_failure = |reason: String| {
+        unavailable_result("FailedDiscoveryCheck", format!("failing or missing response from {url}: {reason}"))
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, get(outbound, remote, &path)).await {
         Err(_) => discovery_failure(format!("Get {url:?}: context deadline exceeded")),
-        Ok(Err(OutboundError::Resolve { why, .. })) => resolve_failure(remote, &why),
+        Ok(Err(OutboundError::Resolve { reason, .. })) => resolve_failure(remote, &reason),
         Ok(Err(error)) => discovery_failure(error.to_string()),
         Ok(Ok((status, _))) if !status.is_success() => {
             discovery_failure(format!("bad status from {url}: {}", status.as_u16()))
@@ -71,7 +71,7 @@ async fn get(
     let read_error = |error: BodyError| OutboundError::Call {
         verb: "Get".into(),
         url: format!("{}{path}", remote.target.url()),
-        why: error.to_string(),
+        reason: error.to_string(),
     };
     Ok((status, body.map_err(read_error)?))
 }
@@ -99,12 +99,12 @@ async fn fetch_openapi(outbound: &OutboundClients, remote: &RemoteService) -> Op
     PublishedDocument::parse(group, version, &body)
 }
 
-fn resolve_failure(remote: &RemoteService, why: &ResolveError) -> CheckResult {
+fn resolve_failure(remote: &RemoteService, reason: &ResolveError) -> CheckResult {
     let ServerAddress::Service(service) = &remote.target.address else {
-        return unavailable_result("ServiceNotFound", why.to_string());
+        return unavailable_result("ServiceNotFound", reason.to_string());
     };
     let (name, namespace) = (&service.name, &service.namespace);
-    match why {
+    match reason {
         ResolveError::NotFound(_) => {
             unavailable_result("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"))
         }

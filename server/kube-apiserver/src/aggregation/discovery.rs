@@ -1,4 +1,4 @@
-//! Discovery of remote groups: converts a legacy `APIResourceList` to entries of aggregated discovery. Pure.
+//! Discovery of remote groups: converts a legacy `APIResourceList` to entries of aggregated discovery. Has no side effects.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! APIServices of the groups that this server serves itself: desired state and plan of changes. Pure.
+//! APIServices of the groups that this server serves itself: desired state and plan of changes. Has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,10 +53,10 @@ pub(super) fn desired_services<'a>(
     let mut all = BTreeMap::new();
     for (group, version) in served.filter(|(group, _)| *group != super::service::GROUP) {
         let builtin = PRIORITIES.iter().find(|(name, _)| *name == group);
-        let is_of_crd = builtin.is_none() && crd_groups.contains(group);
+        let is_crd_group = builtin.is_none() && crd_groups.contains(group);
         let (group_priority, priority, managed) = match builtin {
             Some((_, priority)) => (*priority, version_priority(group, version), "onstart"),
-            None => (1000, 100, if is_of_crd { "true" } else { "onstart" }),
+            None => (1000, 100, if is_crd_group { "true" } else { "onstart" }),
         };
         let name = format!("{version}.{group}");
         let mut spec = json!({"version": version, "groupPriorityMinimum": group_priority, "versionPriority": priority});
@@ -76,7 +76,7 @@ pub(super) fn desired_services<'a>(
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Plan {
     pub create: Vec<Value>,
-    /// With the desired spec, which a client has changed.
+    /// APIServices whose spec a client has changed, with the desired spec.
     pub restore: Vec<Value>,
     pub delete: Vec<String>,
 }
@@ -88,9 +88,9 @@ pub(super) fn plan(desired: &BTreeMap<String, Value>, existing: &[Value], is_sta
     let names: BTreeSet<String> = existing.iter().map(name).collect();
     let label = |object: &Value| object["metadata"]["labels"][AUTOMANAGED_LABEL].as_str().map(str::to_owned);
     let is_managed = |object: &&Value| label(object).is_some();
-    let is_of_crd = |object: &Value| label(object).as_deref() == Some("true");
-    let is_missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (is_start || is_of_crd(object));
-    let restored = existing.iter().filter(|object| is_of_crd(object)).filter_map(|object| {
+    let is_for_crd = |object: &Value| label(object).as_deref() == Some("true");
+    let is_missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (is_start || is_for_crd(object));
+    let restored = existing.iter().filter(|object| is_for_crd(object)).filter_map(|object| {
         let spec = &desired.get(&name(object))?["spec"];
         (object["spec"] != *spec).then(|| {
             let mut restored = object.clone();

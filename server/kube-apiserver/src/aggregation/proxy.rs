@@ -57,7 +57,7 @@ pub(super) fn forwarded_headers(user: &UserInfo, received: &HeaderMap) -> Option
     for group in &user.groups {
         headers.append("x-remote-group", identity_header_value(group)?);
     }
-    // The other attributes grant no rights; those that are not valid header values are omitted.
+    // The other attributes grant no permissions; those that are not valid header values are omitted.
     let mut put = |name: &str, value: &str| {
         if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_header_value(value)) {
             headers.append(name, value);
@@ -131,8 +131,8 @@ pub(super) async fn serve(
     };
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
         let Some(client_side) = client_side else {
-            let why = "the extension server switches protocols without an upgrade request";
-            return plain_text_error(http::StatusCode::BAD_GATEWAY, why);
+            let reason = "the extension server switches protocols without an upgrade request";
+            return plain_text_error(http::StatusCode::BAD_GATEWAY, reason);
         };
         let server_side = hyper::upgrade::on(&mut response);
         let stop = stop.clone();

@@ -1,6 +1,6 @@
 //! Service account and root CA controllers: maintain the `default` service account and the config maps with the
-//! cluster's CA certificate in every namespace. Deleted objects are created again and changed config maps restored. For
-//! members.
+//! cluster's CA certificate in every namespace. Deleted objects are created again and changed config maps restored.
+//! The controllers run in simulated members.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

@@ -76,7 +76,7 @@ fn verify_client(usages: &[&str]) -> Result<(), String> {
 /// checked before the common name.
 fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Result<(), String> {
     let is_serving = auth == "server auth";
-    let fail = |why: &str| Err(why.to_owned());
+    let fail = |reason: &str| Err(reason.to_owned());
     if request.subject.organizations() != ["system:nodes"] {
         return fail("subject organization is not system:nodes");
     }
@@ -134,7 +134,7 @@ async fn reconcile_all(server: &ApiServer, resource: &ResourceRef) -> ApiResult<
 async fn process_request(server: &ApiServer, resource: &ResourceRef, request: &Value) -> Result<(), String> {
     let spec = &request["spec"];
     let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
-    let parsed = SigningRequest::parse(&pem).map_err(|why| format!("unable to parse csr: {why}"))?;
+    let parsed = SigningRequest::parse(&pem).map_err(|reason| format!("unable to parse csr: {reason}"))?;
     let usages: Vec<&str> = spec["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let requester = Requester {
         name: spec["username"].as_str().unwrap_or_default(),
@@ -144,7 +144,7 @@ async fn process_request(server: &ApiServer, resource: &ResourceRef, request: &V
     let Some(verified) = verify(signer, &parsed, &requester, &usages) else { return Ok(()) };
     let now = jiff::Timestamp::now();
     let outcome = match verified {
-        Err(why) => Err(why),
+        Err(reason) => Err(reason),
         Ok(()) => {
             let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
             let validity = validity_seconds(spec["expirationSeconds"].as_i64());
@@ -172,9 +172,9 @@ async fn write_status(
     let edit = Edit(Arc::new(move |request: &mut Value| {
         match &outcome {
             Ok(certificate) => request["status"]["certificate"] = STANDARD.encode(certificate).into(),
-            Err(why) => {
+            Err(reason) => {
                 let condition = json!({
-                    "type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": why,
+                    "type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": reason,
                     "lastUpdateTime": now, "lastTransitionTime": now,
                 });
                 if let Some(conditions) = request["status"]["conditions"].as_array_mut() {

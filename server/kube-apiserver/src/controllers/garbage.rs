@@ -17,7 +17,7 @@ use crowsnest_registry::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_registry::error::Error;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::resource::ResourceRef;
-use crowsnest_registry::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
+use crowsnest_registry::storage::{ChangeKind, ObjectKey, OwnerReference, OwnershipMetadata, ResourceKey};
 use crowsnest_registry::{Change, Edit, Registry};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -77,7 +77,7 @@ struct Graph {
 }
 
 /// Hash of the owner references of an object in a namespace.
-fn hash_owners(namespace: &str, owners: &[OwnerLink]) -> u64 {
+fn hash_owners(namespace: &str, owners: &[OwnerReference]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (namespace, owners).hash(&mut hasher);
     hasher.finish()
@@ -85,12 +85,12 @@ fn hash_owners(namespace: &str, owners: &[OwnerLink]) -> u64 {
 
 impl Graph {
     /// True if the owners of these references are known to exist.
-    fn are_verified(&self, namespace: &str, owners: &[OwnerLink]) -> bool {
+    fn are_verified(&self, namespace: &str, owners: &[OwnerReference]) -> bool {
         let (hash, verified) = (hash_owners(namespace, owners), self.verified_owners.lock());
         owners.iter().all(|owner| verified.get(&owner.uid).is_some_and(|hashes| hashes.contains(&hash)))
     }
 
-    fn mark_verified(&self, namespace: &str, owners: &[OwnerLink]) {
+    fn mark_verified(&self, namespace: &str, owners: &[OwnerReference]) {
         let (hash, mut verified) = (hash_owners(namespace, owners), self.verified_owners.lock());
         for owner in owners {
             verified.entry(owner.uid.clone()).or_default().insert(hash);
@@ -118,14 +118,19 @@ impl Graph {
     }
 
     /// Applies a change of an object; returns the UIDs of the objects to process.
-    fn apply_change(&mut self, location: ObjectLocation, links: &Links, kind: ChangeKind) -> Vec<String> {
-        let uid = links.uid.clone();
-        let edge = |link: &OwnerLink| OwnerEdge {
-            owner: link.uid.clone(),
-            blocks_deletion: link.block_owner_deletion == Some(true),
+    fn apply_change(
+        &mut self,
+        location: ObjectLocation,
+        ownership: &OwnershipMetadata,
+        kind: ChangeKind,
+    ) -> Vec<String> {
+        let uid = ownership.uid.clone();
+        let edge = |reference: &OwnerReference| OwnerEdge {
+            owner: reference.uid.clone(),
+            blocks_deletion: reference.block_owner_deletion == Some(true),
         };
-        let owners: Vec<OwnerEdge> = links.owners.iter().map(edge).collect();
-        if kind == ChangeKind::Deleted || links.is_deleting {
+        let owners: Vec<OwnerEdge> = ownership.owners.iter().map(edge).collect();
+        if kind == ChangeKind::Deleted || ownership.is_deleting {
             self.verified_owners.get_mut().remove(&uid);
         }
         if kind == ChangeKind::Deleted {
@@ -144,12 +149,14 @@ impl Graph {
             }
         }
         if !owners.is_empty() {
-            if !self.are_verified(location.key.namespace(), &links.owners) {
+            if !self.are_verified(location.key.namespace(), &ownership.owners) {
                 to_process.push(uid.clone());
             }
             self.nodes.insert(uid.clone(), (location.clone(), owners));
         }
-        if links.is_deleting && links.finalizers.iter().any(|f| f == ORPHAN_FINALIZER || f == FOREGROUND_FINALIZER) {
+        if ownership.is_deleting
+            && ownership.finalizers.iter().any(|f| f == ORPHAN_FINALIZER || f == FOREGROUND_FINALIZER)
+        {
             self.deleting.insert(uid.clone(), location);
             to_process.push(uid);
         } else {
@@ -175,10 +182,10 @@ pub async fn run(registry: Arc<Registry>, stop_token: CancellationToken) {
             None => to_process.extend(failed.take()),
             Some(Ok(changes)) => {
                 for (table, change) in changes {
-                    match change.body.links() {
-                        Ok(links) => {
+                    match change.body.ownership() {
+                        Ok(ownership) => {
                             let location = ObjectLocation { table, key: change.key };
-                            to_process.extend(graph.apply_change(location, &links, change.kind));
+                            to_process.extend(graph.apply_change(location, &ownership, change.kind));
                         }
                         Err(error) => tracing::warn!(key = %change.key, %error, "cannot read an object"),
                     }
@@ -277,7 +284,11 @@ async fn get_object(
 }
 
 /// Reads the state of an owner; `namespace` is that of the dependent.
-async fn get_owner_state(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<OwnerState> {
+async fn get_owner_state(
+    registry: &Arc<Registry>,
+    reference: &OwnerReference,
+    namespace: &str,
+) -> ApiResult<OwnerState> {
     let served = registry.catalog.snapshot();
     let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else {
         return Ok(OwnerState::Unknown);
@@ -312,7 +323,7 @@ async fn collect_dependent(
     if dependent.is_deleting() && !has_finalizer(&dependent, FOREGROUND_FINALIZER) {
         return Ok(());
     }
-    let references = Vec::<OwnerLink>::deserialize(&dependent["metadata"]["ownerReferences"]).unwrap_or_default();
+    let references = Vec::<OwnerReference>::deserialize(&dependent["metadata"]["ownerReferences"]).unwrap_or_default();
     if graph.are_verified(dependent.namespace(), &references) {
         return Ok(());
     }

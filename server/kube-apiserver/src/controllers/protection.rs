@@ -1,5 +1,5 @@
 //! Storage protection: removes the finalizers of deleted claims that no pod uses and of deleted volumes that are not
-//! bound. For members.
+//! bound. It runs in simulated members.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use crate::admission::protection::{CLAIMS, VOLUMES, finalizer};
 /// Delay before the removal of a finalizer is tried again after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Follows claims, volumes and pods until the server stops.
+/// Watches claims, volumes and pods until the server stops.
 pub async fn run(server: ApiServer) {
     run_with_restart(server, "storage protection", reconcile_changes).await;
 }
@@ -52,7 +52,7 @@ async fn reconcile_changes(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-/// Objects that can be in deletion, with the plural of their resource.
+/// Objects that may be waiting for deletion, with the plural of their resource.
 #[derive(Debug, Default)]
 struct DeletionCandidates(BTreeSet<(&'static str, ObjectKey)>);
 
@@ -106,7 +106,7 @@ impl UsedClaims {
     }
 }
 
-/// Removes the finalizer of an object if it is in deletion and not in use. Returns false if it is in use.
+/// Removes the finalizer of an object if it is being deleted and not in use. Returns false if it is in use.
 async fn release_if_unused(
     registry: &Arc<Registry>,
     plural: &'static str,
@@ -137,7 +137,7 @@ async fn release_if_unused(
     Ok(true)
 }
 
-/// Names of the claims that a scheduled pod uses. A pod without a node cannot start with a claim in deletion.
+/// Names of the claims that a scheduled pod uses. A pod without a node cannot start with a claim that is being deleted.
 fn used_claims(pod: &Value) -> Vec<String> {
     if text(pod, "/spec/nodeName").is_empty() {
         return Vec::new();

@@ -1,5 +1,5 @@
 //! Quota controller: updates `status.hard` and `status.used` from the objects of a namespace. Admission enforces the
-//! quotas. For members.
+//! quotas. The controller runs in simulated members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

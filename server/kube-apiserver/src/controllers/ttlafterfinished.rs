@@ -55,7 +55,7 @@ fn expiration_with_key(job: &Value) -> Option<(Timestamp, ObjectKey)> {
 }
 
 /// Time at which a finished Job expires: the transition time of its `Complete` or `Failed` condition and its TTL.
-/// `None` for Jobs that are unfinished, in deletion or without a TTL.
+/// `None` for Jobs that are unfinished, being deleted or without a TTL.
 fn expiration(job: &Value) -> Option<Timestamp> {
     let ttl = job["spec"]["ttlSecondsAfterFinished"].as_i64()?;
     if job.is_deleting() {

@@ -210,8 +210,8 @@ impl Rule {
         let kind = go_json(schema.get("type").and_then(Value::as_str).unwrap_or(""));
         let invalid =
             |path: &str, detail: String| FieldError::new(FieldErrorKind::Invalid, path, Some(kind.clone()), detail);
-        if let Some(why) = conversion_error(schema, value) {
-            let detail = format!("{why} evaluating rule: {}", self.displayed_rule());
+        if let Some(reason) = conversion_error(schema, value) {
+            let detail = format!("{reason} evaluating rule: {}", self.displayed_rule());
             evaluation.errors.push(invalid(&format_path(name), detail));
             return;
         }
@@ -227,9 +227,9 @@ impl Rule {
                     };
                     errors.push(error);
                 }
-                Err(why) => {
+                Err(reason) => {
                     evaluation.is_budget_exhausted = true;
-                    evaluation.errors.push(invalid(&self.error_path(name), why));
+                    evaluation.errors.push(invalid(&self.error_path(name), reason));
                 }
             },
             Err(failure) => {

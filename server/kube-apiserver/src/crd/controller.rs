@@ -51,14 +51,14 @@ struct InstalledResource {
 type Fingerprint = [u8; 32];
 
 /// The fingerprint of a CRD.
-fn fingerprint(view: Definition<'_>) -> Fingerprint {
-    let Definition(definition) = view;
+fn fingerprint(crd: Definition<'_>) -> Fingerprint {
+    let Definition(definition) = crd;
     let mut hasher = Sha256::new();
     for part in [&definition["spec"], &definition["status"]["acceptedNames"], &definition["metadata"]["uid"]] {
         // JSON texts contain no newline.
         hasher.update(format!("{part}\n"));
     }
-    hasher.update([u8::from(view.is_condition_true("Established")), u8::from(view.is_deleting())]);
+    hasher.update([u8::from(crd.is_condition_true("Established")), u8::from(crd.is_deleting())]);
     hasher.finalize().into()
 }
 
@@ -123,7 +123,7 @@ impl CrdController {
                     }
                     Some(Ok(changes)) => {
                         let names: BTreeSet<String> = changes.iter().map(|c| c.key.name().to_owned()).collect();
-                        self.reconcile_group_of(names).await;
+                        self.reconcile_groups(names).await;
                     }
                     Some(Err(Error::Expired { .. })) => break,
                     Some(Err(error)) => {
@@ -150,7 +150,7 @@ impl CrdController {
     }
 
     /// Reconciles the changed CRDs and the others in their groups, whose names may have become free.
-    async fn reconcile_group_of(&mut self, names: BTreeSet<String>) {
+    async fn reconcile_groups(&mut self, names: BTreeSet<String>) {
         for name in &names {
             self.reconcile(name).await;
         }
@@ -184,13 +184,13 @@ impl CrdController {
             }
             Err(error) => return Err(error),
         };
-        let view = Definition(&definition);
-        if view.is_deleting() {
+        let crd = Definition(&definition);
+        if crd.is_deleting() {
             self.install(&definition);
             return self.finalize(&resource, &definition).await;
         }
-        self.cache.refresh(&self.registry.store, view.group());
-        let decision = status::decide(view, &self.cache.others_in_group(view.group(), view.name()));
+        self.cache.refresh(&self.registry.store, crd.group());
+        let decision = status::decide(crd, &self.cache.others_in_group(crd.group(), crd.name()));
         let now = jiff::Timestamp::now();
         if status::apply(&definition, &decision, now).is_none() {
             self.install(&definition);
@@ -209,44 +209,44 @@ impl CrdController {
 
     /// Installs the served resources of a CRD if they have changed.
     fn install(&mut self, definition: &Value) {
-        let view = Definition(definition);
-        let fingerprint = fingerprint(view);
-        if self.installed.get(view.name()).is_some_and(|installed| installed.fingerprint == fingerprint) {
+        let crd = Definition(definition);
+        let fingerprint = fingerprint(crd);
+        if self.installed.get(crd.name()).is_some_and(|installed| installed.fingerprint == fingerprint) {
             return;
         }
         let served = resources::served_resources(definition, &self.client);
-        let (group, plural) = (view.group().to_owned(), view.plural().to_owned());
-        if !served.is_empty() || self.installed.contains_key(view.name()) {
+        let (group, plural) = (crd.group().to_owned(), crd.plural().to_owned());
+        if !served.is_empty() || self.installed.contains_key(crd.name()) {
             self.registry.catalog.replace(&group, &plural, served);
             let installed = InstalledResource { group, plural, fingerprint };
-            self.installed.insert(view.name().to_owned(), installed);
+            self.installed.insert(crd.name().to_owned(), installed);
         }
     }
 
-    /// Deletes the custom resources of a CRD in deletion, then removes its finalizer.
+    /// Deletes the custom resources of a CRD that is being deleted, then removes its finalizer.
     async fn finalize(&mut self, resource: &ResourceRef, definition: &Value) -> ApiResult<()> {
-        let view = Definition(definition);
+        let crd = Definition(definition);
         let finalizers = definition.pointer("/metadata/finalizers").and_then(Value::as_array);
         if !finalizers.is_some_and(|f| f.iter().any(|f| f == CLEANUP_FINALIZER)) {
             return Ok(());
         }
-        let progress = match self.delete_objects(view).await {
+        let progress = match self.delete_objects(crd).await {
             Ok(0) => None,
             Ok(_) => Some(("InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned())),
-            Err(why) => Some(("InstanceDeletionFailed", why)),
+            Err(message) => Some(("InstanceDeletionFailed", message)),
         };
         if let Some((reason, message)) = progress {
-            self.retries.insert(view.name().to_owned());
+            self.retries.insert(crd.name().to_owned());
             let condition = Condition::new("Terminating", "True", reason, message);
             let now = jiff::Timestamp::now();
-            self.edit(resource, view.name(), "status", move |live| {
+            self.edit(resource, crd.name(), "status", move |live| {
                 condition.set(live, now);
                 Ok(())
             })
             .await?;
             return Ok(());
         }
-        self.edit(resource, view.name(), "", |live| {
+        self.edit(resource, crd.name(), "", |live| {
             if let Some(finalizers) = live.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
                 finalizers.retain(|f| f != CLEANUP_FINALIZER);
             }
@@ -258,12 +258,12 @@ impl CrdController {
 
     /// Deletes all custom resources of a CRD without admission; returns the number of those that remain, or the message of
     /// a condition. As in kube-apiserver, nothing is deleted if an object cannot be converted to the storage version.
-    async fn delete_objects(&self, view: Definition<'_>) -> Result<usize, String> {
-        let table = ResourceKey::new(view.group(), view.plural());
+    async fn delete_objects(&self, crd: Definition<'_>) -> Result<usize, String> {
+        let table = ResourceKey::new(crd.group(), crd.plural());
         let records = self.registry.store.records(&table, "");
         let served = self.registry.catalog.snapshot().by_table(&table).cloned();
         let stored = served.filter(|resource| *resource.gvr.version == *resource.storage.version);
-        let stored = stored.or_else(|| resources::storage_resource(view, &self.client));
+        let stored = stored.or_else(|| resources::storage_resource(crd, &self.client));
         let Some(resource) = stored else { return Ok(records.len()) };
         let readiness = self.registry.check_cache_readiness(&resource).await;
         readiness.map_err(|error| format!("could not list instances: {error}"))?;
@@ -275,7 +275,7 @@ impl CrdController {
                 Ok(_) => {}
                 Err(error) if error.is(Reason::NotFound) => {}
                 Err(error) => {
-                    tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD in deletion");
+                    tracing::warn!(%error, key = %record.key, "cannot delete a custom resource of a CRD that is being deleted");
                     if errors.last().is_none_or(|(last, _)| *last != namespace) {
                         errors.push((namespace, error.to_string()));
                     }

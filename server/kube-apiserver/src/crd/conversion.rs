@@ -7,6 +7,7 @@ use std::time::Duration;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::error_without_reason;
+use crowsnest_schema::apply::ReplicasPath;
 use crowsnest_schema::{defaulting, prune};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -70,9 +71,13 @@ impl Converter {
         self.schemas.get(api_version)
     }
 
-    /// Path of the replicas in a version; `None` if it has no scale.
-    pub fn replicas_path(&self, api_version: &str) -> Option<&str> {
-        self.replicas_paths.get(api_version).map(String::as_str)
+    /// Path of the replicas in a version.
+    pub fn replicas_path(&self, api_version: &str) -> ReplicasPath<'_> {
+        match self.replicas_paths.get(api_version) {
+            Some(path) => ReplicasPath::At(path),
+            None if self.api_versions.contains(api_version) => ReplicasPath::NoScale,
+            None => ReplicasPath::UnknownVersion,
+        }
     }
 
     /// Normalizes numbers of an object, prunes it by the schema of its version and sets defaults.
@@ -159,7 +164,7 @@ impl ConversionStrategy {
         let response = response.map_err(|error| webhook_error(format!("failed: {error}")))?;
         let mut converted = check_review_version(&response, review_version)
             .and_then(|()| converted_objects(&response, review_version, &uid))
-            .map_err(|why| webhook_error(format!("failed: {why}")))?;
+            .map_err(|reason| webhook_error(format!("failed: {reason}")))?;
         restore_metadata(&mut converted, &objects, to)
             .map_err(|problem| webhook_error(format!("returned {problem}")))?;
         converted.iter_mut().for_each(convert_integral_floats);
@@ -213,23 +218,25 @@ fn restore_metadata(converted: &mut [Value], originals: &[Value], to: &str) -> R
     let is_list = originals.len() > 1;
     for (index, (object, original)) in converted.iter_mut().zip(originals).enumerate() {
         let object_name = if is_list { "converted object" } else { "object" };
-        for (what, expected, pointer) in
+        for (property, expected, pointer) in
             [("groupVersion", to, "/apiVersion"), ("kind", text(original, "/kind"), "/kind")]
         {
             let received = text(object, pointer);
             if received != expected {
                 return Err(format!(
-                    "invalid {object_name} at index {index}: invalid {what} (expected {expected}, received {received})"
+                    "invalid {object_name} at index {index}: invalid {property} (expected {expected}, received {received})"
                 ));
             }
         }
-        for (what, pointer) in
+        for (property, pointer) in
             [("name", "/metadata/name"), ("namespace", "/metadata/namespace"), ("UID", "/metadata/uid")]
         {
             let (before, after) = (text(original, pointer), text(object, pointer));
             if before != after {
                 let position = if is_list { format!(" at index {index}") } else { String::new() };
-                return Err(format!("invalid {object_name}{position}: must have the same {what}: {before} != {after}"));
+                return Err(format!(
+                    "invalid {object_name}{position}: must have the same {property}: {before} != {after}"
+                ));
             }
         }
         let mut metadata = original["metadata"].clone();
@@ -349,6 +356,21 @@ mod tests {
         let originals = vec![car("example.com/v1beta1", json!({"name": "a"})); count];
         let result = restore_metadata(&mut converted, &originals, "example.com/v1");
         assert_eq!(result, Err(expected.to_owned()));
+    }
+
+    #[rstest]
+    #[case::scale("example.com/v1", ReplicasPath::At(".spec.wheels"))]
+    #[case::no_scale("example.com/v1beta1", ReplicasPath::NoScale)]
+    #[case::removed("example.com/v1alpha1", ReplicasPath::UnknownVersion)]
+    fn replicas_have_a_path_in_versions_with_a_scale(#[case] version: &str, #[case] expected: ReplicasPath<'_>) {
+        let converter = Converter {
+            strategy: ConversionStrategy::None,
+            schemas: BTreeMap::new(),
+            api_versions: ["example.com/v1", "example.com/v1beta1"].map(str::to_owned).into(),
+            replicas_paths: [("example.com/v1".to_owned(), ".spec.wheels".to_owned())].into(),
+            succeeded: Mutex::default(),
+        };
+        assert_eq!(converter.replicas_path(version), expected);
     }
 
     #[test]

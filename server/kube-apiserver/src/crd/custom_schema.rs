@@ -72,7 +72,8 @@ impl CustomSchema {
         if let Some(existing) = SCHEMAS.lock().get(&hash).and_then(Weak::upgrade) {
             return existing;
         }
-        // Not under the lock, because compression takes time. Another caller may have created the schema meanwhile.
+        // The lock is not held during the compression, which takes time. Another caller may create the schema
+        // meanwhile.
         let new = Arc::new(Self { source: CompressedSchema::new(&text, hash, publishes_unchanged) });
         let mut schemas = SCHEMAS.lock();
         match schemas.get(&hash).and_then(Weak::upgrade) {

@@ -1,5 +1,5 @@
 //! Validation of defaults in a CRD's schema: they must have no unknown fields and be valid, including by CEL rules.
-//! Pure.
+//! Has no side effects.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_schema::{Schema, prune};

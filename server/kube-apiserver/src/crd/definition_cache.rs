@@ -1,5 +1,5 @@
 //! Cache of the names and status of all CRDs, for conflict checks. Each CRD is parsed once per change, because the CRDs
-//! of a large operator have several megabytes.
+//! of a large operator are several megabytes long.
 
 use std::collections::BTreeMap;
 
@@ -55,9 +55,9 @@ impl DefinitionCache {
     /// CRDs of a group whose names were rejected and can now be accepted.
     pub fn newly_acceptable(&self, group: &str, now: jiff::Timestamp) -> Vec<String> {
         let rejected = self.0.iter().filter(|(name, (_, definition))| {
-            let view = Definition(definition);
-            let accepted = view.is_condition_true("NamesAccepted");
-            group_of(name) == group && !accepted && !view.is_deleting()
+            let crd = Definition(definition);
+            let accepted = crd.is_condition_true("NamesAccepted");
+            group_of(name) == group && !accepted && !crd.is_deleting()
         });
         let is_acceptable = |name: &str, definition: &Value| {
             let decision = status::decide(Definition(definition), &self.others_in_group(group, name));

@@ -1,7 +1,7 @@
 //! Embedded resources: objects in a custom resource that its schema marks with `x-kubernetes-embedded-resource`.
 //!
-//! Pure. Used by `strategy`: wrong types of metadata are rejected when the object is decoded, other errors after
-//! schema validation.
+//! Has no side effects. Used by `strategy`: wrong types of metadata are rejected when the object is decoded, other
+//! errors after schema validation.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
@@ -91,8 +91,8 @@ fn decode_error(object: &Value, path: &str) -> Option<FieldError> {
         Some(FieldError::invalid(child_path(path, key), value, "must be a string"))
     });
     type_error.or_else(|| {
-        let why = metadata_error(object)?;
-        Some(FieldError::invalid(child_path(path, "metadata"), &object["metadata"], why))
+        let reason = metadata_error(object)?;
+        Some(FieldError::invalid(child_path(path, "metadata"), &object["metadata"], reason))
     })
 }
 
@@ -102,7 +102,7 @@ fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     errors.extend(decode_error(object, path));
     for key in ["apiVersion", "kind"] {
         let Some(value) = object.get(key) else { continue };
-        let why = match value.as_str() {
+        let reason = match value.as_str() {
             None => None,
             Some("") => Some("must not be empty".to_owned()),
             Some(text) if key == "apiVersion" => {
@@ -114,7 +114,7 @@ fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
                     .then(|| format!("may have mixed case, but should otherwise match: {}", messages.join(",")))
             }
         };
-        errors.extend(why.map(|why| FieldError::invalid(child_path(path, key), value, why)));
+        errors.extend(reason.map(|reason| FieldError::invalid(child_path(path, key), value, reason)));
     }
     if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), metadata_error(object)) {
         let mut metadata = metadata.clone();

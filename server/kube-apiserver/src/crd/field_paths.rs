@@ -1,4 +1,4 @@
-//! Field paths in CRDs (`.spec.a['x.y']`), resolved in a schema. Pure.
+//! Field paths in CRDs (`.spec.a['x.y']`), resolved in a schema. Has no side effects.
 
 use serde_json::Value;
 
@@ -121,7 +121,8 @@ mod tests {
             (".spec.", "unexpected end of JSON path"),
             (".spec['\\q']", "invalid string literal: invalid escape char \\q"),
         ] {
-            let resolved = super::resolve(path, &schema, true).map_or_else(|why| why, |resolved| resolved.display);
+            let resolved =
+                super::resolve(path, &schema, true).map_or_else(|reason| reason, |resolved| resolved.display);
             assert_eq!(resolved, expected, "{path}");
         }
         assert_eq!(super::resolve(".spec['a']", &schema, false).unwrap_err(), "array notation is not allowed");

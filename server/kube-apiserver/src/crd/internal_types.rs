@@ -1,4 +1,5 @@
-//! Prints parts of a CRD as kube-apiserver prints its internal types in errors: all fields, with their Go names. Pure.
+//! Prints parts of a CRD as kube-apiserver prints its internal types in errors: all fields, with their Go names. Has no
+//! side effects.
 
 use crowsnest_apimachinery::field::go_json;
 use serde_json::Value;

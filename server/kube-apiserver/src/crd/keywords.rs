@@ -1,7 +1,7 @@
 //! Validation of restricted schema keywords: unsupported ones, list and map types, and the positions of rules.
 //!
 //! The order is that of kube-apiserver: errors of schemas first, nested schemas before list and map types, then
-//! errors of rules. Pure.
+//! errors of rules. Has no side effects.
 
 use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(super) struct SchemaContext {
     /// True inside `metadata` or the type fields of a resource.
     in_metadata: bool,
     /// Reason why a default is forbidden, with a leading space.
-    default_ban: Option<String>,
+    forbidden_default_reason: Option<String>,
     /// True if rules are validated, which is not the case in junctors.
     validates_rules: bool,
     /// Upper bound of the number of values that this schema applies to in an object; `None` if unlimited.
@@ -43,7 +43,7 @@ pub(super) fn check(schema: &Value, path: &str, costs: Option<&mut RuleCosts>) -
         is_root: true,
         uncorrelated_list: None,
         in_metadata: false,
-        default_ban: None,
+        forbidden_default_reason: None,
         validates_rules: costs.is_some(),
         max_values: Some(1),
     };
@@ -86,7 +86,8 @@ fn check_children(schema: &Value, path: &str, context: &SchemaContext, costs: &m
     if let Some(values) = get(schema, "additionalProperties").filter(|values| values.is_object()) {
         let mut inner = inner.clone();
         if context.in_metadata {
-            inner.default_ban = Some(" inside additionalProperties applying to object metadata".to_owned());
+            inner.forbidden_default_reason =
+                Some(" inside additionalProperties applying to object metadata".to_owned());
         }
         walk(values, &format!("{path}.additionalProperties"), &inner, costs, found);
     }
@@ -96,7 +97,7 @@ fn check_children(schema: &Value, path: &str, context: &SchemaContext, costs: &m
         if is_resource && METADATA.contains(&name.as_str()) {
             inner.in_metadata = true;
             if context.is_root {
-                inner.default_ban = Some(format!(" in top-level {name}"));
+                inner.forbidden_default_reason = Some(format!(" in top-level {name}"));
             }
         }
         walk(property, &format!("{path}.properties[{name}]"), &inner, costs, found);
@@ -134,8 +135,8 @@ fn check_unsupported(schema: &Value, path: &str, context: &SchemaContext, errors
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported_sorted(format!("{path}.type"), &Value::from(kind), TYPES));
     }
-    if let Some(why) = context.default_ban.as_ref().filter(|_| get(schema, "default").is_some()) {
-        errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set{why}")));
+    if let Some(reason) = context.forbidden_default_reason.as_ref().filter(|_| get(schema, "default").is_some()) {
+        errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set{reason}")));
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         if is_non_empty(schema, key) || (matches!(key, "additionalItems" | "$ref") && get(schema, key).is_some()) {

@@ -1,4 +1,4 @@
-//! Uniqueness in lists of type `set` and `map` of a custom resource. Pure.
+//! Uniqueness in lists of type `set` and `map` of a custom resource. Has no side effects.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,11 @@
-//! Numbers of decoded custom resources. Pure.
+//! Numbers of decoded custom resources. Has no side effects.
 
 use crowsnest_apimachinery::yaml::convert_integral_floats;
 use serde_json::Value;
 
 use super::traversal::visit_mut;
 
-/// Replaces floats without a fraction by integers where the schema accepts numbers, because Go's JSON encoder prints
+/// Replaces floats without a fraction with integers where the schema accepts numbers, because Go's JSON encoder prints
 /// float64(1) as `1`. Elsewhere they remain floats, which validation refuses as such.
 pub(super) fn convert(schema: &Value, value: &mut Value) {
     visit_mut(schema, value, &mut |schema, value| {

@@ -1,4 +1,4 @@
-//! Validation of the fields at the paths of the scale subresource. Pure.
+//! Validation of the fields at the paths of the scale subresource. Has no side effects.
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_registry::resource::ScalePaths;
@@ -16,7 +16,7 @@ pub(super) fn validate_scale(paths: &ScalePaths, subresource: &str, object: &Val
 fn validate_replicas(path: &str, object: &Value) -> Option<FieldError> {
     let replicas = match integer_at(path, object) {
         Ok(replicas) => replicas?,
-        Err(why) => return Some(FieldError::invalid(path, &Value::from(0), why)),
+        Err(reason) => return Some(FieldError::invalid(path, &Value::from(0), reason)),
     };
     if replicas < 0 {
         return Some(FieldError::invalid(path, &Value::from(replicas), "should be a non-negative integer"));
@@ -28,12 +28,12 @@ fn validate_replicas(path: &str, object: &Value) -> Option<FieldError> {
 
 /// Validates that the selector at a path, such as `.status.selector`, is a text. It may be missing.
 fn validate_selector(path: &str, object: &Value) -> Option<FieldError> {
-    let why = match value_at(path, object) {
+    let reason = match value_at(path, object) {
         Ok(Some(value)) if !value.is_string() => accessor_error(&fields(path), value, "string"),
         Ok(_) => return None,
-        Err(why) => why,
+        Err(reason) => reason,
     };
-    Some(FieldError::invalid(path, "", why))
+    Some(FieldError::invalid(path, "", reason))
 }
 
 /// The integer at a path, with the error of Go's `unstructured.NestedInt64`.

@@ -101,7 +101,7 @@ async fn wrong_bodies_have_the_messages_of_kube_apiserver() {
 #[tokio::test]
 async fn system_metadata_is_ignored_or_immutable() {
     let (server, client) = start_server().await;
-    // Text that is no version is ignored.
+    // Text that is not a version is ignored.
     let body = changed("a", json!({"metadata": {"resourceVersion": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"}}));
     let (code, created) = send(&client, &format!("POST {CARS}"), JSON, body).await;
     assert_eq!((code, &created["metadata"]["deletionTimestamp"]), (201, &Value::Null), "{created}");

@@ -38,15 +38,15 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
     // Stored schemas may contain integral floats, which would become defaults of objects.
     let mut normalized = object.clone();
     convert_integral_floats(&mut normalized);
-    let view = Definition(&normalized);
-    let Some(storage) = view.storage_version() else { return Vec::new() };
-    let converter = Arc::new(Converter::from_definition(view, client));
-    let names = view.accepted_names();
-    let spec_names = view.names();
-    let versions = view.versions().filter(|v| v.is_served());
+    let crd = Definition(&normalized);
+    let Some(storage) = crd.storage_version() else { return Vec::new() };
+    let converter = Arc::new(Converter::from_definition(crd, client));
+    let names = crd.accepted_names();
+    let spec_names = crd.names();
+    let versions = crd.versions().filter(|v| v.is_served());
     versions
         .map(|version| {
-            let (group, name) = (view.group(), version.name());
+            let (group, name) = (crd.group(), version.name());
             let kind = Gvk::new(group, name, &spec_names.kind);
             let schema = converter.schema(&kind.api_version()).cloned();
             let schema = schema.unwrap_or_else(|| CustomSchema::intern(&json!({"type": "object"})));
@@ -55,19 +55,19 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
             strategy.scale = version.scale().map(scale_paths);
             strategy.selectable_fields = version.selectable_fields();
             strategy.crd_revision = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
-            strategy.deprecation_warning = version.deprecation_warning(view);
-            strategy.is_terminating = view.is_deleting();
-            let verbs = if view.is_deleting() { TERMINATING_VERBS } else { VERBS };
+            strategy.deprecation_warning = version.deprecation_warning(crd);
+            strategy.is_terminating = crd.is_deleting();
+            let verbs = if crd.is_deleting() { TERMINATING_VERBS } else { VERBS };
             ResourceInfo {
-                gvr: Gvr::new(group, name, view.plural()),
+                gvr: Gvr::new(group, name, crd.plural()),
                 kind: spec_names.kind.clone(),
                 list_kind: spec_names.list_kind.clone(),
                 singular: names.singular.clone(),
-                namespaced: view.is_namespaced(),
+                namespaced: crd.is_namespaced(),
                 short_names: names.short_names.clone(),
                 categories: names.categories.clone(),
                 verbs: verbs.to_vec(),
-                subresources: subresources(view, version),
+                subresources: subresources(crd, version),
                 scale: version.scale().map(scale_paths),
                 storage: StorageVersion { group: group.to_owned(), version: storage.name().to_owned() },
                 printer: Printer::Custom(Arc::new(CustomPrinter::new(version.printer_columns()))),
@@ -78,21 +78,21 @@ pub fn served_resources(object: &Value, client: &Arc<WebhookClient>) -> Vec<Reso
 }
 
 /// The resource of an established CRD's storage version, which need not be served.
-pub fn storage_resource(view: Definition<'_>, client: &Arc<WebhookClient>) -> Option<ResourceRef> {
-    let mut definition = view.0.clone();
+pub fn storage_resource(crd: Definition<'_>, client: &Arc<WebhookClient>) -> Option<ResourceRef> {
+    let mut definition = crd.0.clone();
     for version in definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut)? {
         version["served"] = version["storage"].clone();
     }
     served_resources(&definition, client).pop().map(ResourceRef::new)
 }
 
-fn subresources(view: Definition<'_>, version: definition::Version<'_>) -> Vec<Subresource> {
+fn subresources(crd: Definition<'_>, version: definition::Version<'_>) -> Vec<Subresource> {
     let mut found = Vec::new();
     if version.has_status() {
         found.push(Subresource {
             name: "status",
-            kind: text(view.0, "/spec/names/kind").to_owned(),
-            group: view.group().to_owned(),
+            kind: text(crd.0, "/spec/names/kind").to_owned(),
+            group: crd.group().to_owned(),
             version: version.name().to_owned(),
             verbs: SUBRESOURCE_VERBS.to_vec(),
         });

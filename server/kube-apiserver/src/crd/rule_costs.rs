@@ -1,4 +1,4 @@
-//! Estimated cost of a schema's CEL rules, compared with kube-apiserver's limits. Pure.
+//! Estimated cost of a schema's CEL rules, compared with kube-apiserver's limits. Has no side effects.
 
 use crowsnest_apimachinery::field::FieldError;
 

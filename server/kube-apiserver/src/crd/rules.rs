@@ -1,4 +1,4 @@
-//! Validation of `x-kubernetes-validations` in a CRD: fields, compilation and estimated cost. Pure.
+//! Validation of `x-kubernetes-validations` in a CRD: fields, compilation and estimated cost. Has no side effects.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_cel::instantiate;
@@ -117,7 +117,7 @@ fn check_rule(
         Err(issues) => Err(format!("compilation failed: {issues}")),
         Ok(checked) if *checked.result_type() == Type::Bool => {
             let result = instantiate(string(rule, "rule")).map(|()| checked);
-            result.map_err(|why| format!("program instantiation failed: {why}"))
+            result.map_err(|reason| format!("program instantiation failed: {reason}"))
         }
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
     };
@@ -126,9 +126,9 @@ fn check_rule(
     let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(max_values));
     errors.extend(costs.add("estimated rule cost", format!("{at}.rule"), cost));
     match &compiled {
-        Err(why) => errors.push(invalid("rule", why.clone())),
+        Err(reason) => errors.push(invalid("rule", reason.clone())),
         Ok(_) => match check_message_expression(rule, &declarations) {
-            Some(Err(why)) => errors.push(invalid("messageExpression", why)),
+            Some(Err(reason)) => errors.push(invalid("messageExpression", reason)),
             Some(Ok(message)) => {
                 let field = format!("{at}.messageExpression");
                 errors.extend(costs.add("estimated messageExpression cost", field, message.cost(declared)));
@@ -155,9 +155,9 @@ fn check_message_expression(rule: &Value, declarations: &Declarations) -> Option
     }
     Some(match check(expression, declarations) {
         Err(issues) => Err(format!("messageExpression compilation failed: {issues}")),
-        Ok(checked) if *checked.result_type() == Type::Text => {
+        Ok(checked) if *checked.result_type() == Type::String => {
             let result = instantiate(expression).map(|()| checked);
-            result.map_err(|why| format!("messageExpression instantiation failed: {why}"))
+            result.map_err(|reason| format!("messageExpression instantiation failed: {reason}"))
         }
         Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
     })

@@ -28,7 +28,7 @@ async fn scales_that_cannot_be_decoded_are_refused_as_by_kube_apiserver() {
     assert_eq!(code, 201, "{car}");
 
     let scale = |replicas: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "c"}, "spec": {"replicas": replicas}});
-    let why = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
+    let reason = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
     for (query, body) in [
         ("", scale(json!("many"))),
         ("", scale(json!(1.5))),
@@ -37,7 +37,7 @@ async fn scales_that_cannot_be_decoded_are_refused_as_by_kube_apiserver() {
         ("?fieldValidation=Strict", json!({"metadata": {"name": "c"}, "spec": {"replicas": 1, "other": 1}})),
     ] {
         let (code, status) = send(&client, &format!("PUT {CARS}/c/scale{query}"), JSON, body.clone()).await;
-        assert_eq!((code, status["message"].as_str()), (400, Some(why)), "{body}");
+        assert_eq!((code, status["message"].as_str()), (400, Some(reason)), "{body}");
     }
     let (code, scaled) = send(&client, &format!("PUT {CARS}/c/scale?fieldManager=m"), JSON, scale(json!(3))).await;
     assert_eq!((code, &scaled["spec"], scaled["metadata"].get("managedFields")), (200, &json!({"replicas": 3}), None));

@@ -327,11 +327,11 @@ async fn terminating_definitions_allow_updates_but_no_creates() {
         }
         changed.changed().await.unwrap();
     }
-    let why =
+    let reason =
         "cars.example.com \"new\" is forbidden: create not allowed while custom resource definition is terminating";
     for (line, media) in [(format!("POST {cars}"), json), (format!("PATCH {cars}/new?fieldManager=m"), apply)] {
         let (code, status) = send(&client, &line, media, car("new", &[])).await;
-        assert_eq!((code, status["message"].as_str()), (403, Some(why)), "{line}");
+        assert_eq!((code, status["message"].as_str()), (403, Some(reason)), "{line}");
     }
     let release = json!({"metadata": {"finalizers": null}});
     assert_eq!(send(&client, &format!("PATCH {cars}/held"), merge, release).await.0, 200);

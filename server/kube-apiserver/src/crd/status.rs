@@ -105,7 +105,7 @@ fn find_conflict(name: &str, used: &BTreeSet<String>) -> Option<String> {
     used.contains(name).then(|| format!("{name:?} is already in use"))
 }
 
-/// Replaces the accepted name by the requested one, or returns a message if another CRD has it.
+/// Replaces the accepted name with the requested one, or returns a message if another CRD has it.
 fn accept(requested: &str, accepted: &mut String, used: &BTreeSet<String>) -> Option<String> {
     let conflict = find_conflict(requested, used).filter(|_| requested != accepted.as_str());
     if conflict.is_none() {

@@ -9,9 +9,9 @@ use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::ScalePaths;
 use crowsnest_registry::storage::Revision;
-use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors};
 use crowsnest_registry::validation::{validate_object_meta, validate_object_meta_update};
-use crowsnest_schema::apply::{VersionSchemas, VersionState};
+use crowsnest_schema::apply::{ReplicasPath, VersionSchemas, VersionState};
 use crowsnest_schema::compressed::CompressedSchema;
 use crowsnest_schema::defaulting;
 use crowsnest_schema::{SchemaRef, prune};
@@ -180,8 +180,8 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let old_finalizers = old.map(finalizers).unwrap_or_default();
     let mut warnings = Vec::new();
     for name in finalizers(new).difference(&old_finalizers) {
-        let mut warn = |why: &str| warnings.push(format!("metadata.finalizers: {name:?}: {why}"));
-        qualified_name(name).iter().for_each(|why| warn(why));
+        let mut warn = |reason: &str| warnings.push(format!("metadata.finalizers: {name:?}: {reason}"));
+        qualified_name(name).iter().for_each(|reason| warn(reason));
         if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
             let path = if name.contains('.') { " including a path (/)" } else { "" };
             warn(&format!(
@@ -202,7 +202,7 @@ impl VersionSchemas for CustomStrategy {
         }
     }
 
-    fn replicas_path(&self, api_version: &str) -> Option<&str> {
+    fn replicas_path(&self, api_version: &str) -> ReplicasPath<'_> {
         self.converter.replicas_path(api_version)
     }
 }
@@ -279,11 +279,9 @@ impl Strategy for CustomStrategy {
         self.validate(&ctx.subresource, Some(old), new).0
     }
 
-    fn tolerated_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<String> {
-        if self.schema.compile().rules.is_none() {
-            return Vec::new();
-        }
-        self.validate(&ctx.subresource, Some(old), new).1.iter().map(ToString::to_string).collect()
+    fn collect_update_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
+        let (errors, tolerated) = self.validate(&ctx.subresource, Some(old), new);
+        UpdateErrors { errors, tolerated: tolerated.iter().map(ToString::to_string).collect() }
     }
 
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
@@ -354,7 +352,7 @@ impl Strategy for CustomStrategy {
         self.selectable_fields.iter().map(|path| (path.clone(), text(path))).collect()
     }
 
-    fn serves_stored(&self) -> bool {
+    fn serves_stored_unchanged(&self) -> bool {
         // The schema may have changed since an object was written, so reads prune it and set defaults.
         false
     }

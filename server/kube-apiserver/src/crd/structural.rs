@@ -1,6 +1,6 @@
 //! Validation of structural schemas: types on all nodes, consistent extensions, unrestricted metadata, and logical
 //! junctors (`allOf`, `anyOf`, `oneOf`, `not`) that only validate declared fields. `keywords` checks the rest,
-//! `defaults` the default values. Pure.
+//! `defaults` the default values. Has no side effects.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_schema::go_regexp_errors;
@@ -94,9 +94,9 @@ pub fn validate(schema: &Value, path: &str, has_status: bool, is_stored: bool) -
     }
     errors.extend(keywords::check(schema, path, costs.as_mut()));
     if errors.is_empty()
-        && let Some(why) = conversion_error
+        && let Some(reason) = conversion_error
     {
-        errors.push(FieldError::invalid(path, "", why));
+        errors.push(FieldError::invalid(path, "", reason));
     }
     errors.extend(costs.map(|costs| costs.errors(path)).unwrap_or_default());
     errors

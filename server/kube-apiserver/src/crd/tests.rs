@@ -194,7 +194,7 @@ fn wrong_types_have_messages_of_kubernetes(#[case] schema: Value, #[case] value:
 #[rstest]
 #[case::keys(json!("map"), json!([{"k": "a"}, {"k": "a"}, {"k": "a"}, {"k": "b"}]), &["v[1]: Duplicate value: {\"k\":\"a\"}"])]
 #[case::values(json!("set"), json!(["a", "b", "b", "a", "b"]), &["v[2]: Duplicate value: \"b\"", "v[3]: Duplicate value: \"a\""])]
-#[case::no_objects(json!("map"), json!([{"k": "a"}, {"k": "a"}, "x"]), &["v[2]: Invalid value: \"x\": must be an object for an array of list-type map"])]
+#[case::not_objects(json!("map"), json!([{"k": "a"}, {"k": "a"}, "x"]), &["v[2]: Invalid value: \"x\": must be an object for an array of list-type map"])]
 #[case::null(json!("map"), json!([{"k": "a"}, null]), &[])]
 fn duplicates_have_messages_of_kubernetes(#[case] kind: Value, #[case] list: Value, #[case] expected: &[&str]) {
     let schema = json!({"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["k"]});
@@ -285,7 +285,7 @@ fn rules_are_evaluated(#[case] spec: Value, #[case] old: Option<Value>, #[case] 
 #[rstest]
 #[case::text(json!({"type": "string"}), json!({"a": 1}), "spec: Invalid value: \"string\": invalid data, expected string, got map[string]interface {} evaluating rule: self == self")]
 #[case::integer(json!({"type": "integer"}), json!("-"), "spec: Invalid value: \"integer\": invalid data, expected int, got string evaluating rule: self == self")]
-#[case::fitting(json!({"type": "integer"}), json!(1), "")]
+#[case::valid(json!({"type": "integer"}), json!(1), "")]
 fn rules_over_other_types_fail(#[case] schema: Value, #[case] value: Value, #[case] expected: &str) {
     let mut schema = schema;
     schema["x-kubernetes-validations"] = json!([{"rule": "self == self"}]);

@@ -1,4 +1,4 @@
-//! Traversal of a custom resource together with its schema. Pure.
+//! Traversal of a custom resource together with its schema. Has no side effects.
 
 use serde_json::Value;
 

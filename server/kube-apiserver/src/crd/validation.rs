@@ -17,17 +17,17 @@ const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull
 
 /// Validates a new CRD after `prepare_create`.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
-    let view = Definition(definition);
-    let messages = dns1123_subdomain(view.name()).into_iter();
+    let crd = Definition(definition);
+    let messages = dns1123_subdomain(crd.name()).into_iter();
     let mut errors: Vec<FieldError> =
-        messages.map(|why| FieldError::invalid("metadata.name", view.name(), why)).collect();
-    if view.name() != format!("{}.{}", view.plural(), view.group()) {
+        messages.map(|reason| FieldError::invalid("metadata.name", crd.name(), reason)).collect();
+    if crd.name() != format!("{}.{}", crd.plural(), crd.group()) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid("metadata.name", &Value::from(view.name()), detail));
+        errors.push(FieldError::invalid("metadata.name", &Value::from(crd.name()), detail));
     }
-    errors.extend(validate_spec(view, None));
-    errors.extend(validate_status(view));
-    errors.extend(validate_approval(view, None));
+    errors.extend(validate_spec(crd, None));
+    errors.extend(validate_status(crd));
+    errors.extend(validate_approval(crd, None));
     if flag(definition, "/spec/preserveUnknownFields") {
         let detail =
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
@@ -66,15 +66,15 @@ fn join_problems(problems: Vec<String>) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join(","))
 }
 
-fn versions_error(view: Definition<'_>, detail: &str) -> FieldError {
-    let is_shared = |key: &str| find_shared_version(view, key).is_some();
-    let printed = internal_types::print_versions(view.0.pointer("/spec/versions").unwrap_or(&Value::Null), &is_shared);
+fn versions_error(crd: Definition<'_>, detail: &str) -> FieldError {
+    let is_shared = |key: &str| find_shared_version(crd, key).is_some();
+    let printed = internal_types::print_versions(crd.0.pointer("/spec/versions").unwrap_or(&Value::Null), &is_shared);
     FieldError::new(FieldErrorKind::Invalid, "spec.versions", Some(printed), detail)
 }
 
-fn validate_spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
+fn validate_spec(crd: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let group = view.group();
+    let group = crd.group();
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if let Some(problems) = join_problems(dns1123_subdomain(group)) {
@@ -82,36 +82,36 @@ fn validate_spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<Field
     } else if !group.contains('.') {
         errors.push(FieldError::invalid("spec.group", &Value::from(group), "should be a domain with at least one dot"));
     }
-    match text(view.0, "/spec/scope") {
+    match text(crd.0, "/spec/scope") {
         "" => errors.push(FieldError::required("spec.scope", "")),
         "Cluster" | "Namespaced" => {}
         other => {
             errors.push(FieldError::not_supported_sorted("spec.scope", &Value::from(other), &["Cluster", "Namespaced"]))
         }
     }
-    for (index, version) in view.versions().enumerate() {
+    for (index, version) in crd.versions().enumerate() {
         if version.schema().is_none() {
             errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
         }
     }
-    validate_versions(view, old, &mut errors);
-    validate_names(view.0, "/spec/names", true, &mut errors);
-    validate_shared_fields(view, old, &mut errors);
-    validate_conversion(view, old, &mut errors);
+    validate_versions(crd, old, &mut errors);
+    validate_names(crd.0, "/spec/names", true, &mut errors);
+    validate_shared_fields(crd, old, &mut errors);
+    validate_conversion(crd, old, &mut errors);
     errors
 }
 
-fn validate_versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+fn validate_versions(crd: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     let mut are_names_unique = true;
-    for (index, version) in view.versions().enumerate() {
+    for (index, version) in crd.versions().enumerate() {
         let path = format!("spec.versions[{index}]");
         are_names_unique &= seen.insert(version.name().to_owned());
         if let Some(problems) = join_problems(dns1035_label(version.name())) {
             errors.push(FieldError::invalid(format!("{path}.name"), &Value::from(version.name()), problems));
         }
         validate_deprecation_warning(version, &path, errors);
-        let is_own = |key: &str| find_shared_version(view, key).is_none();
+        let is_own = |key: &str| find_shared_version(crd, key).is_none();
         if is_own("schema") {
             let path = format!("{path}.schema.openAPIV3Schema");
             let is_stored = is_schema_unchanged(version, old);
@@ -128,13 +128,13 @@ fn validate_versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: 
         }
     }
     if !are_names_unique {
-        errors.push(versions_error(view, "must contain unique version names"));
+        errors.push(versions_error(crd, "must contain unique version names"));
     }
-    if view.versions().filter(|v| flag(v.0, "/storage")).count() != 1 {
-        errors.push(versions_error(view, "must have exactly one version marked as storage version"));
+    if crd.versions().filter(|v| flag(v.0, "/storage")).count() != 1 {
+        errors.push(versions_error(crd, "must have exactly one version marked as storage version"));
     }
     // The internal type also has the first version as a top-level field.
-    if let Some(first) = view.versions().next()
+    if let Some(first) = crd.versions().next()
         && let Some(problems) = join_problems(dns1035_label(first.name()))
     {
         errors.push(FieldError::invalid("spec.version", &Value::from(first.name()), problems));
@@ -143,26 +143,26 @@ fn validate_versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: 
 
 /// The first version if a field is equal in all versions. kube-apiserver then stores it at the top level, and its
 /// errors have that path.
-fn find_shared_version<'a>(view: Definition<'a>, key: &str) -> Option<Version<'a>> {
-    let mut all = view.versions();
+fn find_shared_version<'a>(crd: Definition<'a>, key: &str) -> Option<Version<'a>> {
+    let mut all = crd.versions();
     let first = all.next()?;
     all.all(|v| v.0.get(key) == first.0.get(key)).then_some(first)
 }
 
 /// Validates the fields of versions that are equal in all of them.
-fn validate_shared_fields(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
-    if let Some(version) = find_shared_version(view, "schema") {
-        let has_status = view.versions().any(Version::has_status);
+fn validate_shared_fields(crd: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+    if let Some(version) = find_shared_version(crd, "schema") {
+        let has_status = crd.versions().any(Version::has_status);
         let is_stored = is_schema_unchanged(version, old);
         validate_schema(version, "spec.validation.openAPIV3Schema", has_status, is_stored, errors);
     }
-    if let Some(version) = find_shared_version(view, "subresources") {
+    if let Some(version) = find_shared_version(crd, "subresources") {
         validate_subresources(version, "spec.subresources", errors);
     }
-    if let Some(version) = find_shared_version(view, "additionalPrinterColumns") {
+    if let Some(version) = find_shared_version(crd, "additionalPrinterColumns") {
         validate_printer_columns(version, "spec.additionalPrinterColumns", errors);
     }
-    if let Some(version) = find_shared_version(view, "selectableFields") {
+    if let Some(version) = find_shared_version(crd, "selectableFields") {
         validate_selectable_fields(version, "spec.selectableFields", errors);
     }
 }
@@ -231,8 +231,8 @@ fn validate_names(definition: &Value, pointer: &str, are_required: bool, errors:
 }
 
 /// Validates the conversion. Unknown review versions are accepted if the `old` CRD has only such.
-fn validate_conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
-    let Some(conversion) = view.0.pointer("/spec/conversion") else { return };
+fn validate_conversion(crd: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
+    let Some(conversion) = crd.0.pointer("/spec/conversion") else { return };
     let strategy = text(conversion, "/strategy");
     match strategy {
         "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
@@ -283,7 +283,7 @@ fn validate_review_versions(versions: &[String], field: &str, allows_unknown: bo
             continue;
         }
         let messages = dns1035_label(version).into_iter();
-        errors.extend(messages.map(|why| FieldError::invalid(at.as_str(), version.as_str(), why)));
+        errors.extend(messages.map(|reason| FieldError::invalid(at.as_str(), version.as_str(), reason)));
     }
     if !allows_unknown && !versions.iter().any(|version| is_known_review_version(version)) {
         let detail = "must include at least one of v1, v1beta1";
@@ -291,23 +291,23 @@ fn validate_review_versions(versions: &[String], field: &str, allows_unknown: bo
     }
 }
 
-fn validate_status(view: Definition<'_>) -> Vec<FieldError> {
+fn validate_status(crd: Definition<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_names(view.0, "/status/acceptedNames", false, &mut errors);
+    validate_names(crd.0, "/status/acceptedNames", false, &mut errors);
     let field = "status.storedVersions";
-    let stored = texts(view.0, "/status/storedVersions");
+    let stored = texts(crd.0, "/status/storedVersions");
     if stored.is_empty() {
         errors.push(FieldError::invalid(field, &Value::Null, "must have at least one stored version"));
         return errors;
     }
-    for version in view.versions().filter(|version| flag(version.0, "/storage")) {
+    for version in crd.versions().filter(|version| flag(version.0, "/storage")) {
         if !stored.iter().any(|name| name == version.name()) {
             let detail = format!("must have the storage version {}", version.name());
             errors.push(FieldError::invalid(field, &stored, detail));
         }
     }
     for (index, version) in stored.iter().enumerate() {
-        if view.version(version).is_none() {
+        if crd.version(version).is_none() {
             let detail = format!(
                 "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until \
                  a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"
@@ -319,21 +319,21 @@ fn validate_status(view: Definition<'_>) -> Vec<FieldError> {
 }
 
 /// Validates the approval annotation that protected community groups require.
-fn validate_approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldError> {
-    let group = view.group();
+fn validate_approval(crd: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldError> {
+    let group = crd.group();
     let is_protected = ["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}")));
     if !is_protected {
         return None;
     }
-    let annotation = |view: Definition<'_>| {
-        view.0
+    let annotation = |crd: Definition<'_>| {
+        crd.0
             .pointer("/metadata/annotations")
             .and_then(|a| a.get(APPROVAL_ANNOTATION))
             .and_then(Value::as_str)
             .unwrap_or("")
             .to_owned()
     };
-    let view_annotation = annotation(view);
+    let view_annotation = annotation(crd);
     if old.is_some_and(|old| annotation(old) == view_annotation) {
         return None;
     }

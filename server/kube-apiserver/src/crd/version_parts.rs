@@ -1,4 +1,5 @@
-//! Validation of the fields of a CRD version other than its schema, with kube-apiserver's order and wording. Pure.
+//! Validation of the fields of a CRD version other than its schema, with kube-apiserver's order and wording. Has no
+//! side effects.
 
 use std::collections::BTreeSet;
 
@@ -43,13 +44,13 @@ pub(super) fn validate_subresources(version: Version<'_>, path: &str, errors: &m
             }
             return;
         }
-        let why = match json_path.starts_with('.') {
+        let reason = match json_path.starts_with('.') {
             false => "must be a simple json path starting with .".to_owned(),
             true if parents.iter().any(|parent| json_path.starts_with(&format!("{parent}."))) => return,
             true if parents.len() > 1 => format!("should be a json path under either {}", parents.join(" or ")),
             true => format!("should be a json path under {}", parents.concat()),
         };
-        errors.push(FieldError::invalid(field, json_path, why));
+        errors.push(FieldError::invalid(field, json_path, reason));
     };
     check_path("specReplicasPath", &[".spec"], true);
     check_path("statusReplicasPath", &[".status"], true);
@@ -104,8 +105,8 @@ pub(super) fn validate_selectable_fields(version: Version<'_>, path: &str, error
         }
         let resolved = match field_paths::resolve(json_path, schema, false) {
             Ok(resolved) => resolved,
-            Err(why) => {
-                errors.push(FieldError::invalid(at, json_path, format!("is an invalid path: {why}")));
+            Err(reason) => {
+                errors.push(FieldError::invalid(at, json_path, format!("is an invalid path: {reason}")));
                 continue;
             }
         };

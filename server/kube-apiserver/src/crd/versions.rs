@@ -12,12 +12,12 @@ enum Stability {
 /// Stability, major and minor number; `None` for other names.
 fn parse(version: &str) -> Option<(Stability, i64, i64)> {
     let rest = version.strip_prefix('v')?;
-    let (major, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    let (major, suffix) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
     let number = |text: &str| text.parse::<i64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let (stability, minor) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+    let (stability, minor) = match (suffix.strip_prefix("beta"), suffix.strip_prefix("alpha")) {
         (Some(minor), _) => (Stability::Beta, number(minor)?),
         (_, Some(minor)) => (Stability::Alpha, number(minor)?),
-        (None, None) => (Stability::Stable, tail.is_empty().then_some(0)?),
+        (None, None) => (Stability::Stable, suffix.is_empty().then_some(0)?),
     };
     Some((stability, number(major)?, minor))
 }

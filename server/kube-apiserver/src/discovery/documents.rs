@@ -1,5 +1,5 @@
 //! Discovery documents, generated from the catalog: aggregated discovery (KEP-3352), and the unaggregated documents.
-//! Lists of groups are derived from the aggregated form. Pure.
+//! Lists of groups are derived from the aggregated form. Has no side effects.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -112,7 +112,7 @@ impl Health {
             let (_, result) = checks.into_iter().find(|(name, _)| name == check)?;
             return Some(match result {
                 Ok(()) => respond::text(200, "ok"),
-                Err(why) => respond::text(500, format!("internal server error: {why}\n")),
+                Err(reason) => respond::text(500, format!("internal server error: {reason}\n")),
             });
         }
         let (is_healthy, lines) =

@@ -106,7 +106,7 @@ impl Discovery {
         let groups =
             if is_core { documents::core_group(&self.registry.catalog.snapshot()) } else { self.all_groups(api) };
         let mut response = match accepted.shape {
-            Shape::Aggregated { is_beta } => respond_with_aggregated(groups, is_beta, request),
+            Shape::AggregatedDiscovery { is_beta } => respond_with_aggregated(groups, is_beta, request),
             _ if is_core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
             _ => respond::value(200, accepted.encoding, &documents::group_list(&groups)),
         };

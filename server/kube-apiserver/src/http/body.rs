@@ -33,7 +33,7 @@ impl EncodedBody {
     }
 }
 
-/// Decodes an object of a served kind. Strict findings become warnings or an error, depending on the field
+/// Decodes an object of a served kind. Strict decoding errors become warnings or an error, depending on the field
 /// validation.
 pub fn decode_object(
     resource: &ResourceRef,
@@ -56,24 +56,25 @@ pub fn decode_object(
         Encoding::Json => decode::decode_body(bytes, &expected)?,
         Encoding::Yaml => {
             let (value, duplicate_keys) = parse_yaml_object(bytes, options.field_validation)
-                .map_err(|why| decode::unrecognized_error(&expected, &why, bytes))?;
+                .map_err(|reason| decode::unrecognized_error(&expected, &reason, bytes))?;
             let mut decoded = decode::decode_object(value, &expected)?;
-            if let Some(finding) = duplicate_keys {
-                decoded.strict_findings.insert(0, finding);
+            if let Some(strict_error) = duplicate_keys {
+                decoded.strict_errors.insert(0, strict_error);
             }
             decoded
         }
         Encoding::Protobuf => decode::decode_object(protobuf::decode_object(bytes)?, &expected)?,
     };
-    let refuse = |findings: &[String]| decode::strict_error(findings, &expected);
-    options.field_validation.enforce(decoded.strict_findings, warnings, refuse)?;
+    let refuse = |strict_errors: &[String]| decode::strict_decoding_error(strict_errors, &expected);
+    options.field_validation.enforce(decoded.strict_errors, warnings, refuse)?;
     Ok(decoded.object)
 }
 
-/// Parses an apply patch: a YAML mapping, with duplicate keys as strict findings.
+/// Parses an apply patch: a YAML mapping, with duplicate keys as strict decoding errors.
 pub fn parse_apply_patch(bytes: &[u8]) -> ApiResult<PatchBody> {
-    let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let patch = parse_yaml_document(bytes).map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    let refuse = |reason: String| ApiError::bad_request(format!("error decoding YAML: {reason}"));
+    let patch =
+        parse_yaml_document(bytes).map_err(|reason| refuse(format!("error converting YAML to JSON: {reason}")))?;
     let kind = match &patch.value {
         Value::Object(_) | Value::Null => return Ok(patch),
         Value::Array(_) => "array",
@@ -91,8 +92,8 @@ pub fn parse_yaml(bytes: &[u8]) -> ApiResult<Value> {
 }
 
 /// The error for a body that is not valid YAML.
-pub(super) fn yaml_error(why: String) -> ApiError {
-    ApiError::bad_request(format!("error converting YAML to JSON: {why}"))
+pub(super) fn yaml_error(reason: String) -> ApiError {
+    ApiError::bad_request(format!("error converting YAML to JSON: {reason}"))
 }
 
 /// True for characters that Go's YAML reader rejects.
@@ -100,14 +101,14 @@ fn is_control(c: char) -> bool {
     !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }
 
-/// Parses YAML. For duplicate keys, the last value is used, and each repetition is a strict finding.
+/// Parses YAML. For duplicate keys, the last value is used, and each repetition is a strict decoding error.
 fn parse_yaml_document(bytes: &[u8]) -> Result<PatchBody, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
     if text.contains(is_control) {
         return Err("yaml: control characters are not allowed".to_owned());
     }
     match yaml::parse_document(text) {
-        Ok(Document { value, duplicate_keys }) => Ok(PatchBody { value, strict_findings: duplicate_keys }),
+        Ok(Document { value, duplicate_keys }) => Ok(PatchBody { value, strict_errors: duplicate_keys }),
         Err(ReadError::Syntax { line, problem }) if problem.contains("tabs disallowed") => {
             Err(format!("yaml: line {line}: found character that cannot start any token"))
         }
@@ -116,16 +117,16 @@ fn parse_yaml_document(bytes: &[u8]) -> Result<PatchBody, String> {
     }
 }
 
-/// Parses an object in YAML. Returns its value, and the strict finding about duplicate keys if the field validation is
-/// `Strict`: a warning cannot contain the line breaks of this finding, so only errors include it.
+/// Parses an object in YAML. Returns its value, and the strict decoding error for duplicate keys if the field validation
+/// is `Strict`: a warning cannot contain the line breaks of this error, so only errors include it.
 pub(super) fn parse_yaml_object(
     bytes: &[u8],
     field_validation: FieldValidation,
 ) -> Result<(Value, Option<String>), String> {
-    let PatchBody { value, strict_findings: duplicate_keys } = parse_yaml_document(bytes)?;
-    let is_finding = field_validation == FieldValidation::Strict && !duplicate_keys.is_empty();
-    let finding = is_finding.then(|| format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  ")));
-    Ok((value, finding))
+    let PatchBody { value, strict_errors: duplicate_keys } = parse_yaml_document(bytes)?;
+    let is_strict = field_validation == FieldValidation::Strict && !duplicate_keys.is_empty();
+    let strict_error = is_strict.then(|| format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  ")));
+    Ok((value, strict_error))
 }
 
 /// Message of Go's parser for an unclosed bracket in flow style, the most frequent syntax error. `None` if all brackets
@@ -155,8 +156,8 @@ pub fn parse(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     }
 }
 
-/// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction. Strict findings are handled as
-/// by [`decode_object`], except that duplicate keys in YAML are accepted.
+/// Decodes a body of a built-in kind that is not stored, such as a Scale or an Eviction. Strict decoding errors are handled
+/// as by [`decode_object`], except that duplicate keys in YAML are accepted.
 pub fn decode_kind(
     expected: &ExpectedKind<'_>,
     EncodedBody { bytes, encoding }: &EncodedBody,
@@ -168,7 +169,7 @@ pub fn decode_kind(
         Encoding::Yaml => decode::decode_object(parse_yaml(bytes)?, expected)?,
         Encoding::Protobuf => decode::decode_object(protobuf::decode_object(bytes)?, expected)?,
     };
-    let refuse = |findings: &[String]| decode::strict_error(findings, expected);
-    options.field_validation.enforce(decoded.strict_findings, warnings, refuse)?;
+    let refuse = |strict_errors: &[String]| decode::strict_decoding_error(strict_errors, expected);
+    options.field_validation.enforce(decoded.strict_errors, warnings, refuse)?;
     Ok(decoded.object)
 }

@@ -1,4 +1,5 @@
-//! Options of the connect requests `exec`, `attach`, `portforward` and `proxy`, as objects for admission. Pure.
+//! Options of the connect requests `exec`, `attach`, `portforward` and `proxy`, as objects for admission. Has no side
+//! effects.
 
 use crowsnest_apimachinery::request::Query;
 use crowsnest_registry::resource::Subresource;

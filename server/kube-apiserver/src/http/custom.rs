@@ -20,18 +20,18 @@ pub(super) fn decode_object(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    let unrecognized = |why: String| {
+    let unrecognized = |reason: String| {
         let text = String::from_utf8_lossy(bytes);
         let excerpt: String = text.chars().take(MAX_EXCERPT_CHARS).collect();
         let excerpt = if text.chars().count() > MAX_EXCERPT_CHARS { format!("{excerpt} ...") } else { excerpt };
         let kind = &resource.kind;
         ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {why} ({excerpt})"
+            "the object provided is unrecognized (must be of type {kind}): {reason} ({excerpt})"
         ))
     };
-    let (mut object, mut findings) = match encoding {
+    let (mut object, mut strict_errors) = match encoding {
         Encoding::Json => crowsnest_schema::decode::parse_json_strict(bytes)
-            .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
+            .map_err(|reason| unrecognized(format!("couldn't get version/kind; json parse error: {reason}")))?,
         Encoding::Yaml => {
             let (value, duplicate_keys) =
                 body::parse_yaml_object(bytes, options.field_validation).map_err(body::yaml_error)?;
@@ -45,8 +45,8 @@ pub(super) fn decode_object(
         ));
     }
     let (kind, version) = (&resource.kind, &resource.gvr.version);
-    let unusable = |(given_kind, given_version): (&str, &str), why: String| {
-        let message = format!("{given_kind} in version {given_version:?} cannot be handled as a {kind}: {why}");
+    let unusable = |(given_kind, given_version): (&str, &str), reason: String| {
+        let message = format!("{given_kind} in version {given_version:?} cannot be handled as a {kind}: {reason}");
         ApiError::bad_request(message)
     };
     let given_version = object["apiVersion"].as_str().unwrap_or("");
@@ -54,10 +54,10 @@ pub(super) fn decode_object(
         return Err(unrecognized(format!("unexpected GroupVersion string: {given_version}")));
     }
     if object["kind"].as_str().unwrap_or("").is_empty() {
-        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
+        let reason = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
         // Decoding without strict checks fails later.
         let is_lenient = options.field_validation == FieldValidation::Ignore;
-        return Err(if is_lenient { unusable((kind, version), why) } else { unrecognized(why) });
+        return Err(if is_lenient { unusable((kind, version), reason) } else { unrecognized(reason) });
     }
     let is_own_kind = resource.has_kind_of(&object);
     let given_kind = object["kind"].as_str().unwrap_or("").to_owned();
@@ -70,10 +70,11 @@ pub(super) fn decode_object(
     // The schema does not describe objects of other kinds, which validation rejects.
     let schema = resource.strategy.schema();
     if let Some(schema) = schema.map(|schema| if is_own_kind { schema } else { Schema::for_any_custom_resource() }) {
-        findings.extend(find_decoding_errors(&schema, &object).unknown_fields);
-        let refuse =
-            |findings: &[String]| unusable(given_type, format!("strict decoding error: {}", findings.join(", ")));
-        options.field_validation.enforce(findings, warnings, refuse)?;
+        strict_errors.extend(find_decoding_errors(&schema, &object).unknown_fields);
+        let refuse = |strict_errors: &[String]| {
+            unusable(given_type, format!("strict decoding error: {}", strict_errors.join(", ")))
+        };
+        options.field_validation.enforce(strict_errors, warnings, refuse)?;
     }
     check_version(resource, &object)?;
     if !object["metadata"].is_object() {

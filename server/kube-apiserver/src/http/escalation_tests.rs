@@ -48,7 +48,7 @@ fn binding(kind: &str, name: &str, users: &[&str]) -> Value {
 }
 
 /// Starts a server. `plain` can write all roles and bindings and get config maps; `escalates` and `binds` have their
-/// verb for some names; `all` has all rights without being in `system:masters`.
+/// verb for some names; `all` has all permissions without being in `system:masters`.
 async fn start_server() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
@@ -91,9 +91,9 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
 
 #[rstest]
 #[case::label("plain", STRONG, LABEL, 403, SECRETS)]
-#[case::label_on_role_with_held_rights("plain", "PATCH clusterroles/weak", LABEL, 200, "")]
+#[case::label_on_role_with_held_permissions("plain", "PATCH clusterroles/weak", LABEL, 200, "")]
 #[case::label_by_admin("admin", STRONG, LABEL, 200, "")]
-#[case::label_by_user_with_all_rights("all", STRONG, LABEL, 200, "")]
+#[case::label_by_user_with_all_permissions("all", STRONG, LABEL, 200, "")]
 #[case::finalizer("plain", STRONG, r#"{"metadata": {"finalizers": ["x.example.com/y"]}}"#, 200, "")]
 #[case::no_change("plain", STRONG, r#"{"metadata": {"annotations": {}}}"#, 200, "")]
 #[case::aggregation_added(
@@ -118,7 +118,7 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     200,
     ""
 )]
-#[case::aggregation_removed_by_user_with_all_rights(
+#[case::aggregation_removed_by_user_with_all_permissions(
     "all",
     "PATCH clusterroles/aggregates",
     r#"{"aggregationRule": null}"#,
@@ -144,7 +144,7 @@ const LABEL: &str = r#"{"metadata": {"labels": {"rbac.authorization.k8s.io/aggre
     "cannot change roleRef"
 )]
 #[tokio::test]
-async fn patches_need_the_granted_rights(
+async fn patches_need_the_granted_permissions(
     #[case] user: &str,
     #[case] line: &str,
     #[case] body: &str,
@@ -158,7 +158,7 @@ async fn patches_need_the_granted_rights(
 }
 
 #[tokio::test]
-async fn replacements_and_creates_need_the_granted_rights() {
+async fn replacements_and_creates_need_the_granted_permissions() {
     let server = start_server().await;
     let with_change = |change: fn(&mut Value), mut object: Value| {
         change(&mut object);

@@ -101,8 +101,9 @@ async fn use_disruption(
             let name = budget.name();
             return reject(format!("The disruption budget {name} is still being processed by the server."), Some(10));
         }
-        let forbidden =
-            |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), why.to_owned()));
+        let forbidden = |message: &str| {
+            Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), message.to_owned()))
+        };
         if number("disruptionsAllowed") < 0 {
             return forbidden("pdb disruptions allowed is negative");
         }
@@ -141,11 +142,11 @@ fn rejection_message(budget: &Value) -> String {
     let (desired, current) = (status_number(budget, "desiredHealthy"), status_number(budget, "currentHealthy"));
     let prefix = format!("The disruption budget {name} does not allow evicting pods currently");
     match forbidden {
-        Some((reason, why)) if reason == "SyncFailed" => format!("{prefix} because it failed sync: {why}"),
+        Some((reason, message)) if reason == "SyncFailed" => format!("{prefix} because it failed sync: {message}"),
         _ if current <= desired => {
             format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
         }
-        Some((reason, why)) => format!("{prefix} ({reason}): {why}"),
+        Some((reason, message)) => format!("{prefix} ({reason}): {message}"),
         None => prefix,
     }
 }

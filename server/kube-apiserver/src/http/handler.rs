@@ -190,8 +190,8 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     }
     let name_errors = if info.is_named { path_segment(&info.name, false) } else { Vec::new() };
     if !name_errors.is_empty() {
-        let why = name_errors.join(";");
-        return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {why}", info.name)));
+        let reason = name_errors.join(";");
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {reason}", info.name)));
     }
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;
@@ -244,7 +244,7 @@ async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let options = ListOptions::from_request(&call.info, &call.query)?;
     let namespace = namespace(&call.info, resource);
     let page = call.api.registry.list_records(resource, namespace, &options).await?;
-    if call.representation == Representation::default() && resource.strategy.serves_stored() {
+    if call.representation == Representation::default() && resource.strategy.serves_stored_unchanged() {
         let api_version = resource.gvr.api_version();
         if page.objects.iter().all(|record| record.body.api_version() == api_version) {
             return pages::respond_page(resource, page);

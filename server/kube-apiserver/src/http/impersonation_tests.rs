@@ -1,4 +1,4 @@
-//! Impersonation rights on a running server.
+//! Impersonation permissions on a running server.
 
 use axum::body::Body;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
@@ -61,7 +61,7 @@ async fn each_impersonated_attribute_needs_its_right() {
         )
     };
     let authentication = "authentication.k8s.io";
-    for (headers, why) in [
+    for (headers, reason) in [
         (vec![("impersonate-user", "john")], refused("users", "users", "", "john")),
         (vec![jane, ("impersonate-group", MASTERS)], refused("groups", "groups", "", MASTERS)),
         (vec![jane, ("impersonate-uid", "u2")], refused("uids.authentication.k8s.io", "uids", authentication, "u2")),
@@ -75,7 +75,7 @@ async fn each_impersonated_attribute_needs_its_right() {
         ),
     ] {
         let (code, status) = post(&ops, REVIEW, &headers, json!({})).await;
-        assert_eq!((code, status["message"].as_str()), (403, Some(why.as_str())), "{headers:?}");
+        assert_eq!((code, status["message"].as_str()), (403, Some(reason.as_str())), "{headers:?}");
     }
     // The other headers require a user name.
     let (code, status) = post(&ops, REVIEW, &[uid], json!({})).await;
@@ -84,7 +84,7 @@ async fn each_impersonated_attribute_needs_its_right() {
     server.stop().await.unwrap();
 }
 
-/// The modes of KEP-5284: rights to impersonate name the mode and the request.
+/// The modes of KEP-5284: permissions to impersonate name the mode and the request.
 #[tokio::test]
 async fn constrained_impersonation_is_tried_first() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
@@ -105,10 +105,10 @@ async fn constrained_impersonation_is_tried_first() {
     let binding = json!({"metadata": {"name": "speaks-as"},
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "speaks-as"},
         "subjects": [{"apiGroup": rbac, "kind": "User", "name": "ops"}]});
-    // Without rights, the first mode refuses.
+    // Without permissions, the first mode refuses.
     let (code, status) = post(&ops, REVIEW, &[("impersonate-user", "jane")], json!({})).await;
-    let why = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"ops\" cannot impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope";
-    assert_eq!((code, status["message"].as_str()), (403, Some(why)));
+    let reason = "selfsubjectreviews.authentication.k8s.io is forbidden: User \"ops\" cannot impersonate-on:user-info:create resource \"selfsubjectreviews\" in API group \"authentication.k8s.io\" at the cluster scope";
+    assert_eq!((code, status["message"].as_str()), (403, Some(reason)));
     for (resource, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
         let (code, response) = post(&admin, &format!("/apis/{rbac}/v1/{resource}"), &[], object).await;
         assert_eq!(code, 201, "{response}");
@@ -124,7 +124,7 @@ async fn constrained_impersonation_is_tried_first() {
         let (code, response) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;
         assert_eq!((code, &response["status"]["userInfo"]["groups"]), (201, &groups), "{name}: {response}");
     }
-    // The rights concern one request, and no administrators.
+    // The permissions concern one request, and no administrators.
     let config_maps = "/api/v1/namespaces/default/configmaps";
     let masters = [("impersonate-user", "jane"), ("impersonate-group", MASTERS)];
     for (path, headers) in [(config_maps, &masters[..1]), (REVIEW, &masters[..])] {

@@ -93,7 +93,7 @@ pub fn object(
         Shape::PartialMetadataList => {
             return Err(content_negotiation::object_not_acceptable(&go_type(resource)));
         }
-        Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, representation.encoding, object)),
+        Shape::Object | Shape::AggregatedDiscovery { .. } => return Ok(value(code, representation.encoding, object)),
     };
     if representation.is_beta {
         to_v1beta1(&mut shaped);
@@ -151,7 +151,7 @@ pub fn list(
         Shape::PartialMetadata => {
             return Err(content_negotiation::list_not_acceptable(&format!("{}List", go_type(resource))));
         }
-        Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
+        Shape::Object | Shape::AggregatedDiscovery { .. } => collection(resource, list.objects, &meta),
     };
     if representation.is_beta {
         to_v1beta1(&mut shaped);

@@ -177,7 +177,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let (now, pod) = (format_time(ctx.now), name.clone());
     let (uid, version) = (binding.uid().to_owned(), binding.resource_version().to_owned());
     let edit = Edit(std::sync::Arc::new(move |object: &mut Value| {
-        let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", &pod, why));
+        let conflict = |reason: String| Err(ApiError::conflict("", "pods/binding", &pod, reason));
         for (field, expected, live) in
             [("UID", &uid, object.uid()), ("ResourceVersion", &version, object.resource_version())]
         {
@@ -239,8 +239,8 @@ async fn issue_token(
     options: &WriteOptions,
 ) -> ApiResult<Response> {
     if !request.name().is_empty() && request.name() != call.info.name {
-        let why = "must match the service account name if specified";
-        let error = FieldError::invalid("metadata.name", request.name(), why);
+        let reason = "must match the service account name if specified";
+        let error = FieldError::invalid("metadata.name", request.name(), reason);
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", &call.info.name, vec![error]));
     }
     let registry = call.api.registry.clone();
@@ -284,7 +284,7 @@ async fn respond_without_handler(call: &Call, resource: &ResourceRef) -> ApiResu
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
-/// Requires the right to create for sessions in a pod, also if a WebSocket requests them by GET
+/// Requires the permission to create for sessions in a pod, also if a WebSocket requests them by GET
 /// (`AuthorizePodWebsocketUpgradeCreatePermission` of Kubernetes 1.35, KEP-4006).
 fn check_session_right(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
     let info = &call.info;

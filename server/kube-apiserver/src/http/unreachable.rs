@@ -1,5 +1,5 @@
-//! Errors of connect requests in a server without kubelets: those of kube-apiserver before it dials a node. Pure;
-//! used by `subresource` if no handler is registered.
+//! Errors of connect requests in a server without kubelets: those of kube-apiserver before it dials a node. Has no side
+//! effects; used by `subresource` if no handler is registered.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
 use crowsnest_registry::object::Object;
@@ -23,8 +23,8 @@ pub(super) fn check_reachable(
     let name = target.object.name();
     match (resource, subresource) {
         ("services", _) => {
-            let why = format!("no endpoints available for service {name:?}");
-            Err(ApiError::new(Reason::ServiceUnavailable, why))
+            let reason = format!("no endpoints available for service {name:?}");
+            Err(ApiError::new(Reason::ServiceUnavailable, reason))
         }
         ("pods", "proxy") => match target.object["status"]["podIP"].as_str() {
             None | Some("") => Err(ApiError::bad_request("address not allowed")),
@@ -66,14 +66,14 @@ fn check_container(pod: &Value, requested: &str) -> ApiResult<()> {
     if containers.len() == 1 {
         return Ok(());
     }
-    let mut why =
+    let mut reason =
         format!("a container name must be specified for pod {name}, choose one of: [{}]", containers.join(" "));
     for (names, container_type) in [(init, "init"), (ephemeral, "ephemeral")] {
         if !names.is_empty() {
-            why += &format!(" or one of the {container_type} containers: [{}]", names.join(" "));
+            reason += &format!(" or one of the {container_type} containers: [{}]", names.join(" "));
         }
     }
-    Err(ApiError::bad_request(why))
+    Err(ApiError::bad_request(reason))
 }
 
 #[cfg(test)]

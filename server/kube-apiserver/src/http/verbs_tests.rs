@@ -42,7 +42,7 @@ async fn call(server: &ApiServer, user: &str, line: &str, body: &str) -> (u16, S
     (code, text)
 }
 
-/// Rules by user; `keeper` has rights on the Secret `mine` only.
+/// Rules by user; `keeper` has permissions on the Secret `mine` only.
 fn rules() -> Vec<(&'static str, Value)> {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let mut mine = rule(&[""], &["secrets"], &["get", "list", "watch"]);
@@ -98,15 +98,15 @@ async fn path_prefixes_do_not_change_the_verb() {
     let deployment = "namespaces/shop/deployments/web";
     let scale = r#"{"spec":{"replicas":9}}"#;
     for user in ["viewer", "watcher", "admin"] {
-        for (tail, code, message) in [
+        for (path, code, message) in [
             (format!("watch/{deployment}/scale"), 404, NOT_FOUND),
             (format!("watch/{deployment}/status"), 404, NOT_FOUND),
             (format!("watch/{deployment}"), 405, NOT_ALLOWED),
             ("watch/namespaces/shop/deployments".to_owned(), 405, NOT_ALLOWED),
         ] {
             for method in ["PATCH", "PUT", "POST", "DELETE"] {
-                let response = call(&server, user, &format!("{method} /apis/apps/v1/{tail}"), scale).await;
-                assert_eq!(response, (code, message.to_owned()), "{user} {method} {tail}");
+                let response = call(&server, user, &format!("{method} /apis/apps/v1/{path}"), scale).await;
+                assert_eq!(response, (code, message.to_owned()), "{user} {method} {path}");
             }
         }
         for subresource in ["exec?command=id", "attach", "portforward", "log", "proxy/x", "status", "eviction"] {
@@ -155,9 +155,9 @@ async fn path_prefixes_do_not_change_the_verb() {
 #[case("namespaces/shop/secrets?fieldSelector=&fieldSelector=metadata.name%3Dmine", 403, "cannot list resource")]
 #[case("namespaces/shop/secrets?FieldSelector=metadata.name%3Dmine", 403, "cannot list resource")]
 #[tokio::test]
-async fn the_authorized_name_is_read(#[case] tail: &str, #[case] expected: u16, #[case] expected_text: &str) {
+async fn the_authorized_name_is_read(#[case] path: &str, #[case] expected: u16, #[case] expected_text: &str) {
     let server = start_server().await;
-    let (code, text) = call(&server, "keeper", &format!("GET /api/v1/{tail}"), "").await;
+    let (code, text) = call(&server, "keeper", &format!("GET /api/v1/{path}"), "").await;
     assert!(code == expected && text.contains(expected_text) && !text.contains(r#""name":"other""#), "{code} {text}");
     server.stop().await.unwrap();
 }

@@ -98,7 +98,7 @@ impl EventEncoder for RepresentationEncoder {
     }
 
     fn can_send_stored(&self) -> bool {
-        self.representation.shape == Shape::Object && self.resource.strategy.serves_stored()
+        self.representation.shape == Shape::Object && self.resource.strategy.serves_stored_unchanged()
     }
 
     fn max_line_age(&self) -> Option<Duration> {
@@ -142,7 +142,7 @@ impl RepresentationEncoder {
                 respond::row_printer(&self.resource, include_object).table(columns, [&object], &meta)
             }
             Shape::PartialMetadata | Shape::PartialMetadataList => partial_object_metadata(&object, to_internal),
-            Shape::Object | Shape::Aggregated { .. } => object,
+            Shape::Object | Shape::AggregatedDiscovery { .. } => object,
         }
     }
 }

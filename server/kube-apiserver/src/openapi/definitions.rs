@@ -408,7 +408,7 @@ mod tests {
     #[case::as_names(json!({"properties": {"x-kubernetes-int-or-string": {"type": "boolean"}},
         "default": {"x-kubernetes-int-or-string": true}}), true)]
     #[case::in_a_junction(json!({"anyOf": [{"x-kubernetes-int-or-string": true}]}), true)]
-    #[case::no_object(json!(["x"]), true)]
+    #[case::not_an_object(json!(["x"]), true)]
     fn properties_without_implied_keywords_are_published_unchanged(#[case] property: Value, #[case] expected: bool) {
         assert_eq!(publishes_unchanged("spec", &property), expected);
         assert!(!publishes_unchanged("metadata", &property));

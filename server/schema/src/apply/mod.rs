@@ -1,9 +1,11 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. The registry calls [`track_create`] for creates, [`track_update`] for updates and patches, and
+//! Has no side effects. The registry calls [`track_create`] for creates, [`track_update`] for updates and patches, and
 //! [`Apply::run`] for apply patches: after decoding and defaults, before admission and the strategy's `prepare_*`,
 //! as in kube-apiserver. Owned fields are compared in the version in which their manager wrote them (`versions`).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::LazyLock;
 
 use crowsnest_apimachinery::status::ApiError;
@@ -26,7 +28,8 @@ use managed::ManagerEntry;
 pub use path::{FieldSet, PathElement};
 pub use server_side::Apply;
 pub use validate::validate_config;
-pub use versions::{ApplyError, Conversion, VersionSchemas, VersionState, Versions};
+use versions::VersionSchema;
+pub use versions::{ApplyError, Conversion, ReplicasPath, VersionSchemas, VersionState, Versions};
 
 /// The manager of a write, as an entry of `metadata.managedFields` identifies it.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +112,7 @@ fn empty_object(schema: Option<&Schema>) -> Value {
 fn check_comparable(schema: Option<&Schema>, objects: &[&Value]) -> Result<(), ApplyError> {
     match objects.iter().find_map(|object| validate::comparison_error(schema, object)) {
         None => Ok(()),
-        Some(why) => Err(ApplyError::Failed(ApiError::without_reason(500, why))),
+        Some(reason) => Err(ApplyError::Failed(ApiError::without_reason(500, reason))),
     }
 }
 
@@ -122,9 +125,9 @@ pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<
     let mut entries = managed::initial_entries(None, new, manager.subresource);
     // Existing entries in other versions are dropped, because the object is new in every version.
     entries.retain(|entry| entry.api_version == manager.api_version);
-    let (taken, removed) = find_changes(schema, &empty_object(schema), new, manager);
-    assign_ownership(&mut entries, taken, removed, manager);
-    managed::encode(new, entries);
+    let (written, removed) = find_changes(schema, &empty_object(schema), new, manager);
+    assign_ownership(&mut entries, written, removed, manager);
+    managed::encode_capped(new, entries);
 }
 
 /// Computes the managedFields of an object to be updated or patched; [`PendingManagedFields::write`] sets them.
@@ -156,7 +159,7 @@ pub struct PendingManagedFields(Vec<ManagerEntry>);
 
 impl PendingManagedFields {
     pub fn write(self, object: &mut Value) {
-        managed::encode(object, self.0);
+        managed::encode_capped(object, self.0);
     }
 }
 
@@ -169,12 +172,22 @@ fn reconcile_entries(
     entries: Vec<ManagerEntry>,
     manager: &Manager<'_>,
 ) -> Result<Vec<ManagerEntry>, ApplyError> {
+    let mut schemas: HashMap<String, Option<VersionSchema<'_>>> = HashMap::new();
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
-        if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
-            // Fails if the object cannot be converted to the entry's version.
-            versions.convert(live, (manager.api_version, &entry.api_version), "")?;
-            entry.fields = versions::reconcile(schema.get(), &entry.fields);
+        let in_version = match schemas.entry(entry.api_version.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => {
+                let in_version = versions.schema(&entry.api_version, manager.api_version, schema)?;
+                if in_version.is_some() {
+                    // Fails if the object cannot be converted to the entry's version.
+                    versions.convert(live, (manager.api_version, &entry.api_version), "")?;
+                }
+                vacant.insert(in_version)
+            }
+        };
+        if let Some(in_version) = in_version {
+            entry.fields = versions::reconcile(in_version.get(), &entry.fields);
             kept.push(entry);
         }
     }
@@ -206,15 +219,19 @@ fn equal_except(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, 
 
 /// Compares entries regardless of their order, which depends on timestamps.
 fn equal_managers(old: &Value, new: &Value) -> bool {
-    fn entries(list: &Value) -> Vec<&Value> {
-        list.as_array().into_iter().flatten().collect()
+    fn id(entry: &Value) -> impl Ord + '_ {
+        ["manager", "operation", "apiVersion", "subresource"].map(|key| entry.get(key).and_then(Value::as_str))
     }
-    let (before, mut after) = (entries(old), entries(new));
-    let same = |one: &Value, other: &Value| equal_except("time", one, other, |_, _| true);
-    before.len() == after.len()
-        && before.iter().all(|entry| {
-            after.iter().position(|other| same(entry, other)).map(|index| after.swap_remove(index)).is_some()
-        })
+    // After a write of the scale, a manager can have two entries, which differ in their fields.
+    let fields = |entry: &Value| entry.get("fieldsV1").map(Value::to_string);
+    let sorted = |list| {
+        let mut entries: Vec<&Value> = Value::as_array(list).into_iter().flatten().collect();
+        entries.sort_by(|a, b| id(a).cmp(&id(b)).then_with(|| fields(a).cmp(&fields(b))));
+        entries
+    };
+    let same = |(one, other): (&&Value, &&Value)| equal_except("time", one, other, |_, _| true);
+    let (before, after) = (sorted(old), sorted(new));
+    before.len() == after.len() && before.iter().zip(&after).all(same)
 }
 
 /// Makes the manager the only owner of added and modified fields, and removes the ownership of removed fields.
@@ -225,30 +242,31 @@ fn update_entries(
     mut entries: Vec<ManagerEntry>,
     manager: &Manager<'_>,
 ) -> Result<Vec<ManagerEntry>, ApplyError> {
-    let (taken, removed) = find_changes(schema, live, new, manager);
-    for (version, taken, removed) in find_changes_in_other_versions(versions, schema, (live, new), &entries, manager)? {
-        remove_fields(entries.iter_mut().filter(|entry| entry.api_version == version), &taken, &removed);
+    let (written, removed) = find_changes(schema, live, new, manager);
+    for (version, written, removed) in find_changes_in_other_versions(versions, schema, (live, new), &entries, manager)?
+    {
+        remove_fields(entries.iter_mut().filter(|entry| entry.api_version == version), &written, &removed);
     }
-    assign_ownership(&mut entries, taken, removed, manager);
+    assign_ownership(&mut entries, written, removed, manager);
     Ok(entries)
 }
 
-/// Removes the `taken` and `removed` fields from entries.
-fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut ManagerEntry>, taken: &FieldSet, removed: &FieldSet) {
+/// Removes fields that another manager has written or removed from entries.
+fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut ManagerEntry>, written: &FieldSet, removed: &FieldSet) {
     for entry in entries {
-        entry.fields.difference(taken);
+        entry.fields.difference(written);
         entry.fields.difference(removed);
     }
 }
 
-/// Updates the entries in the version of the manager, which becomes the only owner of `taken`.
-fn assign_ownership(entries: &mut Vec<ManagerEntry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
-    remove_fields(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
-    taken.difference(&UNOWNED_FIELDS);
-    if !taken.is_empty() {
-        let mut own = manager.entry(false, taken);
+/// Updates the entries in the version of the manager, which becomes the only owner of `written`.
+fn assign_ownership(entries: &mut Vec<ManagerEntry>, mut written: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
+    remove_fields(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &written, &removed);
+    written.difference(&UNOWNED_FIELDS);
+    if !written.is_empty() {
+        let mut own = manager.entry(false, written);
         own.time = manager.time();
-        match entries.iter_mut().find(|entry| entry.has_same_manager(&own)) {
+        match entries.iter_mut().find(|entry| entry.manager_id() == own.manager_id()) {
             Some(entry) => {
                 entry.fields.union(&own.fields);
                 entry.time = own.time;
@@ -278,10 +296,10 @@ fn find_changes_in_other_versions(
         let live = versions.convert(live, (manager.api_version, version), "failed to convert old object: ")?;
         let new = versions.convert(new, (manager.api_version, version), "failed to convert new object: ")?;
         // The strategy of a custom resource has reset fields in its own version only, as in kube-apiserver.
-        let is_custom = schema.get().is_some_and(|schema| schema.name.is_none());
+        let is_custom = schema.get().is_some_and(Schema::is_of_custom_resource);
         let reset_fields: &[&[&str]] = if is_custom { &[] } else { manager.reset_fields };
-        let (taken, removed) = find_changes(schema.get(), &live, &new, &Manager { reset_fields, ..*manager });
-        found.push((version.clone(), taken, removed));
+        let (written, removed) = find_changes(schema.get(), &live, &new, &Manager { reset_fields, ..*manager });
+        found.push((version.clone(), written, removed));
     }
     Ok(found)
 }
@@ -290,10 +308,10 @@ fn find_changes_in_other_versions(
 /// cannot own.
 fn find_changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
     let comparison = typed::compare_except(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
-    let (mut taken, mut removed) = (comparison.modified, comparison.removed);
-    taken.union(&comparison.added);
+    let (mut written, mut removed) = (comparison.modified, comparison.removed);
+    written.union(&comparison.added);
     let reset_fields = manager.reset_field_set();
-    taken.recursive_difference(&reset_fields);
+    written.recursive_difference(&reset_fields);
     removed.recursive_difference(&reset_fields);
-    (taken, removed)
+    (written, removed)
 }

@@ -1,61 +1,73 @@
-//! Owners of the replicas of an object whose Scale is written, as kube-apiserver's `ScaleHandler` determines them: the
-//! owners of the replicas are those of the Scale, and the write changes these alone.
+//! Field ownership of an object's replicas when its Scale is written, as in kube-apiserver's `ScaleHandler`: the write
+//! changes the owners of the replicas and of no other field.
+
+use std::collections::HashSet;
 
 use serde_json::Value;
 
 use super::Manager;
-use super::managed::{self, ManagerEntry};
+use super::managed::{self, ManagerEntry, ManagerId};
 use super::path::FieldSet;
+use super::versions::ReplicasPath;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// The path of the replicas in the version of an entry, if the entry contains it.
-fn owned_path(entry: &ManagerEntry, path_in: &impl Fn(&str) -> Option<String>) -> Option<FieldSet> {
-    let path = path_in(&entry.api_version)?;
-    let path: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-    let mut set = FieldSet::default();
-    set.insert_fields(&path);
-    entry.fields.contains_fields(&path).then_some(set)
+/// Field names of a path such as `.spec.replicas`.
+fn field_names(path: &str) -> Vec<&str> {
+    path.trim_start_matches('.').split('.').collect()
 }
 
-/// One entry per manager: the last one, as kube-apiserver decodes them.
-fn without_repetitions(entries: Vec<ManagerEntry>) -> Vec<ManagerEntry> {
-    let mut unique: Vec<ManagerEntry> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        unique.retain(|known| !known.has_same_manager(&entry));
-        unique.push(entry);
+fn field_set(path: &str) -> FieldSet {
+    let mut set = FieldSet::default();
+    set.insert_fields(&field_names(path));
+    set
+}
+
+/// True if the manager of an entry owns the replicas in the entry's version.
+fn owns_replicas<'p>(entry: &ManagerEntry, path_in: &impl Fn(&str) -> ReplicasPath<'p>) -> bool {
+    match path_in(&entry.api_version) {
+        ReplicasPath::At(path) => entry.fields.contains_fields(&field_names(path)),
+        ReplicasPath::NoScale | ReplicasPath::UnknownVersion => false,
     }
-    unique
+}
+
+/// Keeps the last entry of each manager, as kube-apiserver does when it decodes managedFields.
+fn keep_last_per_manager(entries: Vec<ManagerEntry>) -> Vec<ManagerEntry> {
+    let mut is_last: Vec<bool> = {
+        let mut later: HashSet<ManagerId<'_>> = HashSet::with_capacity(entries.len());
+        entries.iter().rev().map(|entry| later.insert(entry.manager_id())).collect()
+    };
+    is_last.reverse();
+    entries.into_iter().zip(is_last).filter_map(|(entry, is_last)| is_last.then_some(entry)).collect()
 }
 
 /// The managers of the Scale: those that own the replicas of its parent in a version with a Scale.
-fn managers_of_scale(entries: &[ManagerEntry], path_in: &impl Fn(&str) -> Option<String>) -> Vec<ManagerEntry> {
-    let owners = entries.iter().filter(|entry| owned_path(entry, path_in).is_some());
-    let mut replicas = FieldSet::default();
-    replicas.insert_fields(&["spec", "replicas"]);
+fn managers_of_scale<'p>(entries: &[ManagerEntry], path_in: &impl Fn(&str) -> ReplicasPath<'p>) -> Vec<ManagerEntry> {
+    let replicas = field_set(".spec.replicas");
+    let owners = entries.iter().filter(|entry| owns_replicas(entry, path_in));
     owners
         .map(|entry| ManagerEntry { api_version: SCALE_VERSION.into(), fields: replicas.clone(), ..entry.clone() })
         .collect()
 }
 
-/// Sets the managedFields of a Scale. `path_in` returns the path of the replicas in a version of its parent; `None` if the
-/// version has no Scale.
-pub fn set_managers(scale: &mut Value, parent: &Value, path_in: impl Fn(&str) -> Option<String>) {
-    let entries = managed::decode(parent).unwrap_or_default();
+/// Sets the managedFields of a Scale. `path_in` returns the path of the replicas in a version of its parent.
+pub fn set_managers<'p>(scale: &mut Value, parent: &Value, path_in: impl Fn(&str) -> ReplicasPath<'p>) {
+    let entries = keep_last_per_manager(managed::decode(parent).unwrap_or_default());
     managed::encode(scale, managers_of_scale(&entries, &path_in));
 }
 
 /// Updates the managedFields of an object after a write of its Scale. `before` and `after` are the replicas of the Scale;
-/// `None` for zero, which a Scale omits. As in kube-apiserver, replicas without an owner stay without one, and owners of
-/// unchanged replicas own them by an entry of their own.
-pub fn track(
+/// `None` for zero, which a Scale omits. As in kube-apiserver, replicas without an owner stay without one, each
+/// owner of unchanged replicas gets a separate entry for them, and entries of versions that the kind does not have are
+/// dropped.
+pub fn track<'p>(
     parent: &mut Value,
     manager: &Manager<'_>,
-    path_in: impl Fn(&str) -> Option<String>,
+    path_in: impl Fn(&str) -> ReplicasPath<'p>,
     (before, after): (Option<i64>, Option<i64>),
 ) {
-    let entries = without_repetitions(managed::decode(parent).unwrap_or_default());
-    let mut owners = without_repetitions(managers_of_scale(&entries, &path_in));
+    let entries = keep_last_per_manager(managed::decode(parent).unwrap_or_default());
+    let mut owners = keep_last_per_manager(managers_of_scale(&entries, &path_in));
     if !owners.is_empty() && before != after {
         owners.clear();
         if after.is_some() {
@@ -63,30 +75,55 @@ pub fn track(
                 .push(ManagerEntry { api_version: SCALE_VERSION.into(), ..manager.entry(false, FieldSet::default()) });
         }
     }
-    let mut kept = Vec::with_capacity(entries.len() + owners.len());
+    let additional = additional_entries(&entries, &owners, manager.api_version, &path_in);
+    let mut kept = remove_former_owners(entries, &owners, &path_in);
+    kept.extend(additional);
+    managed::encode(parent, kept);
+}
+
+/// Entries in the version of the request for the owners that have no entry with the replicas yet.
+fn additional_entries<'p>(
+    entries: &[ManagerEntry],
+    owners: &[ManagerEntry],
+    api_version: &str,
+    path_in: &impl Fn(&str) -> ReplicasPath<'p>,
+) -> Vec<ManagerEntry> {
+    let ReplicasPath::At(path) = path_in(api_version) else { return Vec::new() };
+    let with_replicas = entries.iter().filter(|entry| owns_replicas(entry, path_in));
+    let recorded: HashSet<ManagerId<'_>> = with_replicas.map(ManagerEntry::manager_id).collect();
+    let fields = field_set(path);
+    let unrecorded = owners.iter().filter(|owner| !recorded.contains(&owner.manager_id()));
+    unrecorded
+        .map(|owner| ManagerEntry {
+            api_version: api_version.to_owned(),
+            time: None,
+            fields: fields.clone(),
+            ..owner.clone()
+        })
+        .collect()
+}
+
+/// Removes the replicas from the entries of managers that no longer own them, and drops the entries of unknown versions.
+fn remove_former_owners<'p>(
+    entries: Vec<ManagerEntry>,
+    owners: &[ManagerEntry],
+    path_in: &impl Fn(&str) -> ReplicasPath<'p>,
+) -> Vec<ManagerEntry> {
+    let owners: HashSet<ManagerId<'_>> = owners.iter().map(ManagerEntry::manager_id).collect();
+    let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
-        if let Some(path) = owned_path(&entry, &path_in) {
-            match owners.iter().position(|owner| owner.has_same_manager(&entry)) {
-                Some(at) => drop(owners.remove(at)),
-                None => entry.fields.difference(&path),
+        match path_in(&entry.api_version) {
+            ReplicasPath::UnknownVersion => continue,
+            ReplicasPath::At(path) if !owners.contains(&entry.manager_id()) => {
+                entry.fields.difference(&field_set(path));
             }
+            ReplicasPath::At(_) | ReplicasPath::NoScale => {}
         }
         if !entry.fields.is_empty() {
             kept.push(entry);
         }
     }
-    if let Some(path) = path_in(manager.api_version) {
-        let path: Vec<&str> = path.trim_start_matches('.').split('.').collect();
-        let mut fields = FieldSet::default();
-        fields.insert_fields(&path);
-        kept.extend(owners.into_iter().map(|owner| ManagerEntry {
-            api_version: manager.api_version.to_owned(),
-            time: None,
-            fields: fields.clone(),
-            ..owner
-        }));
-    }
-    managed::encode(parent, kept);
+    kept
 }
 
 #[cfg(test)]
@@ -112,7 +149,7 @@ mod tests {
         json!({"metadata": {"name": "o", "managedFields": entries.iter().map(entry).collect::<Vec<_>>()}})
     }
 
-    fn described(object: &Value) -> Vec<String> {
+    fn format_entries(object: &Value) -> Vec<String> {
         let entries = managed::decode(object).unwrap().into_iter().map(|entry| {
             let operation = if entry.is_apply { "/Apply" } else { "" };
             let subresource = if entry.subresource.is_empty() { "-" } else { entry.subresource.as_str() };
@@ -124,7 +161,31 @@ mod tests {
         entries
     }
 
-    /// Results of kube-apiserver 1.36.3. `v1` and `v2` have a Scale, `old` has none.
+    /// `v1` and `v2` have a Scale, `old` has none, and others are unknown.
+    fn path_in(version: &str) -> ReplicasPath<'static> {
+        match version {
+            "v1" => ReplicasPath::At(".spec.count"),
+            "v2" => ReplicasPath::At(".spec.size"),
+            "old" => ReplicasPath::NoScale,
+            _ => ReplicasPath::UnknownVersion,
+        }
+    }
+
+    /// Entries after a write of the Scale by `s` in `v1`.
+    fn track_write(entries: &[&str], replicas: (Option<i64>, Option<i64>)) -> Vec<String> {
+        let manager = Manager {
+            name: "s",
+            subresource: "scale",
+            api_version: "v1",
+            now: jiff::Timestamp::UNIX_EPOCH,
+            reset_fields: &[],
+        };
+        let mut parent = object(entries);
+        track(&mut parent, &manager, path_in, replicas);
+        format_entries(&parent)
+    }
+
+    /// Results of kube-apiserver 1.36.3.
     #[rstest]
     #[case::no_owner(&["m v1 - mode"], (None, Some(3)), &["m v1 - mode"])]
     #[case::taken(&["m v1 - count,mode"], (Some(4), Some(3)), &["m v1 - mode", "s v1 scale count"])]
@@ -141,20 +202,50 @@ mod tests {
         #[case] replicas: (Option<i64>, Option<i64>),
         #[case] expected: &[&str],
     ) {
-        let path_in = |version: &str| match version {
-            "v1" => Some(".spec.count".to_owned()),
-            "v2" => Some(".spec.size".to_owned()),
-            _ => None,
-        };
-        let manager = Manager {
-            name: "s",
-            subresource: "scale",
-            api_version: "v1",
-            now: jiff::Timestamp::UNIX_EPOCH,
-            reset_fields: &[],
-        };
-        let mut parent = object(entries);
-        track(&mut parent, &manager, path_in, replicas);
-        assert_eq!(described(&parent), expected);
+        assert_eq!(track_write(entries, replicas), expected);
+    }
+
+    /// As in `ToParent` and `ToSubresource` of kube-apiserver's `ScaleHandler`: entries of an unknown version do not own
+    /// the replicas, and are dropped even if the replicas have not changed.
+    #[rstest]
+    #[case::beside_an_owner(&["m gone - mode", "n v1 - count"], Some(3), &["s v1 scale count"])]
+    #[case::unchanged(&["m gone - mode", "n/Apply v1 - count"], Some(4), &["n/Apply v1 - count"])]
+    #[case::only_owner(&["m gone - count", "n v1 - mode"], Some(3), &["n v1 - mode"])]
+    #[case::applier_with_an_older_entry(&["m/Apply gone - count", "m/Apply v1 - mode"], Some(3), &["m/Apply v1 - mode"])]
+    fn entries_of_unknown_versions_are_dropped(
+        #[case] entries: &[&str],
+        #[case] after: Option<i64>,
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(track_write(entries, (Some(4), after)), expected);
+    }
+
+    #[test]
+    fn the_last_entry_of_each_manager_is_kept() {
+        let parent =
+            object(&["a v1 - count", "b v1 - count", "a v1 - mode", "a/Apply v1 - count", "a/Apply v2 - size"]);
+        let entries = keep_last_per_manager(managed::decode(&parent).unwrap());
+        let entries: Vec<String> =
+            entries.iter().map(|entry| format!("{} {}", entry.describe(), entry.fields.paths().concat())).collect();
+        assert_eq!(entries, ["\"b\" using v1 .spec.count", "\"a\" using v1 .spec.mode", "\"a\" .spec.size"]);
+    }
+
+    /// Owners of the replicas in unknown versions, or in versions without a Scale, are not managers of the Scale.
+    #[test]
+    fn managers_of_a_scale_are_the_owners_of_the_replicas() {
+        let parent = object(&[
+            "a v1 - count,mode",
+            "b v1 - mode",
+            "c/Apply v2 - size",
+            "d old - count",
+            "e gone - count",
+            // The last one of two entries of a manager is kept.
+            "f v1 - count",
+            "f v1 - mode",
+        ]);
+        let mut scale = json!({"metadata": {}});
+        set_managers(&mut scale, &parent, path_in);
+        let expected = ["a autoscaling/v1 - replicas", "c/Apply autoscaling/v1 - replicas"];
+        assert_eq!(format_entries(&scale), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Server-side apply: merges a configuration into the live object, with conflicts and pruning. Pure.
+//! Server-side apply: merges a configuration into the live object, with conflicts and pruning. Has no side effects.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Cause, Details, Reason};
 use serde_json::Value;
@@ -62,24 +62,25 @@ impl Apply<'_> {
         Ok(object)
     }
 
-    /// Error if the configuration or the live object does not fit its schema, in the order of kube-apiserver's checks.
+    /// Error if the configuration or the live object does not match its schema, in the order of kube-apiserver's checks.
     fn check_types(&self) -> ApiResult<()> {
         let Apply { schema, live, config, manager, .. } = *self;
-        // A configuration of a Scale is compared with the live Scale.
+        // When a Scale is applied, `live` is its parent. kube-apiserver checks the live Scale instead, which always
+        // matches its schema.
         let live = live.filter(|_| manager.subresource != "scale");
-        let unfitting = live.and_then(|live| Some((live, validate::comparison_error(schema, live)?)));
-        if let Some((live, why)) = &unfitting
+        let live_error = live.and_then(|live| Some((live, validate::comparison_error(schema, live)?)));
+        if let Some((live, reason)) = &live_error
             && managed::decode(live).unwrap_or_default().is_empty()
         {
             let message = format!(
-                "failed to create manager for existing fields: failed to convert new object ({}) to smd typed: {why}",
+                "failed to create manager for existing fields: failed to convert new object ({}) to smd typed: {reason}",
                 validate::describe_object(live)
             );
             return Err(ApiError::without_reason(500, message));
         }
         validate_config(schema, config)?;
-        let Some((live, why)) = unfitting else { return Ok(()) };
-        let message = format!("failed to create typed live object ({}): {why}", validate::describe_object(live));
+        let Some((live, reason)) = live_error else { return Ok(()) };
+        let message = format!("failed to create typed live object ({}): {reason}", validate::describe_object(live));
         Err(ApiError::without_reason(500, message))
     }
 
@@ -89,8 +90,8 @@ impl Apply<'_> {
         let mut entries = live.and_then(managed::decode).unwrap_or_default();
         if entries.is_empty() && live.is_some() {
             let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
-            let (taken, removed) = find_changes(schema, &empty_object(schema), &before, &owner);
-            assign_ownership(&mut entries, taken, removed, &owner);
+            let (written, removed) = find_changes(schema, &empty_object(schema), &before, &owner);
+            assign_ownership(&mut entries, written, removed, &owner);
         }
         let mut entries = reconcile_entries(versions, schema, &before, entries, manager)?;
 
@@ -98,7 +99,8 @@ impl Apply<'_> {
         fields.is_member = false;
         fields.recursive_difference(&manager.reset_field_set());
         let mut own = manager.entry(true, fields);
-        let last = entries.iter().position(|entry| entry.has_same_manager(&own)).map(|index| entries.remove(index));
+        let last = entries.iter().position(|entry| entry.manager_id() == own.manager_id());
+        let last = last.map(|index| entries.remove(index));
         own.time = last.as_ref().and_then(|entry| entry.time.clone());
 
         let merged = typed::merge(schema, &before, config);
@@ -106,14 +108,15 @@ impl Apply<'_> {
             Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
             None => merged,
         };
-        // Uses the configuration as applied: an explicit `false`, which Go omits, changes another manager's `true`.
+        // Changes are computed before `merged` is normalized, because normalization omits an explicit `false` as Go does,
+        // and this `false` can conflict with another manager's `true`.
         let mut changed = find_changes_in_other_versions(versions, schema, (&before, &merged), &entries, manager)?;
-        let (taken, removed) = find_changes(schema, &before, &merged, manager);
-        changed.push((manager.api_version.to_owned(), taken, removed));
+        let (written, removed) = find_changes(schema, &before, &merged, manager);
+        changed.push((manager.api_version.to_owned(), written, removed));
         let is_same = merged == before;
         let mut after = merged;
         match schema {
-            Some(schema) if schema.name.is_some() => {
+            Some(schema) if !schema.is_of_custom_resource() => {
                 normalize(schema, &mut after);
             }
             // Nulls in custom resources are validated by their schema.
@@ -124,7 +127,7 @@ impl Apply<'_> {
             let changes_in_version =
                 |entry: &ManagerEntry| changed.iter().find(|(version, ..)| *version == entry.api_version);
             let conflicting = |entry: &ManagerEntry| {
-                changes_in_version(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default()
+                changes_in_version(entry).map(|(_, written, _)| entry.fields.intersection(written)).unwrap_or_default()
             };
             let conflicts = entries.iter().map(|entry| (entry.clone(), conflicting(entry)));
             let conflicts = conflicts.filter(|(_, set)| !set.is_empty());
@@ -133,8 +136,8 @@ impl Apply<'_> {
                 return Ok(Err(Conflicts(conflicts)));
             }
         }
-        for (version, taken, removed) in &changed {
-            remove_fields(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
+        for (version, written, removed) in &changed {
+            remove_fields(entries.iter_mut().filter(|entry| entry.api_version == *version), written, removed);
         }
         own.fields.difference(&UNOWNED_FIELDS);
         if live.is_none() || !is_same {
@@ -157,8 +160,8 @@ fn prune(
 ) -> Result<Value, ApplyError> {
     let own_version = own.api_version.as_str();
     let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
-    let to_last = "failed to prune fields: failed to convert merged object to last applied version: ";
-    let at_last = versions.convert(&merged, (own_version, &last.api_version), to_last)?;
+    let error_prefix = "failed to prune fields: failed to convert merged object to last applied version: ";
+    let merged_at_last_version = versions.convert(&merged, (own_version, &last.api_version), error_prefix)?;
     let with_parents = |schema: Option<&Schema>, set: &FieldSet| set.with_declared_parents(schema);
     let field_set = |schema: Option<&Schema>, value: &Value| with_parents(schema, &typed::field_set(schema, value));
     let last_fields = with_parents(last_schema.get(), &last.fields);
@@ -166,23 +169,23 @@ fn prune(
     // As in structured-merge-diff, the first step removes all fields of the last apply and adds back those that any
     // manager owns, starting with the managers of the same version.
     let mut version = last.api_version.as_str();
-    let mut pruned = typed::remove(last_schema.get(), &at_last, &last_fields);
-    let mut merged_at_version = at_last.clone().into_owned();
+    let mut pruned = typed::remove(last_schema.get(), &merged_at_last_version, &last_fields);
+    let mut merged_at_version = merged_at_last_version.clone().into_owned();
     let mut owners: Vec<&ManagerEntry> = others.iter().chain([own]).collect();
     owners.sort_by_key(|entry| (entry.api_version != last.api_version, entry.api_version.as_str()));
     for owners in owners.chunk_by(|one, other| one.api_version == other.api_version) {
-        let at = owners.first().map_or(version, |entry| entry.api_version.as_str());
-        let Some(node) = versions.schema(at, own_version, schema)? else { continue };
+        let next_version = owners.first().map_or(version, |entry| entry.api_version.as_str());
+        let Some(node) = versions.schema(next_version, own_version, schema)? else { continue };
         let node = node.get();
         let to_version = |object: &Value, what: &str| {
             let purpose = format!(
-                "failed to prune fields: failed add back owned items: failed to convert {what} object at version {at}: "
+                "failed to prune fields: failed add back owned items: failed to convert {what} object at version {next_version}: "
             );
-            Ok::<_, ApplyError>(versions.convert(object, (version, at), &purpose)?.into_owned())
+            Ok::<_, ApplyError>(versions.convert(object, (version, next_version), &purpose)?.into_owned())
         };
         merged_at_version = to_version(&merged_at_version, "merged")?;
         let remaining = to_version(&pruned, "pruned")?;
-        version = at;
+        version = next_version;
         let mut owned = field_set(node, &remaining);
         owners.iter().for_each(|entry| owned.union(&with_parents(node, &entry.fields)));
         let mut unowned = field_set(node, &merged_at_version);
@@ -190,12 +193,13 @@ fn prune(
         pruned = typed::remove(node, &merged_at_version, &unowned);
     }
 
-    // The second step adds back fields below a removed item that this manager did not apply.
-    let to_last = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
-    let pruned = versions.convert(&pruned, (version, &last.api_version), to_last)?;
-    let mut missing = field_set(last_schema.get(), &at_last);
+    // The second step restores removed fields that are not in the last apply of this manager, such as fields below a
+    // removed list item.
+    let error_prefix = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
+    let pruned = versions.convert(&pruned, (version, &last.api_version), error_prefix)?;
+    let mut missing = field_set(last_schema.get(), &merged_at_last_version);
     missing.difference(&field_set(last_schema.get(), &pruned));
-    let pruned = typed::remove(last_schema.get(), &at_last, &missing.intersection(&last_fields));
+    let pruned = typed::remove(last_schema.get(), &merged_at_last_version, &missing.intersection(&last_fields));
     Ok(versions.convert(&pruned, (&last.api_version, own_version), "failed to prune fields: ")?.into_owned())
 }
 

@@ -136,7 +136,7 @@ fn schema_errors_match_structured_merge_diff() {
 }
 
 #[test]
-fn creates_own_list_elements_by_key() {
+fn a_create_owns_list_elements_by_their_keys() {
     let schema = schema("apps", "Deployment");
     let body = deployment(json!({"name": "c", "image": "i"}), None);
     let mut new = crate::decode::decode_value(body, &schema).object;
@@ -164,6 +164,22 @@ fn reverted_updates_are_not_written() {
     for (new, expected) in cases {
         assert_eq!(only_times_differ(&old, &new), expected, "{new}");
     }
+}
+
+/// After a write of its Scale, an object can have two entries of the same manager.
+#[rstest::rstest]
+#[case::reordered(&[("f:spec", 1), ("f:data", 9)], true)]
+#[case::other_fields(&[("f:data", 0), ("f:data", 1)], false)]
+#[case::fewer(&[("f:data", 0)], false)]
+fn entries_of_one_manager_are_compared_by_their_fields(#[case] new: &[(&str, u32)], #[case] expected: bool) {
+    let object = |entries: &[(&str, u32)]| {
+        let entry = |(fields, second): &(&str, u32)| {
+            json!({"manager": "a", "operation": "Update", "apiVersion": "v1", "fieldsV1": {*fields: {}},
+                "time": format!("2026-01-01T00:00:0{second}Z")})
+        };
+        json!({"metadata": {"name": "a", "managedFields": entries.iter().map(entry).collect::<Vec<_>>()}})
+    };
+    assert_eq!(only_times_differ(&object(&[("f:data", 0), ("f:spec", 1)]), &object(new)), expected);
 }
 
 fn data() -> impl Strategy<Value = Vec<(String, String)>> {
@@ -200,8 +216,8 @@ fn any_deployment() -> impl Strategy<Value = Value> {
 
 /// Writes: manager, true for an apply and false for an update, true for `force`, object.
 fn any_writes() -> impl Strategy<Value = Vec<(&'static str, bool, bool, Value)>> {
-    let who = prop::sample::select(vec!["one", "two", "three"]);
-    prop::collection::vec((who, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
+    let manager_names = prop::sample::select(vec!["one", "two", "three"]);
+    prop::collection::vec((manager_names, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
 }
 
 /// The object without empty fields, which a typed object contains although no manager wrote them.
@@ -239,20 +255,20 @@ proptest! {
     fn written_fields_have_owners_and_apply_is_idempotent(writes in any_writes()) {
         let schema = schema("apps", "Deployment");
         let mut live: Option<Value> = None;
-        for (who, applies, force, object) in writes {
+        for (manager_name, applies, force, object) in writes {
             // An object without any owner stays untracked until the next apply.
             let is_tracked = applies || live.as_ref().is_none_or(|live| live["metadata"]["managedFields"].is_array());
             if applies {
                 // A conflicting apply writes nothing.
-                let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(who), force) else { continue };
-                let again = apply(Some(&schema), Some(&next), &object, &manager(who), false).unwrap();
+                let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(manager_name), force) else { continue };
+                let again = apply(Some(&schema), Some(&next), &object, &manager(manager_name), false).unwrap();
                 prop_assert_eq!(&again, &next);
                 live = Some(next);
             } else {
                 // An update has been decoded: fields that Go omits are absent.
                 let mut next = object;
                 crate::normalize(&schema, &mut next);
-                track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
+                track_update(Some(&schema), live.as_ref(), &mut next, &manager(manager_name));
                 live = Some(next);
             }
             if let Some(live) = live.as_ref().filter(|_| is_tracked) {
@@ -347,7 +363,7 @@ fn owners_lose_the_parts_of_a_map_that_becomes_a_scalar() {
     let live = apply_spec(Some(&live), json!({"mode": "m"}), &b, false);
     assert_eq!(live["spec"], json!({"mode": "m"}));
     let live = apply_spec(Some(&live), json!({"values": {"c": {"d": "2"}}}), &b, false);
-    // An update that replaces the scalar by a map owns the parts of the map.
+    // An update that replaces the scalar with a map owns the parts of the map.
     let mut scalar = live.clone();
     scalar["spec"]["values"]["c"] = json!(5);
     track_update(Some(&schema), Some(&live), &mut scalar, &manager("u"));
@@ -378,15 +394,15 @@ fn keys_of_list_elements_are_escaped_as_in_go() {
     assert_eq!(apply(Some(&schema), Some(&applied), &config, &manager("a"), false).unwrap(), applied);
 }
 
-/// An object that does not fit its schema has no owners; duplicates are accepted.
+/// An object that violates its schema has no owners. Duplicate list items are accepted.
 #[rstest::rstest]
-#[case::fitting(json!({"mode": "a"}), true)]
+#[case::valid(json!({"mode": "a"}), true)]
 #[case::wrong_type(json!({"closed": [1]}), false)]
 #[case::unknown(json!({"closed": {"bogus": 1}}), false)]
-#[case::number_in_a_format(json!({"since": 5}), true)]
+#[case::number_in_a_string_with_a_format(json!({"since": 5}), true)]
 #[case::duplicates(json!({"tags": ["a", "a"]}), true)]
 #[case::item_without_keys(json!({"rules": [{}]}), false)]
-fn owners_of_objects_that_do_not_fit_are_dropped(#[case] spec: Value, #[case] expected: bool) {
+fn owners_of_objects_that_violate_their_schema_are_dropped(#[case] spec: Value, #[case] expected: bool) {
     let text = json!({"type": "string"});
     let schema = Schema::for_custom_resource(
         &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -410,7 +426,7 @@ fn owners_of_objects_that_do_not_fit_are_dropped(#[case] spec: Value, #[case] ex
     assert_eq!(tracked.is_ok(), expected, "{tracked:?}");
 }
 
-/// As in structured-merge-diff, which kube-apiserver then validates.
+/// As in structured-merge-diff; kube-apiserver then validates the result.
 #[test]
 fn a_map_that_loses_all_fields_of_its_owner_becomes_null() {
     let text = json!({"type": "string"});
@@ -433,15 +449,15 @@ fn a_map_that_loses_all_fields_of_its_owner_becomes_null() {
 
 /// kube-apiserver checks the live object before the configuration if it has no managers yet, otherwise after it.
 #[rstest::rstest]
-#[case::fitting(json!({"mode": "a"}), json!({"mode": "b"}), true, None)]
+#[case::valid(json!({"mode": "a"}), json!({"mode": "b"}), true, None)]
 #[case::wrong_configuration(json!({"mode": "a"}), json!({"mode": [1]}), true, Some("failed to create typed patch object (default/x; "))]
 #[case::untracked(json!({"mode": [1]}), json!({"mode": [1]}), false,
     Some("failed to create manager for existing fields: failed to convert new object (default/x; example.com/v1, Kind=Gadget) to smd typed: "))]
 #[case::both(json!({"mode": [1]}), json!({"mode": [1]}), true, Some("failed to create typed patch object (default/x; "))]
 #[case::tracked(json!({"mode": [1]}), json!({"mode": "b"}), true,
     Some("failed to create typed live object (default/x; example.com/v1, Kind=Gadget): .spec.mode: expected string, got "))]
-#[case::number_in_text(json!({"size": 5}), json!({"mode": "b"}), true, Some("failed to create typed live object"))]
-fn applies_over_unfitting_objects_are_refused(
+#[case::number_in_a_string_field(json!({"size": 5}), json!({"mode": "b"}), true, Some("failed to create typed live object"))]
+fn applies_over_objects_that_violate_their_schema_are_refused(
     #[case] live_spec: Value,
     #[case] spec: Value,
     #[case] is_tracked: bool,

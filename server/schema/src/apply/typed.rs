@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::path::{FieldSet, PathElement};
 use crate::{ListType, Schema, Type};
 
-/// Structure of a value for ownership, with its parts.
+/// How a value is owned: as a whole, or in these parts.
 enum Shape<'a> {
     /// Owned as one value.
     Leaf,
@@ -38,7 +38,7 @@ fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     }
 }
 
-/// Structure of a value for ownership, without its parts.
+/// How a value is owned, without its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Leaf,

@@ -26,25 +26,25 @@ pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String
     join(&validation_errors(schema, value))
 }
 
-/// The errors for which the owners of a whole object cannot be computed: like [`validation_error`], but lists may
-/// contain duplicates.
+/// Errors of a whole object that prevent computing the owners of its fields: those of [`validation_error`], except
+/// duplicate list items.
 pub fn object_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
     let mut errors = Errors { allows_duplicates: true, ..Errors::default() };
     validate(schema, value, "", false, &mut errors);
     join(&errors.found)
 }
 
-/// Why the fields of a custom resource cannot be compared: it does not fit its schema. Built-in kinds have been decoded
-/// by theirs.
+/// Reason why the fields of a custom resource cannot be compared: it does not match its schema. Objects of built-in
+/// kinds match theirs, because they have been decoded.
 pub(super) fn comparison_error(schema: Option<&Schema>, object: &Value) -> Option<String> {
-    let schema = schema.filter(|schema| schema.name.is_none())?;
+    let schema = schema.filter(|schema| schema.is_of_custom_resource())?;
     object_error(Some(schema), object)
 }
 
 /// Validates an applied configuration; errors have status 500, as in kube-apiserver.
 pub fn validate_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
-    let Some(why) = validation_error(schema, config) else { return Ok(()) };
-    let message = format!("failed to create typed patch object ({}): {why}", describe_object(config));
+    let Some(reason) = validation_error(schema, config) else { return Ok(()) };
+    let message = format!("failed to create typed patch object ({}): {reason}", describe_object(config));
     Err(ApiError::without_reason(500, message))
 }
 
@@ -79,8 +79,8 @@ fn validate(schema: Option<&Schema>, value: &Value, path: &str, accepts_unknown:
     // Definitions do not inherit this from the schema that refers to them.
     let accepts_unknown = schema.preserves_unknown_fields || accepts_unknown && schema.name.is_none();
     let type_error = |expected: &str, got: String| {
-        let why = format!("expected {expected}, got {got}");
-        if path.is_empty() { why } else { format!("{path}: {why}") }
+        let reason = format!("expected {expected}, got {got}");
+        if path.is_empty() { reason } else { format!("{path}: {reason}") }
     };
     match (schema.ty, value) {
         (_, Value::Null) | (Type::Any, _) => {}
@@ -145,8 +145,8 @@ fn validate_list(schema: &Schema, items: &[Value], path: &str, accepts_unknown: 
                 item_path
             }
             // As in structured-merge-diff, validation of the list ends here.
-            Err(why) => {
-                errors.push(format!("{path}: element {index}: {why}"));
+            Err(reason) => {
+                errors.push(format!("{path}: element {index}: {reason}"));
                 return;
             }
         };

@@ -1,9 +1,9 @@
 //! Conversion of objects to the versions of their managers: an entry of `metadata.managedFields` has fields of its
 //! own version.
 //!
-//! Conversion can require a webhook call, but this crate is pure. When a conversion is missing, an operation returns
-//! [`ApplyError::ConversionRequired`]; the registry performs the conversion and repeats the operation. Objects with a
-//! single version need no conversion.
+//! Conversion can require a webhook call, but this crate has no side effects. When a conversion is missing, an
+//! operation returns [`ApplyError::ConversionRequired`]; the registry performs the conversion and repeats the
+//! operation. Objects with a single version need no conversion.
 
 use std::borrow::Cow;
 
@@ -24,6 +24,17 @@ pub enum VersionState {
     Inconvertible(String),
 }
 
+/// Position of the number of replicas in a version of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicasPath<'a> {
+    /// The path, such as `.spec.replicas`.
+    At(&'a str),
+    /// The version has no scale.
+    NoScale,
+    /// The kind has no such version.
+    UnknownVersion,
+}
+
 /// Schemas of a kind by version.
 pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
     /// State of another version of the kind, in which managers may have written fields.
@@ -31,9 +42,9 @@ pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
         VersionState::NotServed
     }
 
-    /// Path of the number of replicas in another version of the kind; `None` if that version has no scale.
-    fn replicas_path(&self, _api_version: &str) -> Option<&str> {
-        None
+    /// Path of the number of replicas in another version of the kind, which need not be served.
+    fn replicas_path(&self, _api_version: &str) -> ReplicasPath<'_> {
+        ReplicasPath::UnknownVersion
     }
 }
 
@@ -86,7 +97,7 @@ impl<'a> Versions<'a> {
         match self.schemas.map_or(VersionState::NotServed, |schemas| schemas.version(version)) {
             VersionState::Served(schema) => Ok(Some(VersionSchema::Other(schema))),
             VersionState::NotServed => Ok(None),
-            VersionState::Inconvertible(why) => Err(ApplyError::Failed(ApiError::without_reason(500, why))),
+            VersionState::Inconvertible(reason) => Err(ApplyError::Failed(ApiError::without_reason(500, reason))),
         }
     }
 
@@ -102,7 +113,9 @@ impl<'a> Versions<'a> {
         }
         match self.conversions.iter().find(|(conversion, _)| conversion.to == to && conversion.object == *object) {
             Some((_, Ok(converted))) => Ok(Cow::Borrowed(converted)),
-            Some((_, Err(why))) => Err(ApplyError::Failed(ApiError::without_reason(500, format!("{purpose}{why}")))),
+            Some((_, Err(reason))) => {
+                Err(ApplyError::Failed(ApiError::without_reason(500, format!("{purpose}{reason}"))))
+            }
             None => Err(ApplyError::ConversionRequired(Conversion { object: object.clone(), to: to.to_owned() })),
         }
     }

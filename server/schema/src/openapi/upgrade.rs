@@ -1,4 +1,4 @@
-//! Conversion of OpenAPI v2 documents to v3, for extension servers without v3, as in kube-aggregator. Pure.
+//! Conversion of OpenAPI v2 documents to v3, for extension servers without v3, as in kube-aggregator. Has no side effects.
 
 use serde_json::{Map, Value, json};
 
@@ -84,8 +84,8 @@ fn convert_path_item(item: &Value, v2: &Value) -> Value {
         let value = match key.as_str() {
             method if METHODS.contains(&method) => convert_operation(value, v2),
             "parameters" => {
-                let shared = value.as_array().into_iter().flatten().map(|one| resolve_parameter(one, v2));
-                shared.filter(|one| !is_body(one)).map(convert_parameter).collect()
+                let shared = value.as_array().into_iter().flatten().map(|parameter| resolve_parameter(parameter, v2));
+                shared.filter(|parameter| !is_body(parameter)).map(convert_parameter).collect()
             }
             key if is_extension(key) || key == "$ref" => value.clone(),
             _ => continue,
@@ -95,7 +95,7 @@ fn convert_path_item(item: &Value, v2: &Value) -> Value {
     out.into()
 }
 
-/// The parameter that a reference points to, or the parameter itself if it is no reference.
+/// The parameter that a reference points to, or the parameter itself if it is not a reference.
 fn resolve_parameter<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
     let target = parameter["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
     target.and_then(|pointer| v2.pointer(pointer)).unwrap_or(parameter)
@@ -124,15 +124,17 @@ fn convert_operation(operation: &Value, v2: &Value) -> Value {
         }
     }
     let mut parameters = Vec::new();
-    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolve_parameter(one, v2)) {
-        if is_body(one) {
-            let mut body = json!({"content": build_content(&one["schema"], &operation["consumes"], &v2["consumes"])});
-            if one["required"] == true {
+    for declared in operation["parameters"].as_array().into_iter().flatten() {
+        let parameter = resolve_parameter(declared, v2);
+        if is_body(parameter) {
+            let content = build_content(&parameter["schema"], &operation["consumes"], &v2["consumes"]);
+            let mut body = json!({"content": content});
+            if parameter["required"] == true {
                 body["required"] = true.into();
             }
             out.insert("requestBody".into(), body);
         } else {
-            parameters.push(convert_parameter(one));
+            parameters.push(convert_parameter(parameter));
         }
     }
     if !parameters.is_empty() {
@@ -141,7 +143,7 @@ fn convert_operation(operation: &Value, v2: &Value) -> Value {
     let produces = if operation["produces"].is_array() { &operation["produces"] } else { &v2["produces"] };
     let responses = operation["responses"]
         .as_object()
-        .map(|responses| map_values(responses, |one| convert_response(one, produces)));
+        .map(|responses| map_values(responses, |response| convert_response(response, produces)));
     out.insert("responses".into(), responses.unwrap_or_default());
     out.into()
 }
@@ -160,7 +162,7 @@ fn convert_response(node: &Value, produces: &Value) -> Value {
     out
 }
 
-/// Builds the `content` of a body: one entry with the schema per media type. `default_media` applies without `media`.
+/// Builds the `content` of a body: one entry with the schema per media type. Without `media`, `default_media` is used.
 fn build_content(schema_node: &Value, media: &Value, default_media: &Value) -> Value {
     let media = media.as_array().or(default_media.as_array());
     let media = media.into_iter().flatten().filter_map(Value::as_str);

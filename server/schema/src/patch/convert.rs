@@ -11,7 +11,7 @@ pub(super) fn convert(schema: &Schema, value: &mut Value) -> Option<String> {
     convert_as(schema, "", value)
 }
 
-fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
+fn convert_as(schema: &Schema, go_type: &str, value: &mut Value) -> Option<String> {
     if value.is_null() {
         return None;
     }
@@ -21,15 +21,15 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             // Fields are converted in the order of their declaration.
             Value::Object(fields) if !schema.properties.is_empty() => {
                 let mut declared: Vec<_> = schema.properties.iter().collect();
-                declared.sort_by_key(|(_, field)| field.go.as_ref().map(|go| go.order));
+                declared.sort_by_key(|(_, field)| field.go_field.as_ref().map(|go_field| go_field.order));
                 declared.into_iter().find_map(|(name, field)| {
-                    let go = field.go.as_ref().map_or("", |go| &*go.ty);
-                    convert_as(&field.node, go, fields.get_mut(&**name)?)
+                    let go_type = field.go_field.as_ref().map_or("", |go_field| &*go_field.ty);
+                    convert_as(&field.node, go_type, fields.get_mut(&**name)?)
                 })
             }
             Value::Object(fields) => {
                 let node = schema.additional_properties.as_deref()?;
-                fields.values_mut().find_map(|value| convert_as(node, element_type(go), value))
+                fields.values_mut().find_map(|value| convert_as(node, element_type(go_type), value))
             }
             _ if schema.properties.is_empty() => Some(format!("cannot restore map from {kind}")),
             _ => Some(format!("cannot restore struct from: {kind}")),
@@ -37,7 +37,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
         Type::Array => match value {
             Value::Array(items) => {
                 let node = schema.items.as_deref()?;
-                items.iter_mut().find_map(|item| convert_as(node, element_type(go), item))
+                items.iter_mut().find_map(|item| convert_as(node, element_type(go_type), item))
             }
             _ => Some(format!("cannot restore slice from {kind}")),
         },
@@ -45,7 +45,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             Value::String(_) => None,
             // Go converts integers as runes, which the converter then rejects.
             Value::Number(number) if number.is_i64() => {
-                Some(format!("cannot convert {kind} to {}", go_type_name(go, "string")))
+                Some(format!("cannot convert {kind} to {}", go_type_name(go_type, "string")))
             }
             _ => Some("unrecognized type: string".into()),
         },
@@ -56,7 +56,7 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             let integer = match (number.as_i64(), number.as_f64()) {
                 (Some(integer), _) => integer,
                 (None, Some(float)) if float.fract() == 0.0 => to_i64(float),
-                _ => return Some(format!("cannot convert {kind} to {}", go_type_name(go, format))),
+                _ => return Some(format!("cannot convert {kind} to {}", go_type_name(go_type, format))),
             };
             *value = if format == "int32" { Value::from(integer as i32) } else { Value::from(integer) };
             None
@@ -73,17 +73,17 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
 }
 
 /// The error of Go's JSON decoder for a value of a wrong type.
-fn unmarshal_error(value: &Value, go: &str) -> String {
+fn unmarshal_error(value: &Value, go_type: &str) -> String {
     let json_kind = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(number) if go == "int32" => format!("number {number}"),
+        Value::Number(number) if go_type == "int32" => format!("number {number}"),
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),
         Value::Object(_) => "object".to_owned(),
     };
-    format!("json: cannot unmarshal {json_kind} into Go value of type {go}")
+    format!("json: cannot unmarshal {json_kind} into Go value of type {go_type}")
 }
 
 /// Converts a float like Go on amd64: values out of range become the smallest integer.
@@ -93,17 +93,17 @@ fn to_i64(float: f64) -> i64 {
 }
 
 /// Element type of `[]v1.Container` or `map[string]string`; empty for named types.
-fn element_type(go: &str) -> &str {
-    let go = go.trim_start_matches('*');
-    match go.strip_prefix("[]") {
+fn element_type(go_type: &str) -> &str {
+    let go_type = go_type.trim_start_matches('*');
+    match go_type.strip_prefix("[]") {
         Some(element) => element,
-        None => go.strip_prefix("map[").and_then(|rest| rest.split_once(']')).map_or("", |(_, element)| element),
+        None => go_type.strip_prefix("map[").and_then(|rest| rest.split_once(']')).map_or("", |(_, element)| element),
     }
 }
 
-/// Name of the Go type `go`; `plain` if it is unknown.
-fn go_type_name<'g>(go: &'g str, plain: &'g str) -> &'g str {
-    match go.trim_start_matches('*') {
+/// Name of the Go type `go_type`; `plain` if it is unknown.
+fn go_type_name<'g>(go_type: &'g str, plain: &'g str) -> &'g str {
+    match go_type.trim_start_matches('*') {
         "" => plain,
         name => name,
     }

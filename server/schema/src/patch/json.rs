@@ -1,4 +1,4 @@
-//! JSON patch with the deviations of the library that kube-apiserver uses.
+//! JSON patch (RFC 6902) as kube-apiserver applies it, with the deviations of the library evanphx/json-patch.
 
 use crowsnest_apimachinery::field::go_json;
 use crowsnest_apimachinery::json_patch::{CopiedBytes, apply};
@@ -12,19 +12,21 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// Decodes a patch body; anything but an array of operations is a 400 error, and `null` means no operations.
 pub fn decode_json_patch(body: &[u8]) -> ApiResult<PatchBody> {
-    let bad_request = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let bad_request = |reason: String| ApiError::bad_request(format!("error decoding patch: {reason}"));
     let (value, duplicates) = crate::decode::parse_json_strict(body).map_err(bad_request)?;
-    let mut strict_findings: Vec<String> = duplicates.iter().map(|finding| format!("json patch {finding}")).collect();
+    let mut strict_errors: Vec<String> =
+        duplicates.iter().map(|strict_error| format!("json patch {strict_error}")).collect();
     let operations = match &value {
-        Value::Null => return Ok(PatchBody { value: Value::Array(Vec::new()), strict_findings }),
+        Value::Null => return Ok(PatchBody { value: Value::Array(Vec::new()), strict_errors }),
         Value::Array(operations) => operations,
         other => {
-            let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", go_kind(other));
-            return Err(bad_request(why));
+            let reason =
+                format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", go_kind(other));
+            return Err(bad_request(reason));
         }
     };
     for (index, operation) in operations.iter().enumerate() {
-        strict_findings.extend(find_unknown_members(index, operation).map_err(bad_request)?);
+        strict_errors.extend(find_unknown_members(index, operation).map_err(bad_request)?);
     }
     if operations.len() > MAX_OPERATIONS {
         let message = format!(
@@ -33,7 +35,7 @@ pub fn decode_json_patch(body: &[u8]) -> ApiResult<PatchBody> {
         );
         return Err(ApiError::new(crowsnest_apimachinery::status::Reason::RequestEntityTooLarge, message));
     }
-    Ok(PatchBody { value, strict_findings })
+    Ok(PatchBody { value, strict_errors })
 }
 
 /// Finds the unknown members of an operation. Fails if `op`, `path` or `from` is not a string.
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn bodies_are_decoded_like_go() {
-        for (body, strict_findings, error) in [
+        for (body, strict_errors, error) in [
             ("null", &[][..], ""),
             (
                 r#"[{"op":"add","path":"/a","path":"/b","x":1}]"#,
@@ -162,7 +164,7 @@ mod tests {
         ] {
             let decoded = decode_json_patch(body.as_bytes());
             assert_eq!(decoded.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
-            assert_eq!(decoded.map(|b| b.strict_findings).unwrap_or_default(), strict_findings, "{body}");
+            assert_eq!(decoded.map(|b| b.strict_errors).unwrap_or_default(), strict_errors, "{body}");
         }
     }
 
@@ -219,7 +221,7 @@ mod tests {
         })
     }
 
-    /// Pointers of which many exist in the document.
+    /// Random JSON pointers, many of which exist in the random documents.
     fn any_pointer() -> impl Strategy<Value = String> {
         prop::collection::vec("[a-c]|0|1|2|-|a~1|~0a|01|", 0..4)
             .prop_map(|parts| parts.iter().map(|part| format!("/{part}")).collect())

@@ -1,6 +1,6 @@
 //! Patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 //!
-//! Pure. The registry calls it within a write. Server-side apply is in `apply/`.
+//! Has no side effects. The registry calls it within a write. Server-side apply is in `apply/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, go_json};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Details, Reason};
@@ -17,14 +17,14 @@ pub use golang::{go_type, go_value};
 pub use json::go_kind;
 pub use json::{decode_json_patch, json_patch};
 
-/// A patch body with its strict findings: `duplicate field "data.x"`.
+/// A patch body with its strict decoding errors: `duplicate field "data.x"`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PatchBody {
     pub value: Value,
-    pub strict_findings: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
-/// Applies a merge patch: objects are merged, null deletes, other values replace. As in Go's library, objects in new
+/// Applies a merge patch: objects are merged, null deletes, other values replace. As in evanphx/json-patch, objects in new
 /// lists lose their nulls, but not those in a list that replaces an object.
 pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let mut out = doc.clone();
@@ -69,9 +69,9 @@ pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiRe
 }
 
 fn decode_object_body(body: &[u8]) -> Result<PatchBody, String> {
-    let (value, strict_findings) = crate::decode::parse_json_strict(body)?;
+    let (value, strict_errors) = crate::decode::parse_json_strict(body)?;
     match &value {
-        Value::Object(_) | Value::Null => Ok(PatchBody { value, strict_findings }),
+        Value::Object(_) | Value::Null => Ok(PatchBody { value, strict_errors }),
         other => {
             let kind = json::go_kind(other);
             Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
@@ -81,7 +81,8 @@ fn decode_object_body(body: &[u8]) -> Result<PatchBody, String> {
 
 /// Decodes a merge patch body: a JSON object, otherwise a 400 error with Go's message.
 pub fn decode_merge_patch(body: &[u8]) -> ApiResult<PatchBody> {
-    let body = decode_object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    let body =
+        decode_object_body(body).map_err(|reason| ApiError::bad_request(format!("error decoding patch: {reason}")))?;
     if body.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(body) }
 }
 
@@ -94,7 +95,7 @@ pub fn decode_strategic_patch(body: &[u8]) -> ApiResult<PatchBody> {
     Ok(body)
 }
 
-/// Like [`decode_merge_patch`], without strict findings.
+/// Like [`decode_merge_patch`], without strict decoding errors.
 pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
     decode_merge_patch(body).map(|body| body.value)
 }
@@ -104,14 +105,14 @@ pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
 pub struct PatchDecoding<'a> {
     /// Text of the object in error messages; `None` prints the patched object.
     pub displayed_object: Option<&'a str>,
-    /// Strict findings are errors (`fieldValidation=Strict`).
+    /// Strict decoding errors refuse the request (`fieldValidation=Strict`).
     pub is_strict: bool,
-    /// Strict findings of the patch itself.
-    pub patch_findings: &'a [String],
+    /// Strict decoding errors of the patch itself.
+    pub patch_errors: &'a [String],
 }
 
 /// Decodes a patched object: types, unknown fields, normalization. A wrong type is a 422 error at `patch`. Returns
-/// the object and the strict findings.
+/// the object and the strict decoding errors.
 pub fn decode_patched(schema: &Schema, patched: Value, options: PatchDecoding<'_>) -> ApiResult<(Value, Vec<String>)> {
     if schema.name.is_none() {
         return check_custom(schema, patched, options);
@@ -119,12 +120,12 @@ pub fn decode_patched(schema: &Schema, patched: Value, options: PatchDecoding<'_
     // The undecoded object is needed for error messages only.
     let original = (options.is_strict || !crate::decode::has_valid_types(schema, &patched)).then(|| patched.clone());
     let decoded = crate::decode::decode_value(patched, schema);
-    let findings = [options.patch_findings, decoded.strict_findings.as_slice()].concat();
-    match rejection_reason(decoded.type_error, &findings, options) {
-        None => Ok((decoded.object, findings)),
-        Some(why) => {
+    let strict_errors = [options.patch_errors, decoded.strict_errors.as_slice()].concat();
+    match rejection_reason(decoded.type_error, &strict_errors, options) {
+        None => Ok((decoded.object, strict_errors)),
+        Some(reason) => {
             let encoded = || json::encode_like_go(original.as_ref().unwrap_or(&decoded.object));
-            Err(invalid_patch_error(options.displayed_object.map_or_else(encoded, str::to_owned), why))
+            Err(invalid_patch_error(options.displayed_object.map_or_else(encoded, str::to_owned), reason))
         }
     }
 }
@@ -132,14 +133,14 @@ pub fn decode_patched(schema: &Schema, patched: Value, options: PatchDecoding<'_
 /// Checks a patched custom resource, which is not decoded here: its own schema prunes and validates it.
 fn check_custom(schema: &Schema, mut patched: Value, options: PatchDecoding<'_>) -> ApiResult<(Value, Vec<String>)> {
     let unknown = crate::find_decoding_errors(schema, &patched).unknown_fields;
-    let findings = [options.patch_findings, unknown.as_slice()].concat();
-    match rejection_reason(crate::decode::metadata_error(&patched), &findings, options) {
+    let strict_errors = [options.patch_errors, unknown.as_slice()].concat();
+    match rejection_reason(crate::decode::metadata_error(&patched), &strict_errors, options) {
         None => {
             crate::decode::normalize_metadata(&mut patched);
-            Ok((patched, findings))
+            Ok((patched, strict_errors))
         }
-        Some(why) => {
-            Err(invalid_patch_error(options.displayed_object.map_or_else(|| go_json(&patched), str::to_owned), why))
+        Some(reason) => {
+            Err(invalid_patch_error(options.displayed_object.map_or_else(|| go_json(&patched), str::to_owned), reason))
         }
     }
 }
@@ -157,20 +158,24 @@ pub fn check_custom_type(patched: &Value) -> ApiResult<()> {
 }
 
 /// The 422 error at `patch` for a patched custom resource that cannot be decoded.
-pub fn invalid_custom_patch(patched: &Value, why: String) -> ApiError {
-    invalid_patch_error(go_json(patched), why)
+pub fn invalid_custom_patch(patched: &Value, reason: String) -> ApiError {
+    invalid_patch_error(go_json(patched), reason)
 }
 
-/// Reason for which a patched object is rejected.
-fn rejection_reason(type_error: Option<String>, findings: &[String], options: PatchDecoding<'_>) -> Option<String> {
-    let strict = || format!("strict decoding error: {}", findings.join(", "));
-    type_error.or_else(|| (options.is_strict && !findings.is_empty()).then(strict))
+/// Reason why a patched object is rejected.
+fn rejection_reason(
+    type_error: Option<String>,
+    strict_errors: &[String],
+    options: PatchDecoding<'_>,
+) -> Option<String> {
+    let strict = || format!("strict decoding error: {}", strict_errors.join(", "));
+    type_error.or_else(|| (options.is_strict && !strict_errors.is_empty()).then(strict))
 }
 
 /// The 422 error at `patch` for an invalid result.
-fn invalid_patch_error(object: String, why: String) -> ApiError {
+fn invalid_patch_error(object: String, reason: String) -> ApiError {
     let value = Value::String(object).to_string();
-    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(value), why)])
+    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(value), reason)])
 }
 
 /// Rejects a patched object of another kind with a 422 error at `patch`.
@@ -178,7 +183,7 @@ pub fn check_patched_kind(patched: &Value, expected: &crate::decode::ExpectedKin
     let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
     match crate::decode::kind_mismatch(text("apiVersion"), text("kind"), expected) {
         None => Ok(()),
-        Some(why) => Err(invalid_patch_error(json::encode_like_go(patched), why)),
+        Some(reason) => Err(invalid_patch_error(json::encode_like_go(patched), reason)),
     }
 }
 
@@ -187,7 +192,7 @@ pub fn check_patched_kind(patched: &Value, expected: &crate::decode::ExpectedKin
 pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) -> ApiResult<()> {
     match convert::convert(schema, patched) {
         None => Ok(()),
-        Some(why) => Err(invalid_patch_error(go_value(patch), why)),
+        Some(reason) => Err(invalid_patch_error(go_value(patch), reason)),
     }
 }
 

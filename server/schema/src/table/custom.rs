@@ -40,7 +40,7 @@ impl CustomPrinter {
                     empty if empty.is_empty() => {
                         format!("Custom resource definition column (in JSONPath format): {source}")
                     }
-                    given => given,
+                    description => description,
                 };
                 let priority = column.get("priority").and_then(Value::as_i64).unwrap_or(0);
                 let (name, kind, format) = (text(column, "name"), text(column, "type"), text(column, "format"));

@@ -85,7 +85,7 @@ impl Printer {
         }
     }
 
-    /// Conditions of a row: that of a finished pod, by which clients can hide the row.
+    /// Conditions of a row. Only the row of a finished pod has one, so that clients can hide it.
     fn conditions(&self, object: &Value) -> Vec<Value> {
         let is_pod = matches!(self, Printer::BuiltIn(kind) if (kind.group, kind.kind) == ("", "Pod"));
         let (reason, message) = match text(object, "/status/phase") {

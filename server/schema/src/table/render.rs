@@ -30,7 +30,7 @@ impl IncludeObject {
     }
 }
 
-/// List metadata of a table: that of the list, or of a single object.
+/// List metadata of a table, copied from the printed list or object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListMeta {
     pub resource_version: String,
@@ -77,7 +77,7 @@ pub fn partial_object_metadata(object: &Value, to_internal: ToInternal) -> Value
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// Removes an annotation that stores a field of removed API versions.
+/// Removes the annotation that stores `spec.templateGeneration`, a field of removed versions of DaemonSets.
 fn hide_template_generation(metadata: &mut Value) {
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
     annotations.remove("deprecated.daemonset.template.generation");

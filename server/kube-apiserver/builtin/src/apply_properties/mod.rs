@@ -122,20 +122,20 @@ fn check_apply(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Tes
     for field in applied_fields(config) {
         prop_assert!(owned.contains_key(&field), "{} is not {}'s in {}", field, writer.name, after);
     }
-    for (who, before) in live.map(owners).unwrap_or_default() {
-        if who == own {
+    for (owner, before) in live.map(owners).unwrap_or_default() {
+        if owner == own {
             continue;
         }
-        let remaining = owners_after.remove(&who).unwrap_or_default();
-        prop_assert!(remaining.keys().all(|field| before.contains_key(field)), "{} gained {:?}", who, remaining);
+        let remaining = owners_after.remove(&owner).unwrap_or_default();
+        prop_assert!(remaining.keys().all(|field| before.contains_key(field)), "{} gained {:?}", owner, remaining);
         for (field, path) in before.iter().filter(|(field, _)| value_at(&after, &before[*field]).is_some()) {
-            let conflicts = conflicts.contains(&(who.clone(), field.clone()));
+            let conflicts = conflicts.contains(&(owner.clone(), field.clone()));
             prop_assert_eq!(
                 remaining.contains_key(field),
                 !conflicts,
                 "{} of {} at {:?} in {}",
                 field,
-                who,
+                owner,
                 path,
                 after
             );
@@ -168,7 +168,7 @@ fn check_empty_apply(writer: &Writer<'_>, live: &Value) -> TestResult<Value> {
     let plain = Writer { has_defaults: false, ..*writer };
     let after = plain.apply(Some(live), &empty_config(live), false).unwrap();
     prop_assert!(!owners(&after).contains_key(&own), "{}", after);
-    for (who, fields) in others.iter().filter(|(who, _)| !who.contains(" using ")) {
+    for (owner, fields) in others.iter().filter(|(owner, _)| !owner.contains(" using ")) {
         for (field, path) in fields {
             let (before, after) = (value_at(live, path), value_at(&after, path));
             let is_unchanged = if before.is_some_and(|value| value.is_object() || value.is_array()) {
@@ -176,7 +176,7 @@ fn check_empty_apply(writer: &Writer<'_>, live: &Value) -> TestResult<Value> {
             } else {
                 before == after
             };
-            prop_assert!(is_unchanged, "{} of {} was {:?} and is {:?}", field, who, before, after);
+            prop_assert!(is_unchanged, "{} of {} was {:?} and is {:?}", field, owner, before, after);
         }
     }
     for (field, path) in owned {
@@ -205,7 +205,7 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
     let api_version = object["apiVersion"].as_str().unwrap();
     let own = format!("conflict with {:?} using {api_version}", writer.name);
     let Some(live) = live else {
-        prop_assert!(owners(&after).into_keys().all(|who| who == own), "{}", after);
+        prop_assert!(owners(&after).into_keys().all(|owner| owner == own), "{}", after);
         return Ok(after);
     };
     let (before, owners_after) = (owners(live), owners(&after));
@@ -213,16 +213,21 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
         prop_assert!(owners_after.is_empty(), "{}", after);
         return Ok(after);
     }
-    for (who, fields) in before.iter().filter(|(who, _)| **who != own) {
-        let kept = owners_after.get(who).cloned().unwrap_or_default();
-        prop_assert!(kept.keys().all(|field| fields.contains_key(field)), "{} gained {:?}", who, kept);
+    for (owner, fields) in before.iter().filter(|(owner, _)| **owner != own) {
+        let kept = owners_after.get(owner).cloned().unwrap_or_default();
+        prop_assert!(kept.keys().all(|field| fields.contains_key(field)), "{} gained {:?}", owner, kept);
         for (field, path) in fields {
             let (before, after) = (value_at(live, path), value_at(&after, path));
             let is_same = before == after && before.is_some();
-            prop_assert!(!is_same || kept.contains_key(field), "{} lost {} in {:?}", who, field, after);
+            prop_assert!(!is_same || kept.contains_key(field), "{} lost {} in {:?}", owner, field, after);
             // A removed field has no owner, even if a default removed it.
             let removed = before.is_some() && after.is_none();
-            prop_assert!(!removed || !kept.contains_key(field), "{} was removed but is still owned by {}", field, who);
+            prop_assert!(
+                !removed || !kept.contains_key(field),
+                "{} was removed but is still owned by {}",
+                field,
+                owner
+            );
         }
     }
     let kept = owners_after.get(&own).cloned().unwrap_or_default();
@@ -253,11 +258,12 @@ fn check_invariants(kind: &Kind, writes: Vec<(&'static str, Write)>) -> TestResu
     Ok(())
 }
 
+/// Splits a configuration at random and checks that two managers can apply the parts in either order.
 fn check_commutation(kind: &Kind, config: &Write, coins: Vec<bool>) -> TestResult {
     let Write::Apply(config) = config else { return Ok(()) };
     let (first, second) = split(config, coins.into_iter().cycle());
     if applied_fields(&first).is_empty() || applied_fields(&second).is_empty() {
-        // The second manager would find an object without owners.
+        // An apply of an empty part creates an object without owners, so the second apply behaves differently.
         return Ok(());
     }
     let (one, two) = (Writer::new(kind, "one"), Writer::new(kind, "two"));

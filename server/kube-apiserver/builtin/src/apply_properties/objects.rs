@@ -1,5 +1,5 @@
-//! Objects of several kinds for the tests, and how their fields divide. The division is defined independently of the
-//! schemas, which the code under test uses.
+//! Generated objects of several kinds for the tests. Their fields, and the keys of their lists, are defined independently of
+//! the schemas that the code under test uses.
 
 use crowsnest_registry::strategy::Strategy as _;
 use crowsnest_schema::decode::decode_value;

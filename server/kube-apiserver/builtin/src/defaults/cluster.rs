@@ -67,7 +67,7 @@ pub(super) fn set_limit_range_defaults(object: &mut Value) {
 }
 
 pub(super) fn set_autoscaler_defaults(version: &str, object: &mut Value) {
-    let others = crate::autoscaler::has_other_metrics(object);
+    let has_other_metrics = crate::autoscaler::has_other_metrics(object);
     let Some(spec) = at_mut(object, "spec") else { return };
     set_default(spec, "minReplicas", 1);
     if version == "v2" {
@@ -76,7 +76,7 @@ pub(super) fn set_autoscaler_defaults(version: &str, object: &mut Value) {
             set_field(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
         }
         set_scaling_rules_defaults(spec);
-    } else if !others {
+    } else if !has_other_metrics {
         set_default(spec, "targetCPUUtilizationPercentage", 80);
     }
 }
@@ -134,9 +134,9 @@ pub(super) fn set_admission_defaults(object: &mut Value) {
     if text(object, "kind") == "MutatingWebhookConfiguration" {
         for_each_item(object, "webhooks", |webhook| set_default(webhook, "reinvocationPolicy", "Never"));
     }
-    let policy = matches!(text(object, "kind"), "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy");
+    let is_policy = matches!(text(object, "kind"), "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy");
     if let Some(spec) = at_mut(object, "spec") {
-        if policy {
+        if is_policy {
             set_pointer_default(spec, "failurePolicy", "Fail");
         }
         for resources in ["matchConstraints", "matchResources"] {

@@ -71,11 +71,11 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
 /// Synchronizes a list with the older field that holds its first element. If they differ, the older field takes
 /// precedence, because older clients know only that one.
 fn synchronize_first(object: &mut Value, one: &str, many: &str, entry: fn(&str) -> Value) {
-    let given = text(object, one).to_owned();
+    let single_value = text(object, one).to_owned();
     let first = items(object, many).first().cloned();
-    if !given.is_empty() && first.as_ref() != Some(&entry(&given)) {
-        set_field(object, many, vec![entry(&given)]);
-    } else if given.is_empty()
+    if !single_value.is_empty() && first.as_ref() != Some(&entry(&single_value)) {
+        set_field(object, many, vec![entry(&single_value)]);
+    } else if single_value.is_empty()
         && let Some(first) = first
     {
         let single = first.get("ip").cloned().unwrap_or(first);

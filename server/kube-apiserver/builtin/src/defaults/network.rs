@@ -58,7 +58,7 @@ pub(super) fn set_endpoint_slice_defaults(object: &mut Value) {
 }
 
 pub(super) fn set_network_policy_defaults(object: &mut Value) {
-    let egress = !items(object, "spec.egress").is_empty();
+    let has_egress = !items(object, "spec.egress").is_empty();
     let Some(spec) = at_mut(object, "spec") else { return };
     for rules in ["ingress", "egress"] {
         for_each_item(spec, rules, |rule| {
@@ -66,6 +66,6 @@ pub(super) fn set_network_policy_defaults(object: &mut Value) {
         });
     }
     if items(spec, "policyTypes").is_empty() {
-        set_field(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+        set_field(spec, "policyTypes", if has_egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
     }
 }

@@ -1,5 +1,5 @@
 //! Validation of allocated IP addresses and CIDRs. They are compared as text, so only the canonical form is valid
-//! (`IsValidIP` and `IsValidCIDR` of apimachinery). Used by the strategy; pure.
+//! (`IsValidIP` and `IsValidCIDR` of apimachinery). Used by the strategy; has no side effects.
 
 use std::net::IpAddr;
 
@@ -35,8 +35,8 @@ pub(super) fn validate_legacy_address(e: &mut Errors, field: &str, address: &Val
     let address = address.as_str().unwrap_or_default();
     let error = legacy_address_error(address);
     let is_valid = error.is_none();
-    if let Some(why) = error {
-        e.invalid(field, &json!(address), why);
+    if let Some(reason) = error {
+        e.invalid(field, &json!(address), reason);
     }
     is_valid
 }
@@ -108,8 +108,8 @@ pub(super) fn validate_service_cidr(e: &mut Errors, object: &Value) {
         return e.invalid(field, &shown, "may only hold up to 2 values");
     }
     for (index, range) in ranges.iter().enumerate() {
-        if let Some(why) = cidr_error(range.as_str().unwrap_or_default()) {
-            e.invalid(format!("{field}[{index}]"), range, why);
+        if let Some(reason) = cidr_error(range.as_str().unwrap_or_default()) {
+            e.invalid(format!("{field}[{index}]"), range, reason);
         }
     }
     let family = |range: &Value| range.as_str().filter(|range| is_cidr(range)).map(|range| range.contains(':'));
@@ -117,8 +117,8 @@ pub(super) fn validate_service_cidr(e: &mut Errors, object: &Value) {
         && family(first).is_some()
         && family(first) == family(second)
     {
-        let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-        e.invalid(field, &json!(ranges), why);
+        let reason = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+        e.invalid(field, &json!(ranges), reason);
     }
 }
 

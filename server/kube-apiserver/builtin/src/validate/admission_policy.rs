@@ -17,7 +17,7 @@ use crate::validate::webhook::{validate_match_conditions, validate_rule};
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 fn non_null<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    value.get(key).filter(|given| !given.is_null())
+    value.get(key).filter(|field| !field.is_null())
 }
 
 fn require_one_of(value: &Value, key: &str, path: &str, supported: &[&str], errors: &mut Vec<FieldError>) {
@@ -34,14 +34,14 @@ fn require_one_of(value: &Value, key: &str, path: &str, supported: &[&str], erro
 pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = validate_common_fields(spec, &[], &mut errors);
-    let params = non_null(spec, "paramKind").is_some();
+    let has_params = non_null(spec, "paramKind").is_some();
     let variables = (!variables.is_empty()).then_some(variables.as_slice());
-    let available = AvailableVariables { has_params: params, has_authorizer: true, variables };
+    let available = AvailableVariables { has_params, has_authorizer: true, variables };
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
-            let why = "validations or auditAnnotations must contain at least one item";
-            errors.push(FieldError::required(format!("spec.{key}"), why));
+            let reason = "validations or auditAnnotations must contain at least one item";
+            errors.push(FieldError::required(format!("spec.{key}"), reason));
         }
     }
     for (index, validation) in validations.iter().enumerate() {
@@ -54,7 +54,7 @@ pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
         let (field, key) = (format!("{at}.key"), text(annotation, "key"));
         let qualified_key = format!("{policy}/{key}");
         let problems = qualified_name(&qualified_key);
-        errors.extend(problems.into_iter().map(|why| FieldError::invalid(field.as_str(), &qualified_key, why)));
+        errors.extend(problems.into_iter().map(|reason| FieldError::invalid(field.as_str(), &qualified_key, reason)));
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(field, key));
         }
@@ -76,8 +76,8 @@ pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
 pub fn validate_mutating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = validate_common_fields(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
-    let params = non_null(spec, "paramKind").is_some();
-    let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&variables) };
+    let has_params = non_null(spec, "paramKind").is_some();
+    let available = AvailableVariables { has_params, has_authorizer: true, variables: Some(&variables) };
     let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
@@ -150,8 +150,8 @@ fn validate_mutation(mutation: &Value, path: &str, available: AvailableVariables
                 validate_expression(patch, "expression", &at, "", available, expected, errors);
             }
             (false, Some(_)) => {
-                let why = format!("must not be specified when patchType is {patch_type}");
-                errors.push(FieldError::invalid(at, &format!("{{{key}}}"), why));
+                let reason = format!("must not be specified when patchType is {patch_type}");
+                errors.push(FieldError::invalid(at, &format!("{{{key}}}"), reason));
             }
             (false, None) => {}
         }
@@ -187,9 +187,9 @@ fn validate_expression(
         return None;
     }
     match check_expression(source, available, expected) {
-        Ok(given) => {
+        Ok(result_type) => {
             errors.extend(check_instantiation(source, &field));
-            Some(given)
+            Some(result_type)
         }
         Err(problem) => {
             errors.push(FieldError::invalid(field, source, problem));
@@ -199,7 +199,7 @@ fn validate_expression(
 }
 
 /// Validates variables: unique names, and expressions that can use preceding variables.
-fn validate_variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+fn validate_variables(list: &[Value], has_params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
     let mut variables: Vec<(String, Type)> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
         let at = format!("spec.variables[{index}]");
@@ -211,7 +211,7 @@ fn validate_variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>
         } else if variables.iter().any(|(other, _)| other == name) {
             errors.push(FieldError::duplicate(field, name));
         }
-        let available = AvailableVariables { has_params: params, has_authorizer: true, variables: Some(&variables) };
+        let available = AvailableVariables { has_params, has_authorizer: true, variables: Some(&variables) };
         let missing = "expression is not specified";
         let result_type =
             validate_expression(entry, "expression", &at, missing, available, ExpectedResult::Anything, errors);
@@ -286,8 +286,8 @@ pub fn validate_validating_binding(object: &Value) -> Vec<FieldError> {
         seen.push(action);
     }
     if ["Deny", "Warn"].iter().all(|one| actions.iter().any(|action| action == one)) {
-        let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
-        errors.push(FieldError::invalid("spec.validationActions", &spec["validationActions"], why));
+        let reason = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        errors.push(FieldError::invalid("spec.validationActions", &spec["validationActions"], reason));
     }
     errors
 }
@@ -298,8 +298,8 @@ fn validate_common_binding_fields(spec: &Value, errors: &mut Vec<FieldError>) {
     if policy.is_empty() {
         errors.push(FieldError::required("spec.policyName", ""));
     }
-    for why in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
-        errors.push(FieldError::invalid("spec.policyName", policy, why));
+    for reason in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
+        errors.push(FieldError::invalid("spec.policyName", policy, reason));
     }
     if let Some(param_ref) = non_null(spec, "paramRef") {
         validate_param_ref(param_ref, "spec.paramRef", errors);
@@ -315,7 +315,9 @@ fn validate_param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError
     let (name, selector) = (text(param_ref, "name"), non_null(param_ref, "selector"));
     if !name.is_empty() {
         let field = format!("{path}.name");
-        errors.extend(path_segment(name, false).into_iter().map(|why| FieldError::invalid(field.as_str(), name, why)));
+        errors.extend(
+            path_segment(name, false).into_iter().map(|reason| FieldError::invalid(field.as_str(), name, reason)),
+        );
         if selector.is_some() {
             errors.push(FieldError::forbidden(field, EXCLUSIVE));
         }
@@ -340,9 +342,9 @@ fn validate_param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError
 /// `validateParamKind`.
 fn validate_param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let (field, api_version) = (format!("{path}.apiVersion"), text(kind, "apiVersion"));
-    let mut invalid = |value: &str, why: Vec<String>| {
-        if !why.is_empty() {
-            errors.push(FieldError::invalid(field.as_str(), value, why.join(",")));
+    let mut invalid = |value: &str, reason: Vec<String>| {
+        if !reason.is_empty() {
+            errors.push(FieldError::invalid(field.as_str(), value, reason.join(",")));
         }
     };
     match api_version.split('/').collect::<Vec<_>>().as_slice() {
@@ -364,10 +366,10 @@ fn validate_param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(field, ""));
     } else {
-        let why = dns1035_label(&name.to_lowercase());
-        if !why.is_empty() {
-            let why = format!("may have mixed case, but should otherwise match: {}", why.join(","));
-            errors.push(FieldError::invalid(field, name, why));
+        let reason = dns1035_label(&name.to_lowercase());
+        if !reason.is_empty() {
+            let reason = format!("may have mixed case, but should otherwise match: {}", reason.join(","));
+            errors.push(FieldError::invalid(field, name, reason));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; pure.
+//! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; has no side effects.
 
 use super::resources::{amount, validate_container_resource_name};
 use super::{Errors, Value, at, dns1123_label, is_set, items, json, number, path_segment, text};
@@ -52,8 +52,8 @@ pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &
     }
     let scales_to_zero = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
     if minimum == Some(0) && !metrics.iter().any(scales_to_zero) {
-        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        e.forbidden("spec.metrics", why);
+        let reason = "must specify at least one Object or External metric to support scaling to zero replicas";
+        e.forbidden("spec.metrics", reason);
     }
     for direction in ["scaleUp", "scaleDown"] {
         let rules = at(spec, &format!("behavior.{direction}"));
@@ -86,8 +86,8 @@ fn api_version_error(version: &str, core: bool) -> Option<String> {
 
 fn validate_api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
     let version = text(reference, "apiVersion");
-    if let Some(why) = api_version_error(version, core) {
-        e.invalid(format!("{path}.apiVersion"), &json!(version), why);
+    if let Some(reason) = api_version_error(version, core) {
+        e.invalid(format!("{path}.apiVersion"), &json!(version), reason);
     }
 }
 
@@ -125,8 +125,8 @@ fn validate_scaling_rules(e: &mut Errors, rules: &Value, path: &str) {
         }
     }
     if let Some(tolerance) = amount(at(rules, "tolerance")).filter(|tolerance| tolerance.sign() < 0) {
-        let why = "must be greater than or equal to 0";
-        e.invalid(format!("{path}.tolerance"), &json!(tolerance.to_string()), why);
+        let reason = "must be greater than or equal to 0";
+        e.invalid(format!("{path}.tolerance"), &json!(tolerance.to_string()), reason);
     }
 }
 
@@ -171,29 +171,29 @@ fn validate_metric_source(e: &mut Errors, kind: &str, source: &Value, path: &str
             }
             validate_metric_identifier(e, at(source, "metric"), &format!("{path}.metric"));
             validate_metric_target(e, target, &target_path);
-            let why = match kind {
+            let reason = match kind {
                 "object" => "must set either a target value or averageValue",
                 "external" => "must set either a target value for metric or a per-pod target",
                 _ => "must specify a positive target averageValue",
             };
             if !has("averageValue") && (kind == "pods" || !has("value")) {
-                e.required(format!("{target_path}.averageValue"), why);
+                e.required(format!("{target_path}.averageValue"), reason);
             }
             if kind == "external" && has("averageValue") && has("value") {
-                let why = "may not set both a target value for metric and a per-pod target";
-                e.forbidden(format!("{target_path}.value"), why);
+                let reason = "may not set both a target value for metric and a per-pod target";
+                e.forbidden(format!("{target_path}.value"), reason);
             }
         }
         _ => {
             validate_resource_metric(e, kind, source, path);
             validate_metric_target(e, target, &target_path);
             if !has("averageUtilization") && !has("averageValue") {
-                let why = "must set either a target raw value or a target utilization";
-                e.required(format!("{target_path}.averageUtilization"), why);
+                let reason = "must set either a target raw value or a target utilization";
+                e.required(format!("{target_path}.averageUtilization"), reason);
             }
             if has("averageUtilization") && has("averageValue") {
-                let why = "may not set both a target raw value and a target utilization";
-                e.forbidden(format!("{target_path}.averageValue"), why);
+                let reason = "may not set both a target raw value and a target utilization";
+                e.forbidden(format!("{target_path}.averageValue"), reason);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::selector::validate_label_selector;
 use super::workload::selects;
 use super::{
-    Errors, Value, at, cron, dns1123_label, fields, go, is_set, items, job_policy, json, number, pod, same, text,
+    Errors, Value, are_equal, at, cron, dns1123_label, fields, go, is_set, items, job_policy, json, number, pod, text,
 };
 use crate::object;
 
@@ -33,8 +33,8 @@ pub(super) fn validate_job(e: &mut Errors, object: &Value) {
         let name = text(object, "metadata.name");
         let host = format!("{name}-{last}");
         if !dns1123_label(&host).is_empty() {
-            let why = format!("will not able to create pod with invalid DNS label: {host}");
-            e.invalid("metadata.name", &json!(name), why);
+            let reason = format!("will not able to create pod with invalid DNS label: {host}");
+            e.invalid("metadata.name", &json!(name), reason);
         }
     }
 }
@@ -42,8 +42,8 @@ pub(super) fn validate_job(e: &mut Errors, object: &Value) {
 fn validate_selector_matches_template(e: &mut Errors, spec: &Value) {
     let labels = fields(spec, "template.metadata.labels");
     if !selects(at(spec, "selector"), labels) {
-        let why = "`selector` does not match template `labels`";
-        e.invalid("spec.template.metadata.labels", at(spec, "template.metadata.labels"), why);
+        let reason = "`selector` does not match template `labels`";
+        e.invalid("spec.template.metadata.labels", at(spec, "template.metadata.labels"), reason);
     }
 }
 
@@ -112,8 +112,8 @@ fn validate_job_spec(e: &mut Errors, spec: &Value, path: &str) {
         if at(spec, "completionMode") == "Indexed" {
             job_policy::validate_success_policy(e, spec, &field);
         } else {
-            let why = "requires indexed completion mode";
-            e.push(go::invalid_internal(&field, at(spec, "successPolicy"), "batch.SuccessPolicy", why));
+            let reason = "requires indexed completion mode";
+            e.push(go::invalid_struct(&field, at(spec, "successPolicy"), "batch.SuccessPolicy", reason));
         }
     }
     let replacement = at(spec, "podReplacementPolicy");
@@ -137,8 +137,8 @@ fn validate_completion_mode(e: &mut Errors, spec: &Value, path: &str) {
         }
         let parallelism = number(spec, "parallelism").unwrap_or(0);
         if parallelism > MAX_PARALLELISM {
-            let why = format!("must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed");
-            e.invalid(format!("{path}.parallelism"), &json!(parallelism), why);
+            let reason = format!("must be less than or equal to {MAX_PARALLELISM} when completion mode is Indexed");
+            e.invalid(format!("{path}.parallelism"), &json!(parallelism), reason);
         }
         validate_max_failed_indexes(e, spec, completions, parallelism, path);
     } else if mode.is_null() || mode == "NonIndexed" {
@@ -164,17 +164,17 @@ fn validate_max_failed_indexes(e: &mut Errors, spec: &Value, completions: Option
     if completions.is_none_or(|completions| completions <= MANY_COMPLETIONS) || !is_set(spec, "backoffLimitPerIndex") {
         return;
     }
-    let why = format!(
+    let reason = format!(
         "must be less than or equal to {MAX_WITH_MANY_COMPLETIONS} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
     );
     if failed.is_none() {
         e.required(&field, &format!("must be specified when completions is above {MANY_COMPLETIONS}"));
     }
     if parallelism > MAX_WITH_MANY_COMPLETIONS {
-        e.invalid(format!("{path}.parallelism"), &json!(parallelism), &why);
+        e.invalid(format!("{path}.parallelism"), &json!(parallelism), &reason);
     }
     if let Some(failed) = failed.filter(|failed| *failed > MAX_WITH_MANY_COMPLETIONS) {
-        e.invalid(field, &json!(failed), why);
+        e.invalid(field, &json!(failed), reason);
     }
 }
 
@@ -216,9 +216,9 @@ pub(super) fn validate_job_update(e: &mut Errors, old: &Value, new: &Value) {
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         let (old_value, new_value, path) = (at(before, field), at(after, field), format!("spec.{field}"));
         match field {
-            "podFailurePolicy" | "successPolicy" if !same(old_value, new_value) && !new_value.is_null() => {
+            "podFailurePolicy" | "successPolicy" if !are_equal(old_value, new_value) && !new_value.is_null() => {
                 let go_struct = if field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
-                e.push(go::invalid_internal(&path, new_value, go_struct, "field is immutable"));
+                e.push(go::invalid_struct(&path, new_value, go_struct, "field is immutable"));
             }
             _ => e.immutable(&path, old_value, new_value),
         }
@@ -236,8 +236,8 @@ pub(super) fn validate_cron_job(e: &mut Errors, object: &Value) {
             &json!(schedule),
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
         );
-    } else if let Err(why) = cron::parse(schedule) {
-        e.invalid("spec.schedule", &json!(schedule), why);
+    } else if let Err(reason) = cron::parse(schedule) {
+        e.invalid("spec.schedule", &json!(schedule), reason);
     }
     if is_set(spec, "timeZone") {
         validate_time_zone(e, at(spec, "timeZone"));
@@ -247,8 +247,8 @@ pub(super) fn validate_cron_job(e: &mut Errors, object: &Value) {
     let job = at(spec, "jobTemplate.spec");
     validate_job_spec(e, job, "spec.jobTemplate.spec");
     if is_set(job, "selector") {
-        let (field, why) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
-        e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", why));
+        let (field, reason) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
+        e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", reason));
     }
     if at(job, "manualSelector") == true {
         e.unsupported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]);
@@ -294,10 +294,10 @@ fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
             }
         }
     }
-    let why = "field is immutable";
+    let reason = "field is immutable";
     if !is_mutable {
-        if !same(&expected, after) {
-            e.push(go::invalid_internal("spec.template", after, "core.PodTemplateSpec", why));
+        if !are_equal(&expected, after) {
+            e.push(go::invalid_struct("spec.template", after, "core.PodTemplateSpec", reason));
         }
         return;
     }
@@ -312,8 +312,8 @@ fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
             object::copy_field(new, expected, "resources");
         }
     }
-    if !same(&expected["spec"], at(after, "spec")) {
-        e.push(go::invalid_internal("spec.template.spec", at(after, "spec"), "core.PodSpec", why));
+    if !are_equal(&expected["spec"], at(after, "spec")) {
+        e.push(go::invalid_struct("spec.template.spec", at(after, "spec"), "core.PodSpec", reason));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Validation of disruption budgets, leases, nodes, signing requests and priority classes.
 
 use crowsnest_apiserver::authn::SigningRequest;
-use crowsnest_schema::internal_structs::format_internal;
+use crowsnest_schema::internal_structs::format_internal_struct;
 
 use super::selector::validate_label_selector;
 use super::workload::{validate_at_most_all, validate_int_or_percent};
@@ -13,8 +13,8 @@ use super::{
 pub(super) fn validate_disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if is_set(spec, "minAvailable") && is_set(spec, "maxUnavailable") {
-        let why = "minAvailable and maxUnavailable cannot be both set";
-        e.push(super::go::invalid_internal("spec", spec, "policy.PodDisruptionBudgetSpec", why));
+        let reason = "minAvailable and maxUnavailable cannot be both set";
+        e.push(super::go::invalid_struct("spec", spec, "policy.PodDisruptionBudgetSpec", reason));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, path) = (at(spec, field), format!("spec.{field}"));
@@ -83,9 +83,9 @@ fn validate_taints(e: &mut Errors, object: &Value) {
         let path = format!("metadata.taints[{index}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
         e.names(&format!("{path}.key"), key, qualified_name(key));
-        let why = label_value(value);
-        if !why.is_empty() {
-            e.invalid(format!("{path}.value"), &json!(value), why.join(";"));
+        let reason = label_value(value);
+        if !reason.is_empty() {
+            e.invalid(format!("{path}.value"), &json!(value), reason.join(";"));
         }
         if effect.is_empty() {
             e.required(format!("{path}.effect"), "");
@@ -93,7 +93,7 @@ fn validate_taints(e: &mut Errors, object: &Value) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
         }
         if seen.contains(&(key, effect)) {
-            let shown = format_internal("core.Taint", taint);
+            let shown = format_internal_struct("core.Taint", taint);
             let detail = "taints must be unique by key and effect pair";
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
         }
@@ -135,8 +135,8 @@ pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
         true => SigningRequest::parse(&pem).map(drop),
         false => SigningRequest::check_syntax_and_signature(&pem),
     };
-    if let Err(why) = checked {
-        e.invalid("spec.request", at(spec, "request"), why.to_string());
+    if let Err(reason) = checked {
+        e.invalid("spec.request", at(spec, "request"), reason.to_string());
     }
     validate_usages(e, items(spec, "usages"));
     if signer.is_empty() {
@@ -221,8 +221,8 @@ pub(super) fn validate_approval(e: &mut Errors, object: &Value) {
             if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
         e.one_of(&format!("{path}.status"), at(condition, "status"), supported);
         if kind == "Denied" && seen.contains(&"Approved") || kind == "Approved" && seen.contains(&"Denied") {
-            let why = "Approved and Denied conditions are mutually exclusive";
-            e.invalid("status.conditions", &json!(kind), why);
+            let reason = "Approved and Denied conditions are mutually exclusive";
+            e.invalid("status.conditions", &json!(kind), reason);
         }
         if seen.contains(&kind) {
             e.duplicate(format!("{path}.type"), &json!(kind));
@@ -235,10 +235,10 @@ pub(super) fn validate_priority_class(e: &mut Errors, object: &Value) {
     let name = text(object, "metadata.name");
     let value = number(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
-        if let Some(why) = system_class_error(name, value, at(object, "globalDefault") == true) {
+        if let Some(reason) = system_class_error(name, value, at(object, "globalDefault") == true) {
             const RESERVED: &str =
                 "priority class names with 'system-' prefix are reserved for system use only. error: ";
-            e.forbidden("metadata.name", &format!("{RESERVED}{why}"));
+            e.forbidden("metadata.name", &format!("{RESERVED}{reason}"));
         }
     } else if value > 1_000_000_000 {
         e.forbidden("value", "maximum allowed value of a user defined priority is 1000000000");
@@ -278,7 +278,7 @@ pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
     let tolerations = items(scheduling, "tolerations");
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations[..index].contains(toleration) {
-            let shown = format_internal("core.Toleration", toleration);
+            let shown = format_internal_struct("core.Toleration", toleration);
             let path = format!("scheduling.tolerations[{index}]");
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
         }
@@ -299,10 +299,10 @@ pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, indexed: bool)
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
-        let why = qualified_name(name);
+        let reason = qualified_name(name);
         // Both the generic and the core validation report this error.
-        let times = if why.is_empty() { 2 } else { 1 };
-        e.names(&path, name, why);
+        let times = if reason.is_empty() { 2 } else { 1 };
+        e.names(&path, name, reason);
         if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
             for _ in 0..times {
                 e.invalid(&path, &json!(name), "name is neither a standard finalizer name nor is it fully qualified");

@@ -9,20 +9,20 @@ const KEY_ERROR: &str = "a valid config key must consist of alphanumeric charact
 
 /// `IsConfigMapKey`.
 pub(super) fn key_errors(key: &str) -> Vec<String> {
-    let mut why = Vec::new();
+    let mut reason = Vec::new();
     if key.len() > 253 {
-        why.push("must be no more than 253 characters".to_owned());
+        reason.push("must be no more than 253 characters".to_owned());
     }
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
-        why.push(KEY_ERROR.to_owned());
+        reason.push(KEY_ERROR.to_owned());
     }
     match key {
-        "." => why.push("must not be '.'".to_owned()),
-        ".." => why.push("must not be '..'".to_owned()),
-        _ if key.starts_with("..") => why.push("must not start with '..'".to_owned()),
+        "." => reason.push("must not be '.'".to_owned()),
+        ".." => reason.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => reason.push("must not start with '..'".to_owned()),
         _ => {}
     }
-    why
+    reason
 }
 
 fn size_bytes(value: &Value) -> usize {
@@ -80,9 +80,9 @@ pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
             needs(name);
             if let Some(Value::String(encoded)) = data.get(name)
                 && let Ok(decoded) = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, encoded)
-                && let Err(why) = crowsnest_schema::decode::parse_json(&decoded)
+                && let Err(reason) = crowsnest_schema::decode::parse_json(&decoded)
             {
-                e.invalid(format!("data[{name}]"), &json!("<secret contents redacted>"), why);
+                e.invalid(format!("data[{name}]"), &json!("<secret contents redacted>"), reason);
             }
         }
         "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {

@@ -166,8 +166,8 @@ pub(super) fn validate_images(e: &mut Errors, containers: &[Value], path: &str) 
     for (index, container) in containers.iter().enumerate() {
         let image = text(container, "image");
         if image.trim() != image {
-            let why = "must not have leading or trailing whitespace";
-            e.invalid(format!("{path}[{index}].image"), &json!(image), why);
+            let reason = "must not have leading or trailing whitespace";
+            e.invalid(format!("{path}[{index}].image"), &json!(image), reason);
         }
     }
 }
@@ -228,24 +228,24 @@ fn validate_ports(e: &mut Errors, container: &Value, path: &str) {
         let path = format!("{path}.ports[{index}]");
         let name = text(port, "name");
         if !name.is_empty() {
-            let why = port_name_errors(name);
-            if why.is_empty() && !names.insert(name) {
+            let reason = port_name_errors(name);
+            if reason.is_empty() && !names.insert(name) {
                 e.duplicate(format!("{path}.name"), &json!(name));
             }
-            e.names(&format!("{path}.name"), name, why);
+            e.names(&format!("{path}.name"), name, reason);
         }
         match number(port, "containerPort").unwrap_or(0) {
             0 => e.required(format!("{path}.containerPort"), ""),
             number => {
-                if let Some(why) = port_number_error(number) {
-                    e.invalid(format!("{path}.containerPort"), &json!(number), why);
+                if let Some(reason) = port_number_error(number) {
+                    e.invalid(format!("{path}.containerPort"), &json!(number), reason);
                 }
             }
         }
         if let Some(number) = number(port, "hostPort").filter(|n| *n != 0)
-            && let Some(why) = port_number_error(number)
+            && let Some(reason) = port_number_error(number)
         {
-            e.invalid(format!("{path}.hostPort"), &json!(number), why);
+            e.invalid(format!("{path}.hostPort"), &json!(number), reason);
         }
         e.one_of(&format!("{path}.protocol"), at(port, "protocol"), &["SCTP", "TCP", "UDP"]);
     }
@@ -290,8 +290,8 @@ pub(super) fn validate_resource_field_ref(e: &mut Errors, reference: &Value, in_
     const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let kind = match resource.split_once('.') {
         Some((_, "cpu")) if divisor != "1m" && divisor != "1" => {
-            let why = "only divisor's values 1m and 1 are supported with the cpu resource";
-            return e.invalid(format!("{path}.divisor"), &json!(resource), why);
+            let reason = "only divisor's values 1m and 1 are supported with the cpu resource";
+            return e.invalid(format!("{path}.divisor"), &json!(resource), reason);
         }
         Some((_, "memory")) => "memory",
         Some((_, "ephemeral-storage")) => "local ephemeral storage",
@@ -299,8 +299,8 @@ pub(super) fn validate_resource_field_ref(e: &mut Errors, reference: &Value, in_
         _ => return,
     };
     if !SIZES.contains(&divisor.as_str()) {
-        let why = format!("only divisor's values {} are supported with the {kind} resource", SIZES.join(", "));
-        e.invalid(format!("{path}.divisor"), &json!(resource), why);
+        let reason = format!("only divisor's values {} are supported with the {kind} resource", SIZES.join(", "));
+        e.invalid(format!("{path}.divisor"), &json!(resource), reason);
     }
 }
 
@@ -314,8 +314,8 @@ pub(super) fn validate_object_field_selector(e: &mut Errors, reference: &Value, 
     let (version, field) = (text(reference, "apiVersion"), text(reference, "fieldPath"));
     let at_path = format!("{path}.fieldPath");
     if version != "v1" {
-        let why = format!("error converting fieldPath: unsupported pod version: {version}");
-        return e.invalid(at_path, &json!(field), why);
+        let reason = format!("error converting fieldPath: unsupported pod version: {version}");
+        return e.invalid(at_path, &json!(field), reason);
     }
     let subscript = field.split_once("['").and_then(|(head, rest)| Some((head, rest.strip_suffix("']")?)));
     match subscript {
@@ -324,14 +324,14 @@ pub(super) fn validate_object_field_selector(e: &mut Errors, reference: &Value, 
         }
         Some(("metadata.labels", key)) => return e.names(path, key, qualified_name(key)),
         Some(_) => {
-            let why = format!("error converting fieldPath: field label does not support subscript: {field}");
-            return e.invalid(at_path, &json!(field), why);
+            let reason = format!("error converting fieldPath: field label does not support subscript: {field}");
+            return e.invalid(at_path, &json!(field), reason);
         }
         None => {}
     }
     if !DOWNWARD_FIELDS.contains(&field) {
-        let why = format!("error converting fieldPath: field label not supported: {field}");
-        e.invalid(at_path, &json!(field), why);
+        let reason = format!("error converting fieldPath: field label not supported: {field}");
+        e.invalid(at_path, &json!(field), reason);
     } else if !supported.contains(&field) {
         e.unsupported(at_path, &json!(field), supported);
     }
@@ -354,11 +354,11 @@ fn validate_security_context(e: &mut Errors, context: &Value, host_users: bool, 
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
-            e.push(super::go::invalid_internal(path, context, "core.SecurityContext", WHY));
+            e.push(super::go::invalid_struct(path, context, "core.SecurityContext", WHY));
         }
         for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
-            let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            e.push(super::go::invalid_internal(path, context, "core.SecurityContext", why));
+            let reason = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            e.push(super::go::invalid_struct(path, context, "core.SecurityContext", reason));
         }
     }
     windows::validate_windows_options(e, context, path);
@@ -370,16 +370,18 @@ pub(super) fn validate_app_armor_profile(e: &mut Errors, profile: &Value, path: 
     if profile.is_null() {
         return;
     }
-    let (field, given) = (format!("{path}.localhostProfile"), at(profile, "localhostProfile"));
+    let (field, localhost_profile) = (format!("{path}.localhostProfile"), at(profile, "localhostProfile"));
     match text(profile, "type") {
-        "Localhost" => match given.as_str() {
-            Some(name) if name.trim() != name => e.invalid(field, given, "must not be padded with whitespace"),
+        "Localhost" => match localhost_profile.as_str() {
+            Some(name) if name.trim() != name => {
+                e.invalid(field, localhost_profile, "must not be padded with whitespace")
+            }
             Some(name) if name.len() > 4095 => e.push(super::FieldError::too_long(field, 4095)),
             None | Some("") => e.required(field, REQUIRED),
             Some(_) => {}
         },
-        "RuntimeDefault" | "Unconfined" if !given.is_null() => {
-            e.invalid(field, given, "can only be set when AppArmor type is Localhost");
+        "RuntimeDefault" | "Unconfined" if !localhost_profile.is_null() => {
+            e.invalid(field, localhost_profile, "can only be set when AppArmor type is Localhost");
         }
         "RuntimeDefault" | "Unconfined" => {}
         "" => e.required(format!("{path}.type"), "type is required when appArmorProfile is set"),
@@ -402,8 +404,8 @@ pub(super) fn validate_seccomp_profile(e: &mut Errors, profile: &Value, path: &s
         ("Localhost", None) => e.required(field, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(localhost)) => mount::validate_local_descending_path(e, &field, localhost),
         (_, Some(_)) => {
-            let why = "can only be set when seccomp type is Localhost";
-            e.push(super::go::invalid_internal(&field, profile, "core.SeccompProfile", why));
+            let reason = "can only be set when seccomp type is Localhost";
+            e.push(super::go::invalid_struct(&field, profile, "core.SeccompProfile", reason));
         }
         (_, None) => {}
     }

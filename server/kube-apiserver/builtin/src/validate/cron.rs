@@ -1,4 +1,4 @@
-//! Validation of cron schedules as by `robfig/cron`. Used by `batch`; pure.
+//! Validates cron schedules like `robfig/cron`. Used by `batch`; has no side effects.
 
 /// Bounds of the five fields, and names that can replace numbers.
 const FIELDS: [(u32, u32, &[&str]); 5] = [
@@ -14,7 +14,7 @@ pub(super) fn parse(schedule: &str) -> Result<(), String> {
     if let Some(descriptor) = schedule.strip_prefix('@') {
         if let Some(duration) = descriptor.strip_prefix("every ") {
             let parsed = crowsnest_apimachinery::duration::parse(duration);
-            return parsed.map(drop).map_err(|why| format!("failed to parse duration {schedule}: {why}"));
+            return parsed.map(drop).map_err(|reason| format!("failed to parse duration {schedule}: {reason}"));
         }
         return match descriptor {
             "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => Ok(()),

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crowsnest_schema::internal_structs::format_internal_lines;
+use crowsnest_schema::internal_structs::format_internal_struct_lines;
 use serde_json::Value;
 
 const CONTEXT_LINES: usize = 3;
@@ -15,7 +15,7 @@ const MIN_POPULAR_LINES: usize = 200;
 
 /// Diff of two values; `name` is the Go struct, such as `core.PodSpec`.
 pub(super) fn format_difference(name: &str, old: &Value, new: &Value) -> String {
-    unified_diff(&format_internal_lines(name, old), &format_internal_lines(name, new))
+    unified_diff(&format_internal_struct_lines(name, old), &format_internal_struct_lines(name, new))
 }
 
 /// A run of equal lines: start in both texts, and length.

@@ -41,7 +41,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
                     if immutable_part(before) != immutable_part(after) {
                         // The number of volumes that a node supports can change.
                         let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
-                        e.push(go::invalid_internal(
+                        e.push(go::invalid_struct(
                             "spec.drivers",
                             &shown,
                             "storage.CSINodeDriver",
@@ -54,7 +54,7 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
         "VolumeAttachment" => {
             validate_volume_attachment(e, at(new, "spec"));
             if at(old, "spec") != at(new, "spec") {
-                e.push(go::invalid_internal(
+                e.push(go::invalid_struct(
                     "spec",
                     at(new, "spec"),
                     "storage.VolumeAttachmentSpec",
@@ -122,8 +122,8 @@ fn validate_csi_driver(e: &mut Errors, spec: &Value) {
         e.required("spec.seLinuxMount", "");
     }
     if let Some(seconds) = number(spec, "nodeAllocatableUpdatePeriodSeconds").filter(|seconds| *seconds < 10) {
-        let why = "must be greater than or equal to 10 seconds";
-        e.invalid("spec.nodeAllocatableUpdatePeriodSeconds", &json!(seconds), why);
+        let reason = "must be greater than or equal to 10 seconds";
+        e.invalid("spec.nodeAllocatableUpdatePeriodSeconds", &json!(seconds), reason);
     }
 }
 

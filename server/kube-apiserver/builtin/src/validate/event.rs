@@ -1,6 +1,6 @@
-//! Validation of events in both of their API groups. Used by the strategy; pure.
+//! Validation of events in both of their API groups. Used by the strategy; has no side effects.
 
-use super::{Errors, Value, at, go, is_unset, json, qualified_name, same, text};
+use super::{Errors, Value, are_equal, at, go, is_unset, json, qualified_name, text};
 
 /// Maximum lengths of the texts of an event.
 const MAX_FIELD_BYTES: usize = 128;
@@ -43,18 +43,18 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
     if group != EVENTS_GROUP {
         return;
     }
-    if !same(at(old, "series"), at(new, "series")) {
+    if !are_equal(at(old, "series"), at(new, "series")) {
         validate_series(e, at(new, "series"));
     }
     for (field, shown) in IMMUTABLE_FIELDS {
         let (before, after) = (at(old, field), at(new, field));
-        if !same(before, after) {
-            let why = "field is immutable";
+        if !are_equal(before, after) {
+            let reason = "field is immutable";
             match field {
-                "regarding" => e.push(go::invalid_internal(shown, after, "core.ObjectReference", why)),
-                "related" => e.push(go::invalid_internal(shown, after, "*core.ObjectReference", why)),
-                _ if after.is_null() && before.is_string() => e.invalid(shown, &json!(""), why),
-                _ => e.invalid(shown, after, why),
+                "regarding" => e.push(go::invalid_struct(shown, after, "core.ObjectReference", reason)),
+                "related" => e.push(go::invalid_struct(shown, after, "*core.ObjectReference", reason)),
+                _ if after.is_null() && before.is_string() => e.invalid(shown, &json!(""), reason),
+                _ => e.invalid(shown, after, reason),
             }
         }
     }
@@ -127,8 +127,8 @@ fn validate_events_group_rules(e: &mut Errors, object: &Value, new: bool) {
         ("deprecatedCount", "count"),
         ("deprecatedSource", "source"),
     ] {
-        let given = at(object, field);
-        let empty = given.is_null() || given == 0 || given.as_object().is_some_and(serde_json::Map::is_empty);
+        let value = at(object, field);
+        let empty = value.is_null() || value == 0 || value.as_object().is_some_and(serde_json::Map::is_empty);
         if !empty {
             e.invalid(shown, &json!(""), "needs to be unset");
         }

@@ -27,7 +27,7 @@ pub(super) fn validate_flow_schema(e: &mut Errors, object: &Value) {
     let method = at(spec, "distinguisherMethod");
     if !method.is_null() && !matches!(text(method, "type"), "ByNamespace" | "ByUser") {
         const METHOD: &str = "flowcontrol.FlowDistinguisherMethod";
-        e.push(go::unsupported_internal("spec.distinguisherMethod.type", method, METHOD, &["ByNamespace", "ByUser"]));
+        e.push(go::unsupported_struct("spec.distinguisherMethod.type", method, METHOD, &["ByNamespace", "ByUser"]));
     }
     let (field, level) = ("spec.priorityLevelConfiguration.name", text(spec, "priorityLevelConfiguration.name"));
     if level.is_empty() {
@@ -97,7 +97,14 @@ fn has_wildcard(list: &[Value]) -> bool {
 }
 
 /// Validates a list that can contain only a wildcard or only other values; returns false for a wildcard.
-fn validate_wildcard_list(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str, required: &str) -> bool {
+fn validate_wildcard_list(
+    e: &mut Errors,
+    rule: &Value,
+    field: &str,
+    path: &str,
+    item_name: &str,
+    required: &str,
+) -> bool {
     let list = items(rule, field);
     let at_list = format!("{path}.{field}");
     if list.is_empty() {
@@ -108,7 +115,7 @@ fn validate_wildcard_list(e: &mut Errors, rule: &Value, field: &str, path: &str,
         return true;
     }
     if list.len() > 1 {
-        e.invalid(at_list, at(rule, field), format!("if '*' is present, must not specify other {others}"));
+        e.invalid(at_list, at(rule, field), format!("if '*' is present, must not specify other {item_name}"));
     }
     false
 }
@@ -123,35 +130,36 @@ fn validate_verbs(e: &mut Errors, rule: &Value, path: &str) {
 
 fn validate_resource_rule(e: &mut Errors, rule: &Value, path: &str) {
     validate_verbs(e, rule, path);
-    let why = "resource rules must supply at least one api group";
-    validate_wildcard_list(e, rule, "apiGroups", path, "api groups", why);
-    let why = "resource rules must supply at least one resource";
-    validate_wildcard_list(e, rule, "resources", path, "resources", why);
+    let reason = "resource rules must supply at least one api group";
+    validate_wildcard_list(e, rule, "apiGroups", path, "api groups", reason);
+    let reason = "resource rules must supply at least one resource";
+    validate_wildcard_list(e, rule, "resources", path, "resources", reason);
     let namespaces = items(rule, "namespaces");
     if namespaces.is_empty() && at(rule, "clusterScope") == true {
         return;
     }
-    let why = "resource rules that are not cluster scoped must supply at least one namespace";
-    if !validate_wildcard_list(e, rule, "namespaces", path, "namespaces", why) {
+    let reason = "resource rules that are not cluster scoped must supply at least one namespace";
+    if !validate_wildcard_list(e, rule, "namespaces", path, "namespaces", reason) {
         return;
     }
     for (index, namespace) in namespaces.iter().enumerate() {
         let name = namespace.as_str().unwrap_or_default();
         let problems = dns1123_label(name).into_iter();
-        let why = problems.map(|why| format!("each member of this list must be '*' or a DNS-1123 label; {why}"));
-        e.names(&format!("{path}.namespaces[{index}]"), name, why.collect());
+        let reason =
+            problems.map(|reason| format!("each member of this list must be '*' or a DNS-1123 label; {reason}"));
+        e.names(&format!("{path}.namespaces[{index}]"), name, reason.collect());
     }
 }
 
 fn validate_url_rule(e: &mut Errors, rule: &Value, path: &str) {
     validate_verbs(e, rule, path);
-    let why = "nonResourceURLs must contain at least one value";
-    if !validate_wildcard_list(e, rule, "nonResourceURLs", path, "non-resource URLs", why) {
+    let reason = "nonResourceURLs must contain at least one value";
+    if !validate_wildcard_list(e, rule, "nonResourceURLs", path, "non-resource URLs", reason) {
         return;
     }
     for (index, url) in items(rule, "nonResourceURLs").iter().enumerate() {
-        if let Some(why) = url_path_error(url.as_str().unwrap_or_default()) {
-            e.invalid(format!("{path}.nonResourceURLs[{index}]"), url, why);
+        if let Some(reason) = url_path_error(url.as_str().unwrap_or_default()) {
+            e.invalid(format!("{path}.nonResourceURLs[{index}]"), url, reason);
         }
     }
 }
@@ -233,14 +241,14 @@ fn validate_limited(e: &mut Errors, limited: &Value) {
     validate_lendable_percent(e, limited, "spec.limited");
     let borrowed = at(limited, "borrowingLimitPercent");
     if borrowed.as_i64().is_some_and(|n| n < 0) {
-        let why = "if specified, must be a non-negative integer";
-        e.invalid("spec.limited.borrowingLimitPercent", borrowed, why);
+        let reason = "if specified, must be a non-negative integer";
+        e.invalid("spec.limited.borrowingLimitPercent", borrowed, reason);
     }
 }
 
 fn validate_queuing(e: &mut Errors, queuing: &Value, path: &str) {
     let count = |field: &str| number(queuing, field).unwrap_or(0);
-    let mut reject = |field: &str, why: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), why);
+    let mut reject = |field: &str, reason: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), reason);
     if count("queueLengthLimit") <= 0 {
         reject("queueLengthLimit", "must be positive".to_owned());
     }
@@ -257,10 +265,10 @@ fn validate_queuing(e: &mut Errors, queuing: &Value, path: &str) {
     } else if hand > queues {
         reject("handSize", format!("should not be greater than queues ({queues})"));
     } else if bits > f64::from(MAX_HASH_BITS) {
-        let why = format!(
+        let reason = format!(
             "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_HASH_BITS}"
         );
-        reject("handSize", why);
+        reject("handSize", reason);
     }
 }
 

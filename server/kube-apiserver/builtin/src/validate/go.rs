@@ -1,7 +1,7 @@
 //! Errors whose value is a struct as Go prints it.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_schema::internal_structs::format_internal;
+use crowsnest_schema::internal_structs::format_internal_struct;
 use crowsnest_schema::print::format_definition;
 use serde_json::Value;
 
@@ -12,13 +12,13 @@ pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str
 
 /// An `Invalid` error whose value is an internal struct of kube-apiserver (`core.Taint`), or a list of them
 /// (`[]core.PodIP`).
-pub(super) fn invalid_internal(field: &str, value: &Value, name: &str, detail: &str) -> FieldError {
-    FieldError::new(FieldErrorKind::Invalid, field, Some(format_internal(name, value)), detail)
+pub(super) fn invalid_struct(field: &str, value: &Value, name: &str, detail: &str) -> FieldError {
+    FieldError::new(FieldErrorKind::Invalid, field, Some(format_internal_struct(name, value)), detail)
 }
 
 /// A `NotSupported` error whose value is an internal struct of kube-apiserver.
-pub(super) fn unsupported_internal(field: &str, value: &Value, name: &str, supported: &[&str]) -> FieldError {
+pub(super) fn unsupported_struct(field: &str, value: &Value, name: &str, supported: &[&str]) -> FieldError {
     let known: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
     let detail = format!("supported values: {}", known.join(", "));
-    FieldError::new(FieldErrorKind::NotSupported, field, Some(format_internal(name, value)), detail)
+    FieldError::new(FieldErrorKind::NotSupported, field, Some(format_internal_struct(name, value)), detail)
 }

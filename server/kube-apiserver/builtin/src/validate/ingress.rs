@@ -46,8 +46,8 @@ pub(super) fn validate_class_annotation(e: &mut Errors, object: &Value) {
     if let (Some(annotation), Some(class)) = (annotation, at(object, "spec.ingressClassName").as_str())
         && annotation != class
     {
-        let why = "must match `ingressClassName` when both are specified";
-        e.invalid(format!("annotations.{ANNOTATION}"), &json!(annotation), why);
+        let reason = "must match `ingressClassName` when both are specified";
+        e.invalid(format!("annotations.{ANNOTATION}"), &json!(annotation), reason);
     }
 }
 
@@ -62,8 +62,8 @@ fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
         if host.parse::<std::net::IpAddr>().is_ok() {
             e.invalid(format!("{path}.host"), &json!(host), "must be a DNS name, not an IP address");
         }
-        let why = if host.contains('*') { wildcard_errors(host) } else { dns1123_subdomain(host) };
-        e.names(&format!("{path}.host"), host, why);
+        let reason = if host.contains('*') { wildcard_errors(host) } else { dns1123_subdomain(host) };
+        e.names(&format!("{path}.host"), host, reason);
     }
     if !is_set(rule, "http") {
         return;
@@ -89,12 +89,12 @@ fn validate_http_path(e: &mut Errors, entry: &Value, path: &str) {
             }
             for bad in FORBIDDEN_PATH_PARTS {
                 let is_suffix = bad.starts_with("/.") && !bad.ends_with('/');
-                let (found, why) = match is_suffix {
+                let (found, reason) = match is_suffix {
                     true => (target.ends_with(bad), format!("cannot end with '{bad}'")),
                     false => (target.contains(bad), format!("must not contain '{bad}'")),
                 };
                 if found {
-                    e.invalid(format!("{path}.path"), &json!(target), why);
+                    e.invalid(format!("{path}.path"), &json!(target), reason);
                 }
             }
         }
@@ -131,8 +131,8 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
                 (false, _) => e.invalid(backend_path, &json!(""), "cannot set both port name & port number"),
                 (true, 0) => e.required(backend_path, "port name or number is required"),
                 (true, number) => {
-                    if let Some(why) = port_number_error(number) {
-                        e.invalid(format!("{path}.port.number"), &json!(number), why);
+                    if let Some(reason) = port_number_error(number) {
+                        e.invalid(format!("{path}.port.number"), &json!(number), reason);
                     }
                 }
             }

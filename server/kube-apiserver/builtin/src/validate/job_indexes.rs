@@ -1,4 +1,4 @@
-//! Index lists of indexed jobs, such as `1,3-5`, in increasing order. Pure.
+//! Index lists of indexed jobs, such as `1,3-5`, in increasing order. Has no side effects.
 
 /// Number of indexes in a list.
 pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
@@ -32,7 +32,7 @@ fn parse_interval(fragment: &str, completions: i64) -> Result<(i64, i64), String
     }
 }
 
-/// The first index in both lists; unreadable intervals are ignored.
+/// The first index in both lists; invalid intervals are ignored.
 pub(super) fn find_overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|fragment| parse_interval(fragment, completions).ok()).collect()
@@ -52,9 +52,9 @@ mod tests {
     #[case::nothing("", Ok(0))]
     #[case::some("0,2-3", Ok(3))]
     #[case::too_large("9", Err("too large index: \"9\""))]
-    #[case::no_number("x", Err("cannot convert string to integer for index: \"x\""))]
-    #[case::falling("3,1", Err("non-increasing order, previous: 3, current: 1"))]
-    #[case::falling_inside("3-1", Err("non-increasing order, previous: 3, current: 1"))]
+    #[case::not_a_number("x", Err("cannot convert string to integer for index: \"x\""))]
+    #[case::decreasing("3,1", Err("non-increasing order, previous: 3, current: 1"))]
+    #[case::decreasing_interval("3-1", Err("non-increasing order, previous: 3, current: 1"))]
     #[case::three(
         "1-2-3",
         Err(

@@ -1,4 +1,4 @@
-//! Validation of failure and success policies of jobs. Used by `batch`; pure.
+//! Validation of failure and success policies of jobs. Used by `batch`; has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ const MAX_RULES: usize = 20;
 const MAX_INDEXES_BYTES: usize = 64 * 1024;
 
 /// An error without a value.
-fn push_error_without_value(e: &mut Errors, path: &str, why: &str) {
-    e.push(FieldError::new(FieldErrorKind::Invalid, path, None, why));
+fn push_error_without_value(e: &mut Errors, path: &str, reason: &str) {
+    e.push(FieldError::new(FieldErrorKind::Invalid, path, None, reason));
 }
 
 /// Like `one_of`, but the error for a missing value lists the valid ones.
@@ -77,8 +77,8 @@ fn validate_pod_conditions(e: &mut Errors, conditions: &[Value], path: &str) {
 fn validate_exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, path: &str) {
     require_one_of(e, &format!("{path}.operator"), at(codes, "operator"), &["In", "NotIn"]);
     if let Some(name) = at(codes, "containerName").as_str().filter(|name| !names.contains(name)) {
-        let why = "must be one of the container or initContainer names in the pod template";
-        e.invalid(format!("{path}.containerName"), &json!(name), why);
+        let reason = "must be one of the container or initContainer names in the pod template";
+        e.invalid(format!("{path}.containerName"), &json!(name), reason);
     }
     let (values, field) = (items(codes, "values"), format!("{path}.values"));
     if values.is_empty() {
@@ -102,8 +102,8 @@ fn validate_exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, pa
 pub(super) fn validate_success_policy(e: &mut Errors, spec: &Value, path: &str) {
     let (rules, path) = (items(spec, "successPolicy.rules"), format!("{path}.rules"));
     if rules.is_empty() {
-        let why = "at least one rules must be specified when the successPolicy is specified";
-        e.required(&path, why);
+        let reason = "at least one rules must be specified when the successPolicy is specified";
+        e.required(&path, reason);
     }
     if rules.len() > MAX_RULES {
         e.too_many(&path, rules.len(), MAX_RULES);
@@ -122,25 +122,25 @@ pub(super) fn validate_success_policy(e: &mut Errors, spec: &Value, path: &str) 
             }
             match count_indexes(indexes, completions) {
                 Ok(total) => named = Some(total),
-                Err(why) => {
+                Err(reason) => {
                     named = Some(0);
-                    e.invalid(field, &json!(indexes), format!("error parsing succeededIndexes: {why}"));
+                    e.invalid(field, &json!(indexes), format!("error parsing succeededIndexes: {reason}"));
                 }
             }
         }
         let field = format!("{path}.succeededCount");
         e.non_negative(&field, at(rule, "succeededCount"));
         if let Some(count) = number(rule, "succeededCount").filter(|count| *count > completions) {
-            let why = format!("must be less than or equal to {completions} (the number of specified completions)");
-            e.invalid(&field, &json!(count), why);
+            let reason = format!("must be less than or equal to {completions} (the number of specified completions)");
+            e.invalid(&field, &json!(count), reason);
         }
         if let (Some(named), Some(count)) = (named, number(rule, "succeededCount"))
             && count > named
         {
-            let why = format!(
+            let reason = format!(
                 "must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"
             );
-            e.invalid(field, &json!(count), why);
+            e.invalid(field, &json!(count), reason);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Validation of job status updates: finished jobs stay finished and have consistent times, reasons and indexes.
-//! Only changed fields are validated, so that an invalid status can be corrected step by step. Pure.
+//! Only changed fields are validated, so that an invalid status can be corrected step by step. Has no side effects.
 
 use super::job_indexes::{count_indexes, find_overlap};
-use super::{Errors, FieldError, FieldErrorKind, Value, at, flag, is_set, items, json, number, same, text};
+use super::{Errors, FieldError, FieldErrorKind, Value, are_equal, at, flag, is_set, items, json, number, text};
 
 /// Conditions that cannot change back from `True`.
 const TERMINAL: [&str; 3] = ["Failed", "Complete", "FailureTarget"];
@@ -45,7 +45,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     validate_terminal_conditions(e, &before, &after);
     validate_times_and_pods(e, &before, &after);
     validate_indexes(e, &before, &after);
-    let changed = |field: &str| !same(before.field(field), after.field(field));
+    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let finishes = before.is_finished() != after.is_finished();
     if (finishes || changed("terminating")) && after.is_finished() && after.counter("terminating") > 0 {
         e.invalid("status.terminating", after.field("terminating"), "terminating>0 is invalid for finished job");
@@ -61,8 +61,8 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
 }
 
 /// Adds an error for the conditions as a whole.
-fn push_conditions_error(e: &mut Errors, why: &str) {
-    e.push(FieldError::new(FieldErrorKind::Invalid, "status.conditions", None, why));
+fn push_conditions_error(e: &mut Errors, reason: &str) {
+    e.push(FieldError::new(FieldErrorKind::Invalid, "status.conditions", None, reason));
 }
 
 fn validate_uncounted_pods(e: &mut Errors, new: &Value) {
@@ -85,7 +85,7 @@ fn validate_uncounted_pods(e: &mut Errors, new: &Value) {
 /// Validates conditions that exclude or require each other, and the completion time.
 fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
     let condition_changed = |condition: &str| before.has_condition(condition) != after.has_condition(condition);
-    let changed = |field: &str| !same(before.field(field), after.field(field));
+    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let complete = after.has_condition("Complete");
     if (condition_changed("Complete") || condition_changed("Failed")) && complete && after.has_condition("Failed") {
         push_conditions_error(e, "cannot set Complete=True and Failed=true conditions");
@@ -99,8 +99,8 @@ fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &
     let completion = after.field("completionTime");
     if condition_changed("Complete") || changed("completionTime") {
         if !completion.is_null() && !complete {
-            let why = "cannot set completionTime when there is no Complete=True condition";
-            e.invalid("status.completionTime", completion, why);
+            let reason = "cannot set completionTime when there is no Complete=True condition";
+            e.invalid("status.completionTime", completion, reason);
         }
         if completion.is_null() && complete {
             e.required("status.completionTime", "completionTime is required for Complete jobs");
@@ -126,7 +126,7 @@ fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &
 
 /// Validates times and pod counters of a finished job.
 fn validate_times_and_pods(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
-    let changed = |field: &str| !same(before.field(field), after.field(field));
+    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let finishes = before.is_finished() != after.is_finished();
     if !after.is_finished() {
         return;
@@ -148,13 +148,13 @@ fn validate_times_and_pods(e: &mut Errors, before: &JobStatus<'_>, after: &JobSt
 }
 
 fn validate_indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
-    let changed = |field: &str| !same(before.field(field), after.field(field));
+    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let (completed, failed) = (text(after.job, "status.completedIndexes"), after.field("failedIndexes"));
     let completions = number(after.job, "spec.completions");
     let per_index = is_set(after.job, "spec.backoffLimitPerIndex");
     let check = |e: &mut Errors, field: &str, indexes: &str, completions: i64| {
-        if let Err(why) = count_indexes(indexes, completions) {
-            e.invalid(format!("status.{field}"), &json!(indexes), format!("error parsing {field}: {why}"));
+        if let Err(reason) = count_indexes(indexes, completions) {
+            e.invalid(format!("status.{field}"), &json!(indexes), format!("error parsing {field}: {reason}"));
         }
     };
     if let Some(completions) = completions.filter(|_| changed("completedIndexes")) {
@@ -166,8 +166,8 @@ fn validate_indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_
         check(e, "failedIndexes", failed, completions);
     }
     if changed("completedIndexes") && !completed.is_empty() && text(after.job, "spec.completionMode") != "Indexed" {
-        let why = "cannot set non-empty completedIndexes when non-indexed completion mode";
-        e.invalid("status.completedIndexes", &json!(completed), why);
+        let reason = "cannot set non-empty completedIndexes when non-indexed completion mode";
+        e.invalid("status.completedIndexes", &json!(completed), reason);
     }
     if changed("failedIndexes") && !per_index && !failed.is_null() {
         e.invalid(
@@ -180,8 +180,8 @@ fn validate_indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_
         && let (Some(completions), Some(indexes)) = (completions, failed.as_str())
         && let Some(index) = find_overlap(completed, indexes, completions)
     {
-        let why = format!("failedIndexes and completedIndexes overlap at index: {index}");
-        e.invalid("status.failedIndexes", failed, why);
+        let reason = format!("failedIndexes and completedIndexes overlap at index: {index}");
+        e.invalid("status.failedIndexes", failed, reason);
     }
 }
 
@@ -193,8 +193,8 @@ fn validate_success_conditions(e: &mut Errors, after: &JobStatus<'_>) {
             }
         }
     } else if is_set(after.job, "spec.successPolicy") && after.has_condition("Complete") {
-        let why = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
-        push_conditions_error(e, why);
+        let reason = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
+        push_conditions_error(e, reason);
     }
 }
 
@@ -210,7 +210,8 @@ fn validate_irreversible_fields(e: &mut Errors, before: &JobStatus<'_>, after: &
     }
     // An elastic indexed job can be scaled down.
     let spec = at(after.job, "spec");
-    let elastic = text(spec, "completionMode") == "Indexed" && same(at(spec, "completions"), at(spec, "parallelism"));
+    let elastic =
+        text(spec, "completionMode") == "Indexed" && are_equal(at(spec, "completions"), at(spec, "parallelism"));
     if !elastic && after.counter("succeeded") < before.counter("succeeded") {
         e.invalid("status.succeeded", &json!(after.counter("succeeded")), "cannot decrease the succeeded counter");
     }

@@ -9,7 +9,7 @@ use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::validation::validate_labels;
 use serde_json::{Value, json};
 
-use super::object::{at, fields, flag, is_set, is_unset, items, number, same, text};
+use super::object::{are_equal, at, fields, flag, is_set, is_unset, items, number, text};
 
 mod addresses;
 mod admission_policy;
@@ -84,13 +84,13 @@ impl Errors {
     }
 
     /// Adds an error for each message of a name check.
-    fn names(&mut self, field: &str, value: &str, why: Vec<String>) {
-        why.into_iter().for_each(|why| self.invalid(field, &json!(value), why));
+    fn names(&mut self, field: &str, value: &str, reason: Vec<String>) {
+        reason.into_iter().for_each(|reason| self.invalid(field, &json!(value), reason));
     }
 
-    fn too_many(&mut self, field: impl Into<String>, given: usize, most: usize) {
-        let why = format!("must have at most {most} items");
-        self.push(FieldError::new(FieldErrorKind::TooMany, field, Some(given.to_string()), why));
+    fn too_many(&mut self, field: impl Into<String>, count: usize, most: usize) {
+        let reason = format!("must have at most {most} items");
+        self.push(FieldError::new(FieldErrorKind::TooMany, field, Some(count.to_string()), reason));
     }
 
     fn non_negative(&mut self, field: impl Into<String>, value: &Value) {
@@ -229,7 +229,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("rbac.authorization.k8s.io", _) => {
             e.0.extend(create(ctx, group, kind, new));
             if at(old, "roleRef") != at(new, "roleRef") {
-                e.push(go::invalid_internal("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
+                e.push(go::invalid_struct("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
             }
         }
         ("", "PersistentVolumeClaim") => storage::validate_claim_update(e, old, new),
@@ -308,23 +308,23 @@ fn port_number_error(value: i64) -> Option<&'static str> {
 
 /// `IsValidPortName`.
 fn port_name_errors(name: &str) -> Vec<String> {
-    let mut why = Vec::new();
+    let mut reason = Vec::new();
     if name.len() > 15 {
-        why.push("must be no more than 15 characters".to_owned());
+        reason.push("must be no more than 15 characters".to_owned());
     }
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        why.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        reason.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !name.bytes().any(|b| b.is_ascii_lowercase()) {
-        why.push("must contain at least one letter (a-z)".to_owned());
+        reason.push("must contain at least one letter (a-z)".to_owned());
     }
     if name.contains("--") {
-        why.push("must not contain consecutive hyphens".to_owned());
+        reason.push("must not contain consecutive hyphens".to_owned());
     }
     if name.starts_with('-') || name.ends_with('-') {
-        why.push("must not begin or end with a hyphen".to_owned());
+        reason.push("must not begin or end with a hyphen".to_owned());
     }
-    why
+    reason
 }
 
 /// Validates a port number or name.
@@ -332,8 +332,8 @@ fn validate_port(e: &mut Errors, field: &str, value: &Value) {
     match value {
         Value::String(name) => e.names(field, name, port_name_errors(name)),
         other => {
-            if let Some(why) = port_number_error(other.as_i64().unwrap_or(0)) {
-                e.invalid(field, &json!(other.as_i64().unwrap_or(0)), why);
+            if let Some(reason) = port_number_error(other.as_i64().unwrap_or(0)) {
+                e.invalid(field, &json!(other.as_i64().unwrap_or(0)), reason);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Validation of a container's volume mounts and block devices. Used by `container`; pure.
+//! Validation of a container's volume mounts and block devices. Used by `container`; has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -122,8 +122,8 @@ pub(super) fn validate_volume_devices(e: &mut Errors, container: &Value, volumes
             e.invalid(&at_name, &json!(name), "must be unique");
         }
         if is_declared && !volumes.claims.contains(name) {
-            let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            e.invalid(&at_name, &json!(name), why);
+            let reason = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            e.invalid(&at_name, &json!(name), reason);
         }
         if !is_declared {
             e.push(FieldError::not_found(&at_name, &json!(name)));

@@ -13,23 +13,23 @@ pub(super) const IP_ERROR: &str = "must be a valid IP address, (e.g. 10.9.8.7 or
 pub(super) const CIDR_ERROR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(super) fn validate_cidr(e: &mut Errors, field: &str, range: &str) {
-    if let Some(why) = addresses::legacy_cidr_error(range) {
-        e.invalid(field, &json!(range), why);
+    if let Some(reason) = addresses::legacy_cidr_error(range) {
+        e.invalid(field, &json!(range), reason);
     }
 }
 
 /// `ValidateNonSpecialIP`.
 pub(super) fn validate_non_special_ip(e: &mut Errors, field: &str, value: &Value) {
-    let given = value.as_str().unwrap_or_default();
-    let Ok(address) = given.parse::<IpAddr>() else {
-        return e.invalid(field, &json!(given), "must be a valid IP address");
+    let address_text = value.as_str().unwrap_or_default();
+    let Ok(address) = address_text.parse::<IpAddr>() else {
+        return e.invalid(field, &json!(address_text), "must be a valid IP address");
     };
     let (link_local, multicast) = match address {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
     };
     if address.is_unspecified() {
-        e.invalid(field, value, format!("may not be unspecified ({given})"));
+        e.invalid(field, value, format!("may not be unspecified ({address_text})"));
     }
     if address.is_loopback() {
         e.invalid(field, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
@@ -72,8 +72,8 @@ pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
                 e.names(&format!("{path}.name"), name, dns1123_label(name));
             }
             let number = number(entry, "port").unwrap_or(0);
-            if let Some(why) = port_number_error(number) {
-                e.invalid(format!("{path}.port"), &json!(number), why);
+            if let Some(reason) = port_number_error(number) {
+                e.invalid(format!("{path}.port"), &json!(number), reason);
             }
             e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
             if let Some(protocol) = at(entry, "appProtocol").as_str() {
@@ -172,9 +172,9 @@ fn validate_domain_name(e: &mut Errors, field: &str, name: &str) {
     if name.is_empty() {
         return e.required(field, "");
     }
-    let why = dns1123_subdomain(name);
-    if !why.is_empty() {
-        return e.names(field, name, why);
+    let reason = dns1123_subdomain(name);
+    if !reason.is_empty() {
+        return e.names(field, name, reason);
     }
     if name.split('.').count() < 2 {
         e.invalid(field, &json!(name), "should be a domain with at least two segments separated by dots");
@@ -225,8 +225,8 @@ fn validate_policy_port(e: &mut Errors, entry: &Value, path: &str) {
                     // kube-apiserver reports the other port.
                     e.invalid(&field, &json!(start), "must be greater than or equal to `port`");
                 }
-                if let Some(why) = port_number_error(end) {
-                    e.invalid(field, &json!(end), why);
+                if let Some(reason) = port_number_error(end) {
+                    e.invalid(field, &json!(end), reason);
                 }
             }
             (None, Some(end)) => e.invalid(field, &json!(end), "may not be specified when `port` is non-numeric"),
@@ -267,9 +267,9 @@ fn validate_ip_block(e: &mut Errors, block: &Value, path: &str) {
     validate_cidr(e, &format!("{path}.cidr"), range);
     let Some(range) = parse_ip_block(range) else { return };
     for (index, except) in items(block, "except").iter().enumerate() {
-        let (given, field) = (except.as_str().unwrap_or_default(), format!("{path}.except[{index}]"));
-        validate_cidr(e, &field, given);
-        let Some(inner) = parse_ip_block(given) else { continue };
+        let (excluded_range, field) = (except.as_str().unwrap_or_default(), format!("{path}.except[{index}]"));
+        validate_cidr(e, &field, excluded_range);
+        let Some(inner) = parse_ip_block(excluded_range) else { continue };
         if !range.strictly_contains(&inner) {
             e.invalid(field, except, "must be a strict subset of `cidr`");
         }

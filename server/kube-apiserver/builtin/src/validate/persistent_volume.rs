@@ -39,8 +39,8 @@ const RENAMED_LABELS: [(&str, &str); 5] = [
 pub(super) fn validate_persistent_volume(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     validate_spec(e, spec);
-    let annotated = at(object, "metadata.annotations").get(MOUNT_OPTIONS).is_some();
-    if annotated && !SOURCES_WITH_MOUNT_OPTIONS.iter().any(|kind| is_set(spec, kind)) {
+    let has_mount_options = at(object, "metadata.annotations").get(MOUNT_OPTIONS).is_some();
+    if has_mount_options && !SOURCES_WITH_MOUNT_OPTIONS.iter().any(|kind| is_set(spec, kind)) {
         let path = format!("metadata.annotations.{MOUNT_OPTIONS}");
         e.forbidden(path, "may not specify mount options for this volume type");
     }
@@ -86,11 +86,11 @@ fn validate_spec(e: &mut Errors, spec: &Value) {
 }
 
 fn validate_reclaim_policy(e: &mut Errors, spec: &Value, path: &str) {
-    let recycled = text(spec, "persistentVolumeReclaimPolicy") == "Recycle";
+    let is_recycled = text(spec, "persistentVolumeReclaimPolicy") == "Recycle";
     let host = text(spec, "hostPath.path");
-    if recycled && host.starts_with('/') && host.split('/').all(|part| part.is_empty() || part == ".") {
-        let why = "may not be 'recycle' for a hostPath mount of '/'";
-        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
+    if is_recycled && host.starts_with('/') && host.split('/').all(|part| part.is_empty() || part == ".") {
+        let reason = "may not be 'recycle' for a hostPath mount of '/'";
+        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), reason);
     }
 }
 
@@ -123,8 +123,8 @@ pub(super) fn validate_inline_volume(e: &mut Errors, spec: &Value, path: &str) {
     }
     validate_access_modes(e, spec, &format!("{path}.accessModes"));
     if !matches!(text(spec, "persistentVolumeReclaimPolicy"), "" | "Retain") {
-        let why = "may only be Retain in the context of inline volumes";
-        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), why);
+        let reason = "may only be Retain in the context of inline volumes";
+        e.forbidden(format!("{path}.persistentVolumeReclaimPolicy"), reason);
     }
     if is_set(spec, "nodeAffinity") {
         forbid(e, "nodeAffinity");
@@ -135,12 +135,12 @@ pub(super) fn validate_inline_volume(e: &mut Errors, spec: &Value, path: &str) {
         forbid(e, "storageClassName");
     }
     if !matches!(at(spec, "volumeMode").as_str(), None | Some("Filesystem")) {
-        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
-        e.forbidden(format!("{path}.volumeMode"), why);
+        let reason = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        e.forbidden(format!("{path}.volumeMode"), reason);
     }
 }
 
-/// In the order of validation.
+/// Volume sources in the order of validation.
 const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
@@ -167,15 +167,15 @@ const SOURCES: [&str; 22] = [
 ];
 
 fn validate_source(e: &mut Errors, spec: &Value, parent: &str) {
-    let mut found = false;
+    let mut has_source = false;
     for kind in SOURCES.into_iter().filter(|kind| is_set(spec, kind)) {
         let path = format!("{parent}.{kind}");
-        if found {
+        if has_source {
             let path = if kind == "cephfs" { format!("{parent}.cephFS") } else { path };
             e.forbidden(path, "may not specify more than 1 volume type");
             continue;
         }
-        found = true;
+        has_source = true;
         let source = at(spec, kind);
         match kind {
             "csi" => {
@@ -193,7 +193,7 @@ fn validate_source(e: &mut Errors, spec: &Value, parent: &str) {
             e.required(format!("{parent}.nodeAffinity"), "Local volume requires node affinity");
         }
     }
-    if !found {
+    if !has_source {
         e.required(parent, "must specify a volume type");
     }
 }
@@ -234,18 +234,18 @@ pub(super) fn validate_persistent_volume_update(e: &mut Errors, old: &Value, new
         object::remove_field(&mut after["csi"], SECRET);
     }
     if before != after {
-        let differs = format_difference("core.PersistentVolumeSource", &before, &after);
-        let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
-        e.forbidden("spec.persistentvolumesource", &why);
+        let difference = format_difference("core.PersistentVolumeSource", &before, &after);
+        let reason = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
+        e.forbidden("spec.persistentvolumesource", &reason);
     }
     // The path of this field lacks its parent in kube-apiserver as well.
     e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
     let (affinity, new_affinity) = (at(old, "spec.nodeAffinity"), at(new, "spec.nodeAffinity"));
     if !affinity.is_null() && with_renamed_labels(affinity, new_affinity) != *new_affinity {
-        let why = "field is immutable, except for updating from beta label to GA";
+        let reason = "field is immutable, except for updating from beta label to GA";
         match new_affinity {
-            Value::Null => e.invalid("nodeAffinity", new_affinity, why),
-            _ => e.push(go::invalid_internal("nodeAffinity", new_affinity, "core.VolumeNodeAffinity", why)),
+            Value::Null => e.invalid("nodeAffinity", new_affinity, reason),
+            _ => e.push(go::invalid_struct("nodeAffinity", new_affinity, "core.VolumeNodeAffinity", reason)),
         }
     }
     if is_set(old, "spec.volumeAttributesClassName") && !is_set(new, "spec.volumeAttributesClassName") {

@@ -1,5 +1,5 @@
 //! Validation of pod-level settings: security context, operating system, DNS and resource claims. Used by `pod`;
-//! pure.
+//! has no side effects.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,10 +13,11 @@ use super::{
 
 /// Pattern of sysctl names as kube-apiserver prints it.
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-const UNDERSCORED: &str = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+const UNDERSCORED_SUBDOMAIN: &str = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
 
 static SYSCTL_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(SYSCTL).ok());
-static UNDERSCORED_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!("^{UNDERSCORED}$")).ok());
+static UNDERSCORED_SUBDOMAIN_REGEX: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(&format!("^{UNDERSCORED_SUBDOMAIN}$")).ok());
 
 fn matches(pattern: &Option<Regex>, text: &str) -> bool {
     pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
@@ -36,14 +37,14 @@ pub(super) fn validate_pod_security_context(e: &mut Errors, spec: &Value, path: 
         validate_id(e, format!("{path}.supplementalGroups[{index}]"), group);
     }
     if flag(spec, "hostPID") && flag(spec, "shareProcessNamespace") {
-        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
-        e.invalid(format!("{path}.shareProcessNamespace"), &json!(true), why);
+        let reason = "ShareProcessNamespace and HostPID cannot both be enabled";
+        e.invalid(format!("{path}.shareProcessNamespace"), &json!(true), reason);
     }
     validate_sysctls(e, spec, &path);
     let require_one_of = |e: &mut Errors, field: &str, supported: &[&str]| {
-        let given = at(context, field);
-        if !given.is_null() && !supported.iter().any(|name| given == name) {
-            e.unsupported(format!("{path}.{field}"), given, supported);
+        let value = at(context, field);
+        if !value.is_null() && !supported.iter().any(|name| value == name) {
+            e.unsupported(format!("{path}.{field}"), value, supported);
         }
     };
     require_one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
@@ -99,8 +100,8 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
             return e.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
         }
         if servers.is_empty() {
-            let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            return e.required(format!("{path}.nameservers"), why);
+            let reason = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            return e.required(format!("{path}.nameservers"), reason);
         }
     }
     if servers.len() > 3 {
@@ -114,8 +115,8 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
     }
     let length: usize = searches.iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum();
     if length > 2049 {
-        let why = "must not have more than 2048 characters (including spaces) in the search list";
-        e.invalid(format!("{path}.searches"), &json!(searches), why);
+        let reason = "must not have more than 2048 characters (including spaces) in the search list";
+        e.invalid(format!("{path}.searches"), &json!(searches), reason);
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
@@ -130,14 +131,14 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
 
 /// `IsDNS1123SubdomainWithUnderscore`.
 fn underscored_subdomain_errors(name: &str) -> Vec<String> {
-    let mut why = Vec::new();
+    let mut reason = Vec::new();
     if name.len() > 253 {
-        why.push("must be no more than 253 characters".to_owned());
+        reason.push("must be no more than 253 characters".to_owned());
     }
-    if !matches(&UNDERSCORED_NAME, name) {
-        why.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{UNDERSCORED}')"));
+    if !matches(&UNDERSCORED_SUBDOMAIN_REGEX, name) {
+        reason.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{UNDERSCORED_SUBDOMAIN}')"));
     }
-    why
+    reason
 }
 
 pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
@@ -189,13 +190,13 @@ pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str)
         } else {
             e.names(&format!("{path}.name"), name, dns1123_label(name));
         }
-        let why = match (is_set(claim, "resourceClaimName"), is_set(claim, "resourceClaimTemplateName")) {
+        let reason = match (is_set(claim, "resourceClaimName"), is_set(claim, "resourceClaimTemplateName")) {
             (true, true) => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
             (false, false) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
             _ => None,
         };
-        if let Some(why) = why {
-            e.push(go::invalid_internal(&path, claim, "core.PodResourceClaim", why));
+        if let Some(reason) = reason {
+            e.push(go::invalid_struct(&path, claim, "core.PodResourceClaim", reason));
         }
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if let Some(name) = at(claim, field).as_str() {
@@ -210,7 +211,7 @@ pub(super) fn validate_os(e: &mut Errors, spec: &Value, path: &str) {
     if !is_set(spec, "os") {
         return;
     }
-    let others: &[&str] = match text(spec, "os.name") {
+    let inapplicable_fields: &[&str] = match text(spec, "os.name") {
         "" => return e.required(format!("{path}.os.name"), "cannot be empty"),
         "linux" => &["windowsOptions"],
         "windows" => &[
@@ -234,16 +235,17 @@ pub(super) fn validate_os(e: &mut Errors, spec: &Value, path: &str) {
         other => return e.unsupported(format!("{path}.os"), &json!(other), &["linux", "windows"]),
     };
     let windows = text(spec, "os.name") == "windows";
-    let why = if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
+    let reason =
+        if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
     let forbid_fields = |e: &mut Errors, owner: &Value, path: String| {
-        for field in others.iter().filter(|field| is_set(owner, &format!("securityContext.{field}"))) {
-            e.forbidden(format!("{path}.securityContext.{field}"), why);
+        for field in inapplicable_fields.iter().filter(|field| is_set(owner, &format!("securityContext.{field}"))) {
+            e.forbidden(format!("{path}.securityContext.{field}"), reason);
         }
     };
     if windows {
         for field in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
             if is_set(spec, field) && at(spec, field) != false {
-                e.forbidden(format!("{path}.{field}"), why);
+                e.forbidden(format!("{path}.{field}"), reason);
             }
         }
     }

@@ -75,10 +75,10 @@ fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list
 /// `ContainerShouldRestart`: the container's restart rules, its restart policy, then that of the pod.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     let applies = |rule: &&Value| {
-        let named = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
+        let is_listed = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
         match text(rule, "exitCodes.operator") {
-            "In" => named,
-            "NotIn" => !named,
+            "In" => is_listed,
+            "NotIn" => !is_listed,
             _ => false,
         }
     };
@@ -98,16 +98,16 @@ fn validate_pod_ips(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let all = items(new, &path);
     let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
     for (index, address) in all.iter().enumerate() {
-        if let Some(why) = addresses::legacy_address_error(text(address, "ip"))
+        if let Some(reason) = addresses::legacy_address_error(text(address, "ip"))
             && !items(old, &path).iter().any(|old| old["ip"] == address["ip"])
         {
-            e.invalid(format!("{path}[{index}]"), at(address, "ip"), why);
+            e.invalid(format!("{path}[{index}]"), at(address, "ip"), reason);
         }
     }
     let mut addresses = parsed.iter().flatten();
     let is_dual_stack = addresses.clone().any(IpAddr::is_ipv4) && addresses.any(IpAddr::is_ipv6);
     if all.len() > 1 && (!is_dual_stack || all.len() > 2) {
-        e.push(go::invalid_internal(
+        e.push(go::invalid_struct(
             &path,
             at(new, &path),
             "[]core.PodIP",

@@ -2,7 +2,7 @@
 
 use super::difference::format_difference;
 use super::pod::{MIRROR, validate_pod};
-use super::{Errors, Value, at, container, fields, go, is_set, items, json, number, same, scheduling, text};
+use super::{Errors, Value, are_equal, at, container, fields, go, is_set, items, json, number, scheduling, text};
 use crate::defaults::pod::qos_class;
 use crate::object;
 
@@ -28,11 +28,11 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
         }
         container::validate_images(e, items(after, list), &format!("spec.{list}"));
     }
-    let mut allowed = after.clone();
+    let mut without_allowed_changes = after.clone();
     for list in ["containers", "initContainers"] {
         let images: Vec<Value> = items(before, list).iter().map(|c| at(c, "image").clone()).collect();
         let mut images = images.into_iter();
-        object::for_each_item(&mut allowed, list, |container| {
+        object::for_each_item(&mut without_allowed_changes, list, |container| {
             object::set_field(container, "image", images.next().unwrap_or_default());
         });
     }
@@ -54,23 +54,26 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     let gates_before = items(before, "schedulingGates");
     for (index, gate) in items(after, "schedulingGates").iter().enumerate() {
         if !gates_before.contains(gate) {
-            let why = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
-            e.forbidden(format!("spec.schedulingGates[{index}].name"), &why);
+            let reason = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
+            e.forbidden(format!("spec.schedulingGates[{index}].name"), &reason);
         }
     }
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        object::copy_field(before, &mut allowed, field);
+        object::copy_field(before, &mut without_allowed_changes, field);
     }
     if number(before, "terminationGracePeriodSeconds").is_some_and(|n| n < 0)
         && number(after, "terminationGracePeriodSeconds") == Some(1)
     {
-        object::copy_field(before, &mut allowed, "terminationGracePeriodSeconds");
+        object::copy_field(before, &mut without_allowed_changes, "terminationGracePeriodSeconds");
     }
     if !gates_before.is_empty() {
-        validate_gated_node_selection(e, before, &mut allowed);
+        validate_gated_node_selection(e, before, &mut without_allowed_changes);
     }
-    if !same(&allowed, before) {
-        e.forbidden("spec", &format!("{UPDATE_ERROR}\n{}", format_difference("core.PodSpec", before, &allowed)));
+    if !are_equal(&without_allowed_changes, before) {
+        e.forbidden(
+            "spec",
+            &format!("{UPDATE_ERROR}\n{}", format_difference("core.PodSpec", before, &without_allowed_changes)),
+        );
     }
 }
 
@@ -89,26 +92,26 @@ fn validate_ephemeral_containers_update(e: &mut Errors, old: &Value, new: &Value
         let name = text(before, "name");
         match items(new, LIST).iter().find(|after| text(after, "name") == name) {
             None => e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be removed\n")),
-            Some(after) if !same(before, after) => {
-                let differs = format_difference("core.EphemeralContainer", before, after);
-                e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be changed\n{differs}"));
+            Some(after) if !are_equal(before, after) => {
+                let difference = format_difference("core.EphemeralContainer", before, after);
+                e.forbidden(LIST, &format!("existing ephemeral containers {name:?} may not be changed\n{difference}"));
             }
             Some(_) => {}
         }
     }
 }
 
-/// Validates narrower node selection of a pod with scheduling gates, then restores it in `spec` for the comparison
-/// with the old spec.
+/// Validates that the node selection of a pod with scheduling gates has only become narrower, and restores the old
+/// selection in `spec`, which the caller compares with the old spec.
 fn validate_gated_node_selection(e: &mut Errors, before: &Value, spec: &mut Value) {
     let kept = |(key, value): (&String, &Value)| fields(spec, "nodeSelector").get(key) == Some(value);
     if !fields(before, "nodeSelector").iter().all(kept) {
-        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        e.invalid("spec.nodeSelector", at(spec, "nodeSelector"), why);
+        let reason = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        e.invalid("spec.nodeSelector", at(spec, "nodeSelector"), reason);
     }
     object::copy_field(before, spec, "nodeSelector");
     let (old, new) = (at(before, "affinity.nodeAffinity"), at(spec, "affinity.nodeAffinity"));
-    if same(old, new) {
+    if are_equal(old, new) {
         return;
     }
     validate_node_affinity(e, old, new);
@@ -134,16 +137,16 @@ fn validate_node_affinity(e: &mut Errors, old: &Value, new: &Value) {
         return;
     }
     if before.len() != after.len() {
-        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        return e.push(go::invalid_internal(&field, at(new, TERMS), "[]core.NodeSelectorTerm", why));
+        let reason = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return e.push(go::invalid_struct(&field, at(new, TERMS), "[]core.NodeSelectorTerm", reason));
     }
     for (index, (old, new)) in before.iter().zip(after).enumerate() {
         let list = |term: &Value, list: &str| items(term, list).to_vec();
         let empty = |term: &Value| items(term, "matchExpressions").is_empty() && items(term, "matchFields").is_empty();
         let is_kept = |name: &str| list(new, name).starts_with(&list(old, name));
         if (empty(old) && !empty(new)) || !is_kept("matchExpressions") || !is_kept("matchFields") {
-            let why = "only additions are allowed (no mutations or deletions)";
-            e.push(go::invalid_internal(&format!("{field}[{index}]"), new, "core.NodeSelectorTerm", why));
+            let reason = "only additions are allowed (no mutations or deletions)";
+            e.push(go::invalid_struct(&format!("{field}[{index}]"), new, "core.NodeSelectorTerm", reason));
         }
     }
 }
@@ -183,20 +186,20 @@ fn validate_resize(e: &mut Errors, old: &Value, new: &Value) {
         }
     }
     for (_, (before, after)) in pairs(old, new, "containers") {
-        if !same(&with_old_quantities(before, after), before) {
+        if !are_equal(&with_old_quantities(before, after), before) {
             e.forbidden("spec", "only cpu and memory resources are mutable");
         }
     }
     for (index, (before, after)) in pairs(old, new, "initContainers") {
-        let (restarts, path) = (at(after, "restartPolicy") == "Always", format!("spec.initContainers[{index}]"));
-        let changed = !same(after, before);
-        if !same(&with_old_quantities(before, after), before) {
+        let (is_sidecar, path) = (at(after, "restartPolicy") == "Always", format!("spec.initContainers[{index}]"));
+        let is_changed = !are_equal(after, before);
+        if !are_equal(&with_old_quantities(before, after), before) {
             e.forbidden(&path, "only cpu and memory resources for init or sidecar containers are mutable");
         }
         for policy in items(after, "resizePolicy") {
-            if changed && !restarts && at(policy, "restartPolicy") == "RestartContainer" {
-                let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
-                e.forbidden(&path, why);
+            if is_changed && !is_sidecar && at(policy, "restartPolicy") == "RestartContainer" {
+                let reason = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                e.forbidden(&path, reason);
             }
         }
     }
@@ -221,7 +224,7 @@ fn validate_pod_level_resize(e: &mut Errors, old: &Value, new: &Value) {
     validate_removed_resources(e, before, after, "spec.resources", "pod-level resource");
     let resources = |spec: &Value| json!({"resources": at(spec, "resources")});
     let (before, after) = (resources(before), resources(after));
-    if is_set(&before, "resources") && !same(&with_old_quantities(&before, &after), &before) {
+    if is_set(&before, "resources") && !are_equal(&with_old_quantities(&before, &after), &before) {
         e.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
     }
 }
@@ -233,8 +236,8 @@ fn validate_container_order(e: &mut Errors, old: &Value, new: &Value, list: &str
     }
     for (index, (before, after)) in pairs(old, new, list) {
         if before["name"] != after["name"] {
-            let why = format!("{list} may not be renamed or reordered on resize");
-            e.forbidden(format!("{path}[{index}].name"), &why);
+            let reason = format!("{list} may not be renamed or reordered on resize");
+            e.forbidden(format!("{path}[{index}].name"), &reason);
         }
     }
 }
@@ -249,7 +252,7 @@ fn validate_removed_resources(e: &mut Errors, before: &Value, after: &Value, pat
     }
 }
 
-/// The container with the old quantities of cpu and memory, in which any difference is invalid.
+/// The new container with the old quantities of cpu and memory. Any other change is invalid.
 fn with_old_quantities(old: &Value, new: &Value) -> Value {
     let mut container = new.clone();
     object::copy_field(old, &mut container, "resizePolicy");

@@ -1,4 +1,4 @@
-//! Validation of a container's probes and lifecycle handlers. Used by `container`; pure.
+//! Validation of a container's probes and lifecycle handlers. Used by `container`; has no side effects.
 
 use super::{Errors, Value, at, is_set, is_unset, items, json, number, text, validate_port};
 
@@ -23,14 +23,14 @@ fn validate_probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>,
     for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
         e.non_negative(format!("{path}.{field}"), at(probe, field));
     }
-    let period = number(probe, "terminationGracePeriodSeconds");
-    let at_period = format!("{path}.terminationGracePeriodSeconds");
-    if let Some(seconds) = period.filter(|n| *n <= 0) {
-        e.invalid(&at_period, &json!(seconds), "must be greater than 0");
+    let grace_period = number(probe, "terminationGracePeriodSeconds");
+    let grace_period_path = format!("{path}.terminationGracePeriodSeconds");
+    if let Some(seconds) = grace_period.filter(|n| *n <= 0) {
+        e.invalid(&grace_period_path, &json!(seconds), "must be greater than 0");
     }
     if name == "readinessProbe" {
-        if let Some(seconds) = period {
-            e.invalid(at_period, &json!(seconds), "must not be set for readinessProbes");
+        if let Some(seconds) = grace_period {
+            e.invalid(grace_period_path, &json!(seconds), "must not be set for readinessProbes");
         }
     } else if number(probe, "successThreshold").unwrap_or(1) != 1 {
         e.invalid(format!("{path}.successThreshold"), at(probe, "successThreshold"), "must be 1");
@@ -38,17 +38,17 @@ fn validate_probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>,
 }
 
 fn validate_handler_action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
-    let mut found = false;
+    let mut has_handler = false;
     for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         if !is_set(handler, kind) {
             continue;
         }
         let (handler_path, source) = (format!("{path}.{kind}"), at(handler, kind));
-        if found {
+        if has_handler {
             e.forbidden(handler_path, "may not specify more than 1 handler type");
             continue;
         }
-        found = true;
+        has_handler = true;
         match kind {
             "exec" if items(source, "command").is_empty() => e.required(format!("{handler_path}.command"), ""),
             "httpGet" => validate_http_get(e, source, &handler_path),
@@ -56,14 +56,14 @@ fn validate_handler_action(e: &mut Errors, handler: &Value, grace: Option<i64>, 
             "sleep" => {
                 let seconds = number(source, "seconds").unwrap_or(0);
                 if let Some(grace) = grace.filter(|grace| seconds < 0 || seconds > *grace) {
-                    let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-                    e.invalid(handler_path, &json!(seconds), why);
+                    let reason = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+                    e.invalid(handler_path, &json!(seconds), reason);
                 }
             }
             _ => {}
         }
     }
-    if !found {
+    if !has_handler {
         e.required(path, "must specify a handler type");
     }
 }

@@ -83,22 +83,22 @@ fn validate_scope_selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
         }
         for _ in unsupported_resources(object, scope) {
             let shown = super::at(object, "spec.scopeSelector");
-            let why = "unsupported scope applied to resource";
-            e.push(super::go::invalid_internal(PATH, shown, "core.ScopeSelector", why));
+            let reason = "unsupported scope applied to resource";
+            e.push(super::go::invalid_struct(PATH, shown, "core.ScopeSelector", reason));
         }
-        let by_value = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
-        if !by_value && operator != "Exists" {
-            let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            e.invalid(format!("{PATH}.operator"), &json!(operator), why);
+        let has_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
+        if !has_values && operator != "Exists" {
+            let reason = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            e.invalid(format!("{PATH}.operator"), &json!(operator), reason);
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
-                let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                e.required(format!("{PATH}.values"), why);
+                let reason = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                e.required(format!("{PATH}.values"), reason);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                e.invalid(format!("{PATH}.values"), &json!(values), why);
+                let reason = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                e.invalid(format!("{PATH}.values"), &json!(values), reason);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => e.invalid(format!("{PATH}.operator"), &json!(other), "not a valid selector operator"),
@@ -111,8 +111,9 @@ fn validate_scope_selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
 /// The scopes of a quota are immutable.
 pub(super) fn validate_quota_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (items(old, "spec.scopes"), items(new, "spec.scopes"));
-    let same = before.iter().all(|scope| after.contains(scope)) && after.iter().all(|scope| before.contains(scope));
-    if !same {
+    let is_unchanged =
+        before.iter().all(|scope| after.contains(scope)) && after.iter().all(|scope| before.contains(scope));
+    if !is_unchanged {
         e.invalid("spec.scopes", super::at(new, "spec.scopes"), "field is immutable");
     }
 }
@@ -122,11 +123,11 @@ pub(super) fn validate_limit_range(e: &mut Errors, object: &Value) {
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {
         let path = format!("spec.limits[{index}]");
         let kind = text(limit, "type");
-        let why = qualified_name(kind);
-        let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") || kind.contains('/');
-        if !why.is_empty() {
-            e.names(&format!("{path}.type"), kind, why);
-        } else if !standard {
+        let reason = qualified_name(kind);
+        let is_standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") || kind.contains('/');
+        if !reason.is_empty() {
+            e.names(&format!("{path}.type"), kind, reason);
+        } else if !is_standard {
             e.invalid(format!("{path}.type"), &json!(kind), "must be a standard limit type or fully qualified");
         }
         if kinds.contains(&kind) {
@@ -170,8 +171,8 @@ fn validate_resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str
 
 fn validate_storage_bounds(e: &mut Errors, limit: &Value, path: &str) {
     if !fields(limit, "min").contains_key("storage") && !fields(limit, "max").contains_key("storage") {
-        let why = "either minimum or maximum storage value is required, but neither was provided";
-        e.required(format!("{path}.limits"), why);
+        let reason = "either minimum or maximum storage value is required, but neither was provided";
+        e.required(format!("{path}.limits"), reason);
     }
 }
 
@@ -200,9 +201,9 @@ fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
             if a > b {
                 let high =
                     if (low, high) == ("defaultRequest", "default") { "default limit" } else { bound_name(high) };
-                let why = format!("{} value {a} is greater than {high} value {b}", bound_name(low));
+                let reason = format!("{} value {a} is greater than {high} value {b}", bound_name(low));
                 let shown = value(shown).map(|amount| amount.to_string());
-                e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), why);
+                e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), reason);
             }
         }
         if let Some(ratio) = value("maxLimitRequestRatio") {
@@ -213,8 +214,8 @@ fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
             && !allows_overcommit(name)
             && limit != request
         {
-            let why = format!("default value {limit} must equal to defaultRequest value {request} in {name}");
-            e.invalid(format!("{path}.defaultRequest[{name}]"), &json!(request.to_string()), why);
+            let reason = format!("default value {limit} must equal to defaultRequest value {request} in {name}");
+            e.invalid(format!("{path}.defaultRequest[{name}]"), &json!(request.to_string()), reason);
         }
     }
 }

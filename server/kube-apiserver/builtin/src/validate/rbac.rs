@@ -45,8 +45,9 @@ fn validate_policy_rule(e: &mut Errors, rule: &Value, namespaced: bool, path: &s
         if namespaced {
             e.invalid(&field, &json!(urls), "namespaced rules cannot apply to non-resource URLs");
         }
-        let resources = ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty());
-        if resources {
+        let has_resource_fields =
+            ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty());
+        if has_resource_fields {
             e.invalid(&field, &json!(urls), "rules cannot apply to both regular resources and non-resource URLs");
         }
         return;

@@ -37,14 +37,14 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 /// `validateResourceName`.
 pub(super) fn validate_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let before = e.0.len();
-    let why = qualified_name(name);
-    let is_malformed = !why.is_empty();
-    e.names(path, name, why);
-    let standard = STANDARD_RESOURCES.contains(&name)
+    let reason = qualified_name(name);
+    let is_malformed = !reason.is_empty();
+    e.names(path, name, reason);
+    let is_standard = STANDARD_RESOURCES.contains(&name)
         || OBJECT_COUNTS.contains(&name)
         || is_hugepages(name)
         || is_hugepages_request(name);
-    if !is_malformed && !name.contains('/') && !standard {
+    if !is_malformed && !name.contains('/') && !is_standard {
         e.invalid(path, &json!(name), "must be a standard resource type or fully qualified");
     }
     e.0.len() == before
@@ -74,9 +74,9 @@ fn is_extended(name: &str) -> bool {
 
 pub(super) fn validate_container_resource_name(e: &mut Errors, name: &str, path: &str) {
     validate_resource_name(e, name, path);
-    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_hugepages(name);
+    let is_standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_hugepages(name);
     if !name.contains('/') {
-        if !standard {
+        if !is_standard {
             e.invalid(path, &json!(name), "must be a standard resource for containers");
         }
     } else if !is_native(name) && !is_extended(name) {
@@ -109,8 +109,8 @@ fn validate_hugepages_value(e: &mut Errors, name: &str, value: &Value, path: &st
     let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
     let Ok(page) = Quantity::parse(page) else { return };
     if page.value() > 0 && quantity.value() % page.value() != 0 {
-        let why = format!("{} is not positive integer multiple of {name}", value.as_str().unwrap_or_default());
-        e.invalid(path, value, why);
+        let reason = format!("{} is not positive integer multiple of {name}", value.as_str().unwrap_or_default());
+        e.invalid(path, value, reason);
     }
 }
 
@@ -138,8 +138,8 @@ pub(super) fn validate_pod_resources(e: &mut Errors, spec: &Value, path: &str) {
                 && limit > bound
             {
                 let field = format!("{path}.containers[{index}][{name}].limits");
-                let why = format!("must be less than or equal to pod limits of {bound}");
-                e.invalid(field, &json!(limit.to_string()), why);
+                let reason = format!("must be less than or equal to pod limits of {bound}");
+                e.invalid(field, &json!(limit.to_string()), reason);
             }
         }
     }
@@ -161,15 +161,15 @@ fn validate_lists(e: &mut Errors, resources: &Value, validate_name: fn(&mut Erro
         let bound = limits.get(name).and_then(amount);
         match (bound, amount(value)) {
             (Some(bound), Some(request)) => {
-                let why = if !allows_overcommit(name) && request != bound {
+                let reason = if !allows_overcommit(name) && request != bound {
                     format!("must be equal to {name} limit of {bound}")
                 } else if request > bound {
                     format!("must be less than or equal to {name} limit of {bound}")
                 } else {
                     String::new()
                 };
-                if !why.is_empty() {
-                    e.invalid(format!("{path}.requests"), &json!(request.to_string()), why);
+                if !reason.is_empty() {
+                    e.invalid(format!("{path}.requests"), &json!(request.to_string()), reason);
                 }
             }
             (None, Some(_)) if !allows_overcommit(name) => {
@@ -212,10 +212,10 @@ fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path:
             seen.push(key);
         }
         if !declared.contains(name) {
-            let mut why = "must be one of the names in pod.spec.resourceClaims".to_owned();
+            let mut reason = "must be one of the names in pod.spec.resourceClaims".to_owned();
             let names: Vec<&str> = declared.iter().copied().collect();
-            why += &if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
-            e.push(super::FieldError::not_found(path, &json!(name)).with_detail(why));
+            reason += &if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
+            e.push(super::FieldError::not_found(path, &json!(name)).with_detail(reason));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Validation of scheduling directives: affinity, tolerations, topology spread, scheduling gates. Used by `pod`;
-//! pure.
+//! has no side effects.
 
 use super::selector::{validate_label_selector, validate_node_selector, validate_preferred_term};
 use super::{
@@ -81,8 +81,8 @@ fn validate_match_label_keys(e: &mut Errors, term: &Value, path: &str) {
     }
     for (index, key) in keys.iter().enumerate() {
         if items(term, "mismatchLabelKeys").contains(key) {
-            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            e.invalid(format!("{path}.matchLabelKeys[{index}]"), key, why);
+            let reason = "exists in both matchLabelKeys and mismatchLabelKeys";
+            e.invalid(format!("{path}.matchLabelKeys[{index}]"), key, reason);
         }
     }
 }
@@ -122,9 +122,9 @@ pub(super) fn validate_topology_spread(e: &mut Errors, spec: &Value, path: &str)
         }
         validate_min_domains(e, constraint, when, &path);
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            let given = at(constraint, policy);
-            if !given.is_null() && given != "Honor" && given != "Ignore" {
-                e.unsupported(format!("{path}.{policy}"), given, &["Honor", "Ignore"]);
+            let value = at(constraint, policy);
+            if !value.is_null() && value != "Honor" && value != "Ignore" {
+                e.unsupported(format!("{path}.{policy}"), value, &["Honor", "Ignore"]);
             }
         }
         validate_match_label_keys(e, constraint, &path);
@@ -139,8 +139,8 @@ fn validate_min_domains(e: &mut Errors, constraint: &Value, when: &str, path: &s
         e.invalid(&field, &json!(count), "must be greater than zero");
     }
     if when != "DoNotSchedule" {
-        let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
-        e.invalid(field, &json!(count), why);
+        let reason = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
+        e.invalid(field, &json!(count), reason);
     }
 }
 
@@ -152,23 +152,23 @@ pub(super) fn validate_tolerations(e: &mut Errors, spec: &Value, path: &str) {
         if !key.is_empty() {
             e.names(&format!("{path}.key"), key, qualified_name(key));
         } else if operator != "Exists" {
-            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            e.invalid(format!("{path}.operator"), &json!(operator), why);
+            let reason = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            e.invalid(format!("{path}.operator"), &json!(operator), reason);
         }
         if is_set(toleration, "tolerationSeconds") && effect != "NoExecute" {
-            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            e.invalid(format!("{path}.effect"), &json!(effect), why);
+            let reason = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            e.invalid(format!("{path}.effect"), &json!(effect), reason);
         }
         match operator {
             "Equal" | "" => {
-                let why = label_value(value);
-                if !why.is_empty() {
-                    e.invalid(format!("{path}.operator"), &json!(value), why.join(";"));
+                let reason = label_value(value);
+                if !reason.is_empty() {
+                    e.invalid(format!("{path}.operator"), &json!(value), reason.join(";"));
                 }
             }
             "Exists" if !value.is_empty() => {
-                let why = "value must be empty when `operator` is 'Exists'";
-                e.invalid(format!("{path}.operator"), &json!(value), why);
+                let reason = "value must be empty when `operator` is 'Exists'";
+                e.invalid(format!("{path}.operator"), &json!(value), reason);
             }
             "Exists" => {}
             // The error lists operators of a disabled feature gate as supported, as in kube-apiserver.

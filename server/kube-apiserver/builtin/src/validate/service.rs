@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_schema::internal_structs::format_internal;
+use crowsnest_schema::internal_structs::format_internal_struct;
 
 use super::{
     Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number,
     port_number_error, text, validate_labels, validate_port,
 };
-use crate::service::is_externally_accessible;
+use crate::service::{is_externally_accessible, needs_cluster_ip, needs_health_check_node_port};
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
     validate_topology_hints(e, object);
@@ -31,8 +31,8 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
                     e.forbidden(format!("spec.{field}"), "may not be set for ExternalName services");
                 }
             }
-            let given = text(spec, "externalName");
-            let name = given.strip_suffix('.').unwrap_or(given);
+            let external_name = text(spec, "externalName");
+            let name = external_name.strip_suffix('.').unwrap_or(external_name);
             if name.is_empty() {
                 e.required("spec.externalName", "");
             } else {
@@ -91,8 +91,8 @@ fn validate_topology_hints(e: &mut Errors, object: &Value) {
     if let (Some(old), Some(new)) = (annotations.get(OLD), annotations.get(NEW))
         && old != new
     {
-        let why = format!("must match annotations[{OLD}] when both are specified");
-        e.invalid(format!("metadata.annotations[{NEW}]"), new, why);
+        let reason = format!("must match annotations[{OLD}] when both are specified");
+        e.invalid(format!("metadata.annotations[{NEW}]"), new, reason);
     }
 }
 
@@ -113,8 +113,8 @@ fn validate_ports(e: &mut Errors, spec: &Value) {
             }
         }
         let number = number(service_port, "port").unwrap_or(0);
-        if let Some(why) = port_number_error(number) {
-            e.invalid(format!("{path}.port"), &json!(number), why);
+        if let Some(reason) = port_number_error(number) {
+            e.invalid(format!("{path}.port"), &json!(number), reason);
         }
         e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
         validate_port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
@@ -130,7 +130,7 @@ fn validate_unique_ports(e: &mut Errors, spec: &Value) {
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
         if seen.contains(&key) {
-            let shown = format_internal("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
+            let shown = format_internal_struct("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
             e.push(super::FieldError::new(
                 super::FieldErrorKind::Duplicate,
                 format!("spec.ports[{index}]"),
@@ -195,21 +195,21 @@ pub(super) fn validate_cluster_ips(e: &mut Errors, spec: &Value) {
     for (index, (address, family)) in list.iter().zip(families).enumerate().filter(|(_, (a, _))| *a != "None") {
         if is_v6(address) != (family == "IPv6") && (family == "IPv4" || family == "IPv6") {
             let family = family.as_str().unwrap_or_default();
-            let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
-            e.invalid(format!("{FIELD}[{index}]"), address, why);
+            let reason = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            e.invalid(format!("{FIELD}[{index}]"), address, reason);
         }
     }
 }
 
 /// Validates fields that apply only to load balancers.
 fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
-    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
     let spec = at(object, "spec");
     let ranges = items(spec, "loadBalancerSourceRanges");
     if !ranges.is_empty() {
         if kind != "LoadBalancer" {
-            e.forbidden("spec.LoadBalancerSourceRanges", ONLY);
+            e.forbidden("spec.LoadBalancerSourceRanges", LOAD_BALANCER_ONLY);
         }
         for (index, range) in ranges.iter().enumerate() {
             let range = range.as_str().unwrap_or_default().trim();
@@ -218,18 +218,18 @@ fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
     } else if let Some(annotation) = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str) {
         let field = format!("metadata.annotations[{ANNOTATION}]");
         if kind != "LoadBalancer" {
-            e.forbidden(&field, ONLY);
+            e.forbidden(&field, LOAD_BALANCER_ONLY);
         }
         for range in annotation.trim().split(',').filter(|_| !annotation.trim().is_empty()) {
             super::network::validate_cidr(e, &field, range.trim());
         }
     }
     if is_set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
-        e.forbidden("spec.allocateLoadBalancerNodePorts", ONLY);
+        e.forbidden("spec.allocateLoadBalancerNodePorts", LOAD_BALANCER_ONLY);
     }
     let class = at(spec, "loadBalancerClass");
     if !class.is_null() && kind != "LoadBalancer" {
-        e.forbidden("spec.loadBalancerClass", ONLY);
+        e.forbidden("spec.loadBalancerClass", LOAD_BALANCER_ONLY);
     } else if let Some(name) = class.as_str() {
         e.names("spec.loadBalancerClass", name, super::qualified_name(name));
     }
@@ -245,10 +245,10 @@ fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     let health = number(spec, "healthCheckNodePort").unwrap_or(0);
     if health != 0 {
         if kind != "LoadBalancer" || external != "Local" {
-            let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-            e.invalid("spec.healthCheckNodePort", &json!(health), why);
-        } else if let Some(why) = port_number_error(health) {
-            e.invalid("spec.healthCheckNodePort", &json!(health), why);
+            let reason = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            e.invalid("spec.healthCheckNodePort", &json!(health), reason);
+        } else if let Some(reason) = port_number_error(health) {
+            e.invalid("spec.healthCheckNodePort", &json!(health), reason);
         }
     }
     e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
@@ -262,8 +262,7 @@ fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
 
 pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
-    let has_type = |spec: &Value, kind: &str| text(spec, "type") == kind;
-    if !has_type(before, "ExternalName") && !has_type(after, "ExternalName") {
+    if needs_cluster_ip(before) && needs_cluster_ip(after) {
         validate_cluster_ip_change(e, before, after);
         let is_headless = |spec: &Value| text(spec, "clusterIP") == "None";
         if !is_headless(before) && !is_headless(after) {
@@ -271,13 +270,12 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
         }
     }
     let class = |spec: &Value| at(spec, "loadBalancerClass").clone();
-    if has_type(before, "LoadBalancer") && has_type(after, "LoadBalancer") && class(before) != class(after) {
+    let is_load_balancer = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    if is_load_balancer(before) && is_load_balancer(after) && class(before) != class(after) {
         e.invalid("spec.loadBalancerClass", &class(after), "may not change once set");
     }
-    let has_health_check =
-        |spec: &Value| has_type(spec, "LoadBalancer") && text(spec, "externalTrafficPolicy") == "Local";
-    if has_health_check(before)
-        && has_health_check(after)
+    if needs_health_check_node_port(before)
+        && needs_health_check_node_port(after)
         && at(before, "healthCheckNodePort") != at(after, "healthCheckNodePort")
     {
         e.forbidden("spec.healthCheckNodePort", "field is immutable");
@@ -302,8 +300,8 @@ fn validate_cluster_ip_change(e: &mut Errors, before: &Value, after: &Value) {
         e.invalid("spec.clusterIPs[0]", &json!(to), "may not change once set");
     }
     if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
-        let why = "must be set to 'SingleStack' when releasing the secondary clusterIP";
-        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+        let reason = "must be set to 'SingleStack' when releasing the secondary clusterIP";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), reason);
     }
 }
 
@@ -322,7 +320,7 @@ fn validate_ip_family_change(e: &mut Errors, before: &Value, after: &Value) {
         e.invalid(FIRST, &json!(items(after, "clusterIPs")), "may not change once set");
     }
     if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
-        let why = "must be set to 'SingleStack' when releasing the secondary ipFamily";
-        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+        let reason = "must be set to 'SingleStack' when releasing the secondary ipFamily";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), reason);
     }
 }

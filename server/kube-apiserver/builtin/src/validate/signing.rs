@@ -22,8 +22,8 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
         cluster::validate_approval(e, new);
     }
     let changed = at(old, CERTIFICATE) != at(new, CERTIFICATE);
-    if changed && let Some(why) = certificate_error(text(new, CERTIFICATE)) {
-        e.invalid(CERTIFICATE, &json!("<certificate data>"), why);
+    if changed && let Some(reason) = certificate_error(text(new, CERTIFICATE)) {
+        e.invalid(CERTIFICATE, &json!("<certificate data>"), reason);
     }
     for kind in ["Approved", "Denied", "Failed"] {
         if conditions_of_type(new, kind).len() < conditions_of_type(old, kind).len() {
@@ -46,9 +46,9 @@ fn validate_approval_condition(e: &mut Errors, kind: &str, old: &Value, new: &Va
     if after.len() > before.len() {
         e.forbidden(CONDITIONS, &format!("updates may not add a condition of type {kind:?}"));
     } else if after.len() == before.len() && before != after {
-        let differs =
+        let difference =
             format_difference("[]certificates.CertificateSigningRequestCondition", &json!(before), &json!(after));
-        e.forbidden(CONDITIONS, &format!("updates may not modify a condition of type {kind:?}\n{differs}"));
+        e.forbidden(CONDITIONS, &format!("updates may not modify a condition of type {kind:?}\n{difference}"));
     }
 }
 

@@ -160,11 +160,11 @@ fn validate_ip_mode(e: &mut Errors, ingress: &Value, path: &str) {
 
 fn validate_namespace_phase(e: &mut Errors, new: &Value) {
     let (is_deleting, phase) = (is_set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
-    let (expected_phase, why) = match is_deleting {
+    let (expected_phase, reason) = match is_deleting {
         false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
         true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
     };
     if phase != expected_phase {
-        e.invalid("status.Phase", &json!(phase), why);
+        e.invalid("status.Phase", &json!(phase), reason);
     }
 }

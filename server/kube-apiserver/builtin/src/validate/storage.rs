@@ -6,7 +6,7 @@ use super::difference::format_difference;
 use super::resources::amount;
 use super::selector::validate_label_selector;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, qualified_name, same, text,
+    Errors, Value, are_equal, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, qualified_name, text,
 };
 use crate::object;
 
@@ -67,8 +67,8 @@ fn validate_data_source(e: &mut Errors, spec: &Value, path: &str) {
         }
         let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
         if group.is_empty() && kind != "PersistentVolumeClaim" {
-            let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            e.invalid(&path, &json!(kind), why);
+            let reason = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            e.invalid(&path, &json!(kind), reason);
         }
         if !group.is_empty() {
             e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
@@ -128,9 +128,9 @@ pub(super) fn validate_claim_update(e: &mut Errors, old: &Value, new: &Value) {
     if (bound || old_request == new_request) && is_set(before, "resources") {
         object::copy_field(before, &mut new_spec, "resources");
     }
-    if !same(&new_spec, before) {
-        let differs = format_difference("core.PersistentVolumeClaimSpec", before, &new_spec);
-        e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{differs}"));
+    if !are_equal(&new_spec, before) {
+        let difference = format_difference("core.PersistentVolumeClaimSpec", before, &new_spec);
+        e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{difference}"));
     }
     let capacity = fields(old, "status.capacity").get("storage").and_then(amount);
     if request(at(new, "spec")) < old_request && request(at(new, "spec")) <= capacity {
@@ -139,12 +139,12 @@ pub(super) fn validate_claim_update(e: &mut Errors, old: &Value, new: &Value) {
     e.immutable("volumeMode", at(before, "volumeMode"), at(new, "spec.volumeMode"));
     const FIELD: &str = "spec.volumeAttributesClassName";
     if at(old, FIELD) != at(new, FIELD) && is_set(old, "status.currentVolumeAttributesClassName") {
-        let why = |value: &str| {
+        let reason = |value: &str| {
             format!("update to {value} is forbidden when status.currentVolumeAttributesClassName is not nil")
         };
         match at(new, FIELD).as_str() {
-            None => e.forbidden(FIELD, &why("nil")),
-            Some("") => e.forbidden(FIELD, &why("empty string")),
+            None => e.forbidden(FIELD, &reason("nil")),
+            Some("") => e.forbidden(FIELD, &reason("empty string")),
             Some(_) => {}
         }
     }

@@ -75,8 +75,8 @@ pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, 
         }
         let claim = text(volume, "persistentVolumeClaim.claimName");
         if ephemeral_claims.iter().any(|name| name == claim) {
-            let why = "must not reference a PVC that gets created for an ephemeral volume";
-            own.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), why);
+            let reason = "must not reference a PVC that gets created for an ephemeral volume";
+            own.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), reason);
         }
         e.0.extend(own.0);
     }
@@ -108,8 +108,8 @@ fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str
         {
             let name = text(volume, "name");
             let claim = format!("{pod}-{name}");
-            for why in dns1123_subdomain(&claim).into_iter().filter(|_| !name.is_empty()) {
-                e.invalid(format!("{path}.name"), &json!(name), format!("PVC name {claim:?}: {why}"));
+            for reason in dns1123_subdomain(&claim).into_iter().filter(|_| !name.is_empty()) {
+                e.invalid(format!("{path}.name"), &json!(name), format!("PVC name {claim:?}: {reason}"));
             }
         }
     }
@@ -237,8 +237,8 @@ fn validate_downward_api(e: &mut Errors, source: &Value, path: &str) {
                     &format!("{path}.fieldRef"),
                 );
                 if both {
-                    let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                    e.invalid(path, &json!("resource"), why);
+                    let reason = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                    e.invalid(path, &json!("resource"), reason);
                 }
             }
             (false, true) => {
@@ -253,7 +253,7 @@ fn validate_downward_api(e: &mut Errors, source: &Value, path: &str) {
 
 fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
     validate_mode(e, source, "defaultMode", path);
-    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    let mut target_paths: BTreeSet<&str> = BTreeSet::new();
     for (index, part) in items(source, "sources").iter().enumerate() {
         let part_path = format!("{path}.sources[{index}]");
         let mut sources = 0;
@@ -263,7 +263,7 @@ fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
                 validate_projection(e, kind, at(part, kind), path, &format!("{part_path}.{kind}"));
                 for item in items(part, &format!("{kind}.items")) {
                     let target = text(item, "path");
-                    if !target.is_empty() && !taken.insert(target) {
+                    if !target.is_empty() && !target_paths.insert(target) {
                         let shown = if kind == "downwardAPI" { target } else { text(part, &format!("{kind}.name")) };
                         e.invalid(path, &json!(shown), "conflicting duplicate paths");
                     }

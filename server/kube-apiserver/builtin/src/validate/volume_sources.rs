@@ -11,12 +11,12 @@ use super::{Errors, Value, at, dns1123_label, is_set, items, json, mount, number
 pub(super) fn validate_shared_source(e: &mut Errors, kind: &str, source: &Value, path: &str) {
     match kind {
         "hostPath" => {
-            let given = text(source, "path");
-            if given.is_empty() {
+            let host_path = text(source, "path");
+            if host_path.is_empty() {
                 return e.required(format!("{path}.path"), "");
             }
-            if mount::has_parent_reference(given) {
-                e.invalid(format!("{path}.path"), &json!(given), "must not contain '..'");
+            if mount::has_parent_reference(host_path) {
+                e.invalid(format!("{path}.path"), &json!(host_path), "must not contain '..'");
             }
             let kinds =
                 ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
@@ -39,8 +39,8 @@ pub(super) fn validate_shared_source(e: &mut Errors, kind: &str, source: &Value,
         "gcePersistentDisk" | "awsElasticBlockStore" => {
             require_fields(e, source, &[if kind == "gcePersistentDisk" { "pdName" } else { "volumeID" }], path);
             if number(source, "partition").is_some_and(|number| !(0..=255).contains(&number)) {
-                let why = "must be between 1 and 255, inclusive";
-                e.invalid(format!("{path}.partition"), at(source, "partition"), why);
+                let reason = "must be between 1 and 255, inclusive";
+                e.invalid(format!("{path}.partition"), at(source, "partition"), reason);
             }
         }
         "cinder" | "portworxVolume" => require_fields(e, source, &["volumeID"], path),
@@ -102,8 +102,8 @@ fn validate_flocker(e: &mut Errors, source: &Value, path: &str) {
     match (name.is_empty(), id.is_empty()) {
         (true, true) => e.required(path, "one of datasetName and datasetUUID is required"),
         (false, false) => {
-            let why = "datasetName and datasetUUID can not be specified simultaneously";
-            e.invalid(path, &json!("resource"), why);
+            let reason = "datasetName and datasetUUID can not be specified simultaneously";
+            e.invalid(path, &json!("resource"), reason);
         }
         _ => {}
     }

@@ -143,8 +143,8 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
             continue;
         };
         let mut report_overlap = |by: String| {
-            let why = format!("if '{by}' is present, must not specify {resource}");
-            errors.push(FieldError::invalid(at.as_str(), resource.as_str(), why));
+            let reason = format!("if '{by}' is present, must not specify {resource}");
+            errors.push(FieldError::invalid(at.as_str(), resource.as_str(), reason));
         };
         if wildcard_parents.contains(parent) {
             report_overlap(format!("{parent}/*"));

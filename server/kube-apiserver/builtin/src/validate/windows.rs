@@ -22,20 +22,20 @@ pub(super) fn validate_windows_options(e: &mut Errors, context: &Value, path: &s
         if credential.is_empty() {
             e.invalid(field, at(options, "gmsaCredentialSpec"), "gmsaCredentialSpec cannot be an empty string");
         } else if credential.len() > MAX_CREDENTIAL_KIB * 1024 {
-            let why = format!("gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB");
-            e.invalid(field, at(options, "gmsaCredentialSpec"), why);
+            let reason = format!("gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB");
+            e.invalid(field, at(options, "gmsaCredentialSpec"), reason);
         }
     }
     if let Some(name) = at(options, "runAsUserName").as_str() {
-        for why in user_name_errors(name) {
-            e.invalid(format!("{path}.runAsUserName"), at(options, "runAsUserName"), why);
+        for reason in user_name_errors(name) {
+            e.invalid(format!("{path}.runAsUserName"), at(options, "runAsUserName"), reason);
         }
     }
 }
 
 /// Validates `DOMAIN\USER` or `USER`.
 fn user_name_errors(name: &str) -> Vec<String> {
-    let only = |why: &str| vec![why.to_owned()];
+    let only = |reason: &str| vec![reason.to_owned()];
     if name.is_empty() {
         return only("runAsUserName cannot be an empty string");
     }

@@ -64,8 +64,8 @@ fn validate_template(e: &mut Errors, object: &Value, kind: &str) {
     };
     let stateful = kind == "StatefulSet";
     if !valid {
-        let why = if stateful { "" } else { "invalid label selector" };
-        e.push(go::invalid("spec.selector", selector, LABEL_SELECTOR, why));
+        let reason = if stateful { "" } else { "invalid label selector" };
+        e.push(go::invalid("spec.selector", selector, LABEL_SELECTOR, reason));
         if !stateful {
             return;
         }
@@ -108,8 +108,8 @@ fn validate_restart_always(e: &mut Errors, template: &Value, kind: &str) {
         e.unsupported("spec.template.spec.restartPolicy", policy, &["Always"]);
     }
     if is_set(template, "spec.activeDeadlineSeconds") {
-        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
-        e.forbidden("spec.template.spec.activeDeadlineSeconds", &why);
+        let reason = format!("activeDeadlineSeconds in {kind} is not Supported");
+        e.forbidden("spec.template.spec.activeDeadlineSeconds", &reason);
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) fn validate_deployment(e: &mut Errors, object: &Value) {
         }
         _ => {
             let supported = ["Recreate", "RollingUpdate"];
-            e.push(go::unsupported_internal("spec.strategy", strategy, "apps.DeploymentStrategy", &supported));
+            e.push(go::unsupported_struct("spec.strategy", strategy, "apps.DeploymentStrategy", &supported));
         }
     }
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
@@ -209,12 +209,13 @@ pub(super) fn validate_stateful_set(e: &mut Errors, object: &Value, new: bool) {
     match text(strategy, "type") {
         "" => e.required("spec.updateStrategy", ""),
         "OnDelete" if is_set(strategy, "rollingUpdate") => {
-            let (field, why) = ("spec.updateStrategy.rollingUpdate", "only allowed for updateStrategy 'RollingUpdate'");
-            e.push(go::invalid_internal(
+            let (field, reason) =
+                ("spec.updateStrategy.rollingUpdate", "only allowed for updateStrategy 'RollingUpdate'");
+            e.push(go::invalid_struct(
                 field,
                 at(strategy, "rollingUpdate"),
                 "apps.RollingUpdateStatefulSetStrategy",
-                why,
+                reason,
             ));
         }
         "OnDelete" => {}
@@ -230,8 +231,8 @@ pub(super) fn validate_stateful_set(e: &mut Errors, object: &Value, new: bool) {
             }
         }
         _ => {
-            let why = "must be 'RollingUpdate' or 'OnDelete'";
-            e.push(go::invalid_internal("spec.updateStrategy", strategy, "apps.StatefulSetUpdateStrategy", why));
+            let reason = "must be 'RollingUpdate' or 'OnDelete'";
+            e.push(go::invalid_struct("spec.updateStrategy", strategy, "apps.StatefulSetUpdateStrategy", reason));
         }
     }
     for field in ["whenDeleted", "whenScaled"] {
@@ -266,7 +267,7 @@ pub(super) fn validate_stateful_set_update(e: &mut Errors, old: &Value, new: &Va
         "minReadySeconds",
     ];
     let immutable_part = |object: &Value| super::super::object::without_fields(at(object, "spec"), &MUTABLE_FIELDS);
-    if !super::same(&immutable_part(old), &immutable_part(new)) {
+    if !super::are_equal(&immutable_part(old), &immutable_part(new)) {
         e.forbidden("spec", STATEFUL_SET_UPDATE);
     }
 }
@@ -314,12 +315,7 @@ pub(super) fn validate_daemon_set(e: &mut Errors, object: &Value) {
         }
         _ => {
             let supported = ["RollingUpdate", "OnDelete"];
-            e.push(go::unsupported_internal(
-                "spec.updateStrategy",
-                strategy,
-                "apps.DaemonSetUpdateStrategy",
-                &supported,
-            ));
+            e.push(go::unsupported_struct("spec.updateStrategy", strategy, "apps.DaemonSetUpdateStrategy", &supported));
         }
     }
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
@@ -364,8 +360,8 @@ pub(super) fn validate_status(e: &mut Errors, kind: &str, old: &Value, object: &
     // The collision count is part of the name of the next revision.
     let collisions = |object| number(object, "status.collisionCount");
     if collisions(old).is_some_and(|before| collisions(object).is_none_or(|count| count < before)) {
-        let why = "cannot be decremented";
-        e.invalid("status.collisionCount", &json!(collisions(object).unwrap_or(0)), why);
+        let reason = "cannot be decremented";
+        e.invalid("status.collisionCount", &json!(collisions(object).unwrap_or(0)), reason);
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn requirement_warnings(object: &Value, path: &str, is_preferred: boo
         }
         for (position, value) in items(requirement, "values").iter().filter_map(Value::as_str).enumerate() {
             let field = format!("{path}.matchExpressions[{index}].values[{position}]");
-            out.extend(label_value(value).into_iter().map(|why| format!("{field}: {value} is invalid, {why}")));
+            out.extend(label_value(value).into_iter().map(|reason| format!("{field}: {value} is invalid, {reason}")));
         }
     }
     out

@@ -16,7 +16,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::apparmor;
-use super::object::{at, fields, is_unset, items, number, same, text};
+use super::object::{are_equal, at, fields, is_unset, items, number, text};
 
 /// Limits of an Indexed Job: above both, the Job controller may not be able to track the completed indexes.
 const COMPLETIONS_SOFT_LIMIT: i64 = 100_000;
@@ -63,7 +63,7 @@ pub(super) fn warnings_for(group: &str, kind: &str, old: Option<&Value>, new: &V
 }
 
 fn is_changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
-    old.is_none_or(|old| !same(at(old, path), at(new, path)))
+    old.is_none_or(|old| !are_equal(at(old, path), at(new, path)))
 }
 
 /// Only new pods are checked: updates are frequent and made by controllers.
@@ -78,11 +78,11 @@ fn pod_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 fn name_warning(new: &Value, used_in: &str) -> Option<String> {
-    let why = dns1123_label(text(new, "metadata.name"));
-    (!why.is_empty()).then(|| {
+    let reason = dns1123_label(text(new, "metadata.name"));
+    (!reason.is_empty()).then(|| {
         format!(
             "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            why.join(" ")
+            reason.join(" ")
         )
     })
 }

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
-use super::super::object::{at, fields, is_unset, items, same, text};
+use super::super::object::{are_equal, at, fields, is_unset, items, text};
 use super::labels;
 
 /// Annotations that have been replaced by fields.
@@ -49,7 +49,8 @@ pub(super) fn claim_warnings(new: &Value) -> Vec<String> {
 }
 
 pub(super) fn volume_warnings(new: &Value) -> Vec<String> {
-    let mut out: Vec<String> = DEPRECATED_ANNOTATIONS.iter().filter_map(|old| annotation_warning(new, *old)).collect();
+    let mut out: Vec<String> =
+        DEPRECATED_ANNOTATIONS.iter().filter_map(|annotation| annotation_warning(new, *annotation)).collect();
     let spec = at(new, "spec");
     if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
         out.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
@@ -89,7 +90,7 @@ pub(super) fn storage_group_warnings(kind: &str, old: Option<&Value>, new: &Valu
         }
         "CSIDriver" => {
             let token_requests = at(new, "spec.tokenRequests");
-            let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), token_requests));
+            let changed = old.is_none_or(|old| !are_equal(at(old, "spec.tokenRequests"), token_requests));
             let is_insecure = changed
                 && !items(new, "spec.tokenRequests").is_empty()
                 && is_unset(new, "spec.serviceAccountTokenInSecrets");

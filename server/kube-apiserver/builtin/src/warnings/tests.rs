@@ -1,4 +1,4 @@
-//! Objects that kube-apiserver accepts with warnings, as a table recorded on 1.36.
+//! Objects that kube-apiserver accepts with warnings, as a table recorded from kube-apiserver 1.36.
 
 use crowsnest_registry::authz::bootstrap::loopback;
 use crowsnest_registry::strategy::Strategy;

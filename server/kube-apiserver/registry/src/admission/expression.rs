@@ -1,5 +1,5 @@
 //! CEL expressions evaluated during admission: match conditions of webhooks and policies, validations, mutations,
-//! messages and audit annotations of policies. Pure except for the checks that `authorizer` makes.
+//! messages and audit annotations of policies. Has no side effects except for the checks that `authorizer` makes.
 
 use std::sync::Arc;
 
@@ -40,10 +40,10 @@ pub fn check_expression(
     available: AvailableVariables<'_>,
     expected: ExpectedResult,
 ) -> Result<Type, String> {
-    let patches = matches!(expected, ExpectedResult::ApplyConfiguration | ExpectedResult::JsonPatch);
-    let compilation_error = |why: String| format!("compilation failed: {why}");
+    let allows_patches = matches!(expected, ExpectedResult::ApplyConfiguration | ExpectedResult::JsonPatch);
+    let compilation_error = |reason: String| format!("compilation failed: {reason}");
     let result_type =
-        check(source, &declarations(available, patches)).map_err(compilation_error)?.result_type().clone();
+        check(source, &declarations(available, allows_patches)).map_err(compilation_error)?.result_type().clone();
     let expected_names = match expected {
         ExpectedResult::Anything => return Ok(result_type),
         ExpectedResult::Bool => &["bool"][..],
@@ -59,19 +59,19 @@ pub fn check_expression(
             several => format!("must evaluate to one of [{}] but got {name}", several.join(" ")),
         });
     }
-    let compiled = if patches { Program::compile_patch(source) } else { Program::compile(source) };
+    let compiled = if allows_patches { Program::compile_patch(source) } else { Program::compile(source) };
     compiled.map_err(compilation_error).map(|_| result_type)
 }
 
 /// Returns an error if a type-correct expression cannot be instantiated as a program.
 pub fn check_instantiation(source: &str, field: &str) -> Option<FieldError> {
-    let why = instantiate(source).err()?;
-    Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {why}")))
+    let reason = instantiate(source).err()?;
+    Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {reason}")))
 }
 
 /// Declarations for expressions of a policy. The objects are of type `dyn` here.
-pub fn declarations(available: AvailableVariables<'_>, patches: bool) -> Declarations {
-    let mut declarations = Declarations { patches, ..Declarations::default() };
+pub fn declarations(available: AvailableVariables<'_>, allows_patches: bool) -> Declarations {
+    let mut declarations = Declarations { allows_patches, ..Declarations::default() };
     for (name, fields) in OBJECTS {
         declarations.add_object(name, fields);
     }
@@ -85,7 +85,7 @@ pub fn declarations(available: AvailableVariables<'_>, patches: bool) -> Declara
         add("authorizer", Type::object("kubernetes.authorization.Authorizer"));
         add("authorizer.requestResource", Type::object("kubernetes.authorization.ResourceCheck"));
     }
-    if patches {
+    if allows_patches {
         let fields = [("op", "string"), ("path", "string"), ("from", "string"), ("value", "dyn")];
         declarations.add_object("JSONPatch", &fields);
     }
@@ -188,12 +188,12 @@ impl Expression {
     }
 
     fn from_result(source: &str, program: Result<Program, String>) -> Self {
-        Self { source: source.to_owned(), program: program.map_err(|why| format!("compilation failed: {why}")) }
+        Self { source: source.to_owned(), program: program.map_err(|reason| format!("compilation failed: {reason}")) }
     }
 
     pub fn evaluate(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, String> {
-        let evaluation_error = |why: &dyn std::fmt::Display| format!("{}{why}", error_prefix(&self.source));
-        let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
+        let evaluation_error = |reason: &dyn std::fmt::Display| format!("{}{reason}", error_prefix(&self.source));
+        let program = self.program.as_ref().map_err(|reason| format!("compilation error: {reason}"))?;
         program.execute(scope, budget).map_err(|failure| match failure {
             Failure::Budget => failure.to_string(),
             other => evaluation_error(&other),
@@ -259,7 +259,7 @@ pub fn evaluate_conditions(conditions: &[Expression], scope: &Context<'_>) -> Re
             // One false condition decides, even if others fail.
             Ok(Cel::Bool(false)) => return Ok(false),
             Ok(_) => failures.push("match condition must evaluate to bool".to_owned()),
-            Err(why) => failures.push(why),
+            Err(reason) => failures.push(reason),
         }
     }
     match failures.len() {

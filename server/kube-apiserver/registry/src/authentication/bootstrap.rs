@@ -1,6 +1,6 @@
 //! Bootstrap tokens, `<id>.<secret>`: stored as Secrets `bootstrap-token-<id>` in `kube-system`. A new member or
 //! node requests its certificate with one. The user is `system:bootstrap:<id>` in `system:bootstrappers` and in the
-//! groups that the Secret names; RBAC decides on its rights. The same secret signs the public cluster information,
+//! groups that the Secret names; RBAC decides on its permissions. The same secret signs the public cluster information,
 //! so that a token's bearer can verify it ([`sign_cluster_info`]).
 
 use base64::Engine;
@@ -45,7 +45,7 @@ pub(super) fn authenticate(registry: &Registry, token: &str, now: Timestamp) -> 
     let (id, secret) = split_token(token).ok_or("not a bootstrap token")?;
     let secret_object = stored_object(registry, "", "secrets", TOKEN_NAMESPACE, &format!("{TOKEN_NAME_PREFIX}{id}"));
     let secret_object = secret_object.ok_or_else(|| format!("there is no bootstrap token {id}"))?;
-    user(&secret_object, (id, secret), now).map_err(|why| format!("bootstrap token {id}: {why}"))
+    user(&secret_object, (id, secret), now).map_err(|reason| format!("bootstrap token {id}: {reason}"))
 }
 
 /// The user that the Secret of a bootstrap token defines.
@@ -162,7 +162,7 @@ mod tests {
     fn secrets_define_the_user(#[case] change: Value, #[case] expected: Result<Vec<&str>, &str>) {
         let result = user(&secret_object(change), ("abcdef", SECRET), now());
         let groups = result.as_ref().map(|user| user.groups.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(groups.map_err(|why| *why), expected);
+        assert_eq!(groups.map_err(|reason| *reason), expected);
         assert!(result.is_err() || result.is_ok_and(|user| user.name == "system:bootstrap:abcdef"));
     }
 

@@ -72,8 +72,8 @@ impl Authenticator {
             return self.authenticate_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(ApiError::unauthorized);
         }
         match peer.certificate {
-            PeerCertificate::Rejected(why) => {
-                tracing::debug!(why, "client certificate rejected");
+            PeerCertificate::Rejected(reason) => {
+                tracing::debug!(reason, "client certificate rejected");
                 Err(ApiError::unauthorized())
             }
             _ if self.config.allows_anonymous => Ok(UserInfo {

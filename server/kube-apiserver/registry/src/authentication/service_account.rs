@@ -54,11 +54,11 @@ pub(super) async fn issue(
     }
     let uid = request.uid();
     if !uid.is_empty() && uid != account.uid() {
-        let why = format!(
+        let reason = format!(
             "the UID in the token request ({uid}) does not match the UID of the service account ({})",
             account.uid()
         );
-        return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", account.name(), why));
+        return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", account.name(), reason));
     }
     let audiences: Vec<String> = match spec["audiences"].as_array() {
         Some(requested) if !requested.is_empty() => {
@@ -119,10 +119,10 @@ async fn bind_to_object(registry: &Registry, namespace: &str, bound: &Value, pri
         )));
     }
     if !uid.is_empty() && uid != object.uid() {
-        let why = format!(
+        let reason = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(ApiError::conflict("", kind, name, why));
+        return Err(ApiError::conflict("", kind, name, reason));
     }
     private[kind.to_lowercase()] = json!({"name": name, "uid": object.uid()});
     if kind == "Pod"

@@ -2,7 +2,7 @@
 //! reconciled.
 //!
 //! Their rules are data: `policy/*.yaml` is kube-apiserver's set for the features that are enabled by default.
-//! [`bootstrap`] writes them. Pure.
+//! [`bootstrap`] writes them. Has no side effects.
 //!
 //! [`bootstrap`]: crate::authz::bootstrap
 
@@ -121,8 +121,8 @@ pub enum Repair {
     Recreate,
 }
 
-/// Determines the repair of an existing object: it gets what it lacks of the default, and keeps additional rules and
-/// subjects.
+/// Determines the repair of an existing object: missing parts of the default are added, additional rules and subjects
+/// are kept.
 pub fn plan_repair(existing: &Value, default: &Value) -> Repair {
     if existing["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return Repair::Nothing;

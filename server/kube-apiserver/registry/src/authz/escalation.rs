@@ -1,11 +1,11 @@
-//! Prevention of privilege escalation: checks of the rights that roles and bindings grant, and the rules of
+//! Prevention of privilege escalation: checks of the permissions that roles and bindings grant, and the rules of
 //! aggregated ClusterRoles. Messages are those of kube-apiserver's RBAC escalation checks.
 
 use crowsnest_apimachinery::rbac::{PolicyRule, Rbac};
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
-/// Returns an error if `granted` contains rights that `user` lacks in `namespace`. Callers have already checked for
+/// Returns an error if `granted` contains permissions that `user` lacks in `namespace`. Callers have already checked for
 /// the verb `escalate` (roles) or `bind` (bindings), which exempts the user.
 pub fn check_grant(rbac: &Rbac, user: &UserInfo, namespace: &str, granted: &[PolicyRule]) -> Result<(), String> {
     if user.is_master() {
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn missing_rights_are_listed_in_the_refusal() {
+    fn missing_permissions_are_listed_in_the_refusal() {
         let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}]});

@@ -1,4 +1,4 @@
-//! Admission step against privilege escalation. Writers of roles and bindings must have the granted rights
+//! Admission step against privilege escalation. Writers of roles and bindings must have the granted permissions
 //! themselves; writers of admission policies and their bindings must be able to read the parameters.
 
 use std::sync::Arc;
@@ -37,24 +37,24 @@ impl EscalationGuard {
         self.authorizer.allows(&a.ctx.user, &action)
     }
 
-    /// A policy evaluates its parameters for all writers and can disclose them, so its author must have the right to
+    /// A policy evaluates its parameters for all writers and can disclose them, so its author must have the permission to
     /// read them.
     fn check_parameters(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let (user, spec) = (&a.ctx.user, &object["spec"]);
         let unchanged = |keys: &[&str]| a.old.is_some_and(|old| keys.iter().all(|key| old["spec"][*key] == spec[*key]));
         let registry = self.authorizer.registry();
-        let (key, why) = if spec["paramKind"].is_object() && !unchanged(&["paramKind"]) {
+        let (key, reason) = if spec["paramKind"].is_object() && !unchanged(&["paramKind"]) {
             if self.authorizer.allows(user, &read_action(registry, &spec["paramKind"])) {
                 return Ok(());
             }
             let text = |key: &str| spec["paramKind"][key].as_str().unwrap_or_default();
-            let why = format!(
+            let reason = format!(
                 "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
                 user.name,
                 text("kind"),
                 text("apiVersion")
             );
-            ("paramKind", why)
+            ("paramKind", reason)
         } else if spec["paramRef"].is_object() && !unchanged(&["paramRef", "policyName"]) {
             let text = |key: &str| spec["paramRef"][key].as_str().unwrap_or_default().to_owned();
             let policies = a.resource.gvr.resource.replace("policybindings", "policies");
@@ -67,20 +67,20 @@ impl EscalationGuard {
             if name.is_empty() {
                 "list".clone_into(verb);
             }
-            let why =
+            let reason =
                 format!("user {} does not have {verb:?} permission on the object referenced by paramRef", user.name);
             if self.authorizer.allows(user, &action) {
                 return Ok(());
             }
-            ("paramRef", why)
+            ("paramRef", reason)
         } else {
             return Ok(());
         };
-        let errors = vec![FieldError::forbidden(format!("spec.{key}"), why)];
+        let errors = vec![FieldError::forbidden(format!("spec.{key}"), reason)];
         Err(ApiError::invalid(admission::GROUP, &a.resource.kind, object.name(), errors))
     }
 
-    /// Checks the rules of a role, and the right to create aggregated roles, which can acquire any rule.
+    /// Checks the rules of a role, and the permission to create aggregated roles, which can acquire any rule.
     fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let plural = &*a.resource.gvr.resource;
         // The name in the path; empty for a create by POST.
@@ -96,8 +96,8 @@ impl EscalationGuard {
             role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
         };
         if plural == "clusterroles" && (aggregates(object) || a.old.is_some_and(aggregates)) {
-            let why = "must have cluster-admin privileges to use the aggregationRule";
-            self.check_grant(a, object, &all_rights()).map_err(|_| forbidden_error(a, object, why))?;
+            let reason = "must have cluster-admin privileges to use the aggregationRule";
+            self.check_grant(a, object, &all_permissions()).map_err(|_| forbidden_error(a, object, reason))?;
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl EscalationGuard {
 
     fn check_grant(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
         escalation::check_grant(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
-            .map_err(|why| forbidden_error(a, object, &why))
+            .map_err(|reason| forbidden_error(a, object, &reason))
     }
 }
 
@@ -140,12 +140,12 @@ fn is_post(a: &Attributes<'_>) -> bool {
     a.operation == Operation::Create && a.options["kind"] == "CreateOptions"
 }
 
-fn forbidden_error(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
+fn forbidden_error(a: &Attributes<'_>, object: &Value, reason: &str) -> ApiError {
     let base = object.meta_text("generateName");
     // kube-apiserver generates names after this check.
     let has_generated_name = is_post(a) && !base.is_empty() && object.name().starts_with(base);
     let name = if has_generated_name { "" } else { object.name() };
-    ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, why)
+    ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, reason)
 }
 
 /// `IsOnlyMutatingGCFields`: true if only fields that concern the garbage collector change.
@@ -185,7 +185,7 @@ fn is_equal_or_empty(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// The right to read objects of `paramKind`; unknown parts become `*`.
+/// The permission to read objects of `paramKind`; unknown parts become `*`.
 fn read_action(registry: &Registry, kind: &Value) -> Action {
     let text = |key: &str| kind[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -200,7 +200,7 @@ fn read_action(registry: &Registry, kind: &Value) -> Action {
     Action::Resource { verb: "get".into(), group, resource, subresource, namespace, name }
 }
 
-fn all_rights() -> Vec<PolicyRule> {
+fn all_permissions() -> Vec<PolicyRule> {
     let all = || vec!["*".to_owned()];
     vec![
         PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },

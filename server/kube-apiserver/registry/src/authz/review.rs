@@ -126,22 +126,22 @@ fn validate_access_review(object: &Value, kind: AccessReviewKind, namespace: &st
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     // Go prints this struct without JSON names.
     let print_path = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
-    let invalid = |field: &str, value: String, why: &str| {
-        FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), why)
+    let invalid = |field: &str, value: String, reason: &str| {
+        FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), reason)
     };
     let mut errors = Vec::new();
     if resource.is_object() && path.is_object() {
-        let why = "cannot be specified in combination with resourceAttributes";
-        errors.push(invalid("spec.nonResourceAttributes", print_path(), why));
+        let reason = "cannot be specified in combination with resourceAttributes";
+        errors.push(invalid("spec.nonResourceAttributes", print_path(), reason));
     }
     if !resource.is_object() && !path.is_object() {
-        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.push(invalid("spec.resourceAttributes", "null".into(), why));
+        let reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(invalid("spec.resourceAttributes", "null".into(), reason));
     }
     let subject = subject(object);
     if kind != AccessReviewKind::SelfSubject && subject.name.is_empty() && subject.groups.is_empty() {
-        let why = "at least one of user or group must be specified";
-        errors.push(FieldError::invalid("spec.user", "", why));
+        let reason = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid("spec.user", "", reason));
     }
     errors.extend(selectors::validate(resource));
     let metadata = object["metadata"].as_object();
@@ -156,8 +156,8 @@ fn validate_access_review(object: &Value, kind: AccessReviewKind, namespace: &st
                 errors.push(invalid("metadata", metadata(), "must be empty except for namespace"));
             }
             if resource.is_object() && text(resource, "namespace") != namespace {
-                let (field, why) = ("spec.resourceAttributes.namespace", "must match metadata.namespace");
-                errors.push(FieldError::invalid(field, text(resource, "namespace"), why));
+                let (field, reason) = ("spec.resourceAttributes.namespace", "must match metadata.namespace");
+                errors.push(FieldError::invalid(field, text(resource, "namespace"), reason));
             }
             if path.is_object() {
                 errors.push(invalid("spec.nonResourceAttributes", print_path(), "disallowed on this kind of request"));

@@ -22,16 +22,16 @@ pub(super) fn validate(attributes: &Value) -> Vec<FieldError> {
         }
         let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
         if !raw.is_empty() && !requirements.is_empty() {
-            let why = "may not specified at the same time as requirements";
-            errors.push(FieldError::invalid(format!("{path}.rawSelector"), raw, why));
+            let reason = "may not specified at the same time as requirements";
+            errors.push(FieldError::invalid(format!("{path}.rawSelector"), raw, reason));
         }
         if raw.is_empty() && requirements.is_empty() {
-            let why = format!("when {path} is specified, requirements or rawSelector is required");
-            errors.push(FieldError::required(format!("{path}.requirements"), why));
+            let reason = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(format!("{path}.requirements"), reason));
         }
         if requirements.len() > MAX_REQUIREMENTS {
-            let why = format!("must have at most {MAX_REQUIREMENTS} items");
-            errors.push(FieldError::new(FieldErrorKind::TooMany, format!("{path}.requirements"), None, why));
+            let reason = format!("must have at most {MAX_REQUIREMENTS} items");
+            errors.push(FieldError::new(FieldErrorKind::TooMany, format!("{path}.requirements"), None, reason));
             continue;
         }
         for (index, requirement) in requirements.iter().enumerate() {
@@ -49,11 +49,11 @@ fn validate_requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &
     errors.extend(FieldError::check_requirement_values(text(requirement, "operator"), !values.is_empty(), path));
     if kind == "labelSelector" {
         let messages = qualified_name(key).into_iter();
-        errors.extend(messages.map(|why| FieldError::invalid(format!("{path}.key"), key, why)));
+        errors.extend(messages.map(|reason| FieldError::invalid(format!("{path}.key"), key, reason)));
         for (index, value) in values.iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
             let messages = label_value(value).into_iter();
-            errors.extend(messages.map(|why| FieldError::invalid(format!("{path}.values[{index}]"), value, why)));
+            errors.extend(messages.map(|reason| FieldError::invalid(format!("{path}.values[{index}]"), value, reason)));
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::storage::Revision;
 
 const HEADER_BYTES: usize = 7;
-/// Largest object in bytes of JSON, as etcd's default: every object can be moved to etcd, and readers of lists can
+/// Maximum size of an object in bytes of JSON, which is etcd's default: every object can be moved to etcd, and readers of lists can
 /// limit their memory.
 pub const MAX_OBJECT_BYTES: usize = 3 << 19;
 /// Minimum size in bytes of compressed objects: for smaller ones, the gain is less than the cost.
@@ -79,7 +79,7 @@ impl Body {
     }
 
     /// Encodes JSON text: an object without `apiVersion`, `kind` and `metadata.resourceVersion` that starts with its
-    /// `metadata`. For bulk writers of similar objects, which avoids a JSON tree for each.
+    /// `metadata`. Lets bulk writers of similar objects avoid a JSON tree for each of them.
     pub fn from_text(json: &[u8], api_version: &str, kind: &str) -> Result<Self> {
         const START: &[u8] = br#"{"metadata":{"#;
         if !json.starts_with(START) {
@@ -162,9 +162,9 @@ impl Body {
     }
 
     /// UID, owners, finalizers and deletion state, without parsing more than `metadata`.
-    pub fn links(&self) -> Result<Links> {
+    pub fn ownership(&self) -> Result<OwnershipMetadata> {
         let metadata: PartialMetadata = self.metadata()?;
-        Ok(Links {
+        Ok(OwnershipMetadata {
             uid: metadata.uid,
             owners: metadata.owner_references,
             is_deleting: metadata.deletion_timestamp.is_some(),
@@ -196,11 +196,11 @@ impl Body {
     }
 }
 
-/// References of an object to others; see [`Body::links`].
+/// Metadata of an object that the garbage collector needs; see [`Body::ownership`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Links {
+pub struct OwnershipMetadata {
     pub uid: String,
-    pub owners: Vec<OwnerLink>,
+    pub owners: Vec<OwnerReference>,
     pub is_deleting: bool,
     pub finalizers: Vec<String>,
 }
@@ -208,7 +208,7 @@ pub struct Links {
 /// An entry of `metadata.ownerReferences`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OwnerLink {
+pub struct OwnerReference {
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -225,7 +225,7 @@ struct MetadataLabels {
 #[serde(rename_all = "camelCase", default)]
 struct PartialMetadata {
     uid: String,
-    owner_references: Vec<OwnerLink>,
+    owner_references: Vec<OwnerReference>,
     deletion_timestamp: Option<String>,
     finalizers: Vec<String>,
 }

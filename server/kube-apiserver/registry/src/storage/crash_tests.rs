@@ -143,7 +143,7 @@ fn changed_positions(before: &[u8], after: &[u8]) -> Vec<usize> {
     (0..after.len()).filter(|at| before.get(*at) != Some(&after[*at])).collect()
 }
 
-/// Changes of an operation to the files, at which a crash can cut.
+/// Changes that an operation makes to the files. A crash can interrupt them at any position.
 struct FileChanges<'a> {
     before: &'a Files,
     after: &'a Files,
@@ -160,7 +160,7 @@ impl<'a> FileChanges<'a> {
         Self { before, after, log, main: changed_positions(&before.main, &after.main), complete_log }
     }
 
-    /// Number of positions at which a crash can cut.
+    /// Number of positions at which a crash can interrupt the changes.
     fn len(&self) -> usize {
         self.log.len() + self.main.len() + 2
     }
@@ -214,7 +214,7 @@ struct Run {
 }
 
 async fn open(directory: &Path) -> Store {
-    // With flushes for power failures, since a crash leaves only flushed data.
+    // Durability for power failures: only flushed data survives the simulated ones.
     let journal =
         SqliteJournal::open_with_checkpoint_pages(directory, Durability::Power, CHECKPOINT_PAGES).await.unwrap();
     Store::open(Box::new(journal), HistoryLimits { max_changes: RETAINED_CHANGES, ..HistoryLimits::default() })

@@ -1,7 +1,7 @@
-//! Data that all watches of a change share: its encoded event lines, the lines of the changes up to it, and the labels
-//! and fields for selectors.
+//! Cached data of changes, shared by all watches: the encoded event lines of a change, the lines of a batch of changes
+//! that ends with it, and the labels and fields that selectors match.
 //!
-//! Kept for the newest changes within the limits of [`EventCache`]; otherwise computed again. Written and read by
+//! [`EventCache`] limits the cache to the newest changes; the data of older ones is computed again. Written and read by
 //! `watch`.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,8 @@ pub struct LineKey {
     pub first: bool,
 }
 
-/// Key of the lines that a group of equal watches sends for consecutive changes; part of the last of them.
+/// Key of the lines that a group of equal watches sends for a batch of consecutive changes. The lines are cached with the
+/// last of these changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchKey {
     /// Revision of the first change.
@@ -45,16 +46,16 @@ pub struct BatchKey {
 
 /// Labels and fields of one state of an object, for selectors.
 #[derive(Debug, Default)]
-pub struct Selectable {
+pub struct SelectorFields {
     pub labels: Option<Value>,
     pub fields: Vec<(String, String)>,
 }
 
 /// Labels and fields of an object before and after a change.
 #[derive(Debug)]
-pub struct SelectableStates {
-    pub current: Selectable,
-    pub previous: Option<Selectable>,
+pub struct SelectorStates {
+    pub current: SelectorFields,
+    pub previous: Option<SelectorFields>,
 }
 
 #[derive(Debug)]
@@ -69,7 +70,7 @@ struct CachedData {
     lines: Vec<Line>,
     batches: BTreeMap<BatchKey, Arc<OnceCell<Bytes>>>,
     /// By requested version; empty for labels alone, which need no conversion.
-    states: BTreeMap<Arc<str>, Arc<OnceCell<SelectableStates>>>,
+    states: BTreeMap<Arc<str>, Arc<OnceCell<SelectorStates>>>,
 }
 
 /// Cached data of a [`Change`].
@@ -98,7 +99,7 @@ impl ChangeCache {
     }
 
     /// Slot of the data for selectors.
-    pub fn states(&self, version: &Arc<str>) -> Arc<OnceCell<SelectableStates>> {
+    pub fn states(&self, version: &Arc<str>) -> Arc<OnceCell<SelectorStates>> {
         self.0.lock().states.entry(version.clone()).or_default().clone()
     }
 

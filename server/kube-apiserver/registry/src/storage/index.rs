@@ -1,9 +1,10 @@
-//! In-memory index of all objects and their recent history: an ordered table and a change log per resource. Pure;
-//! `store` guards it with a lock.
+//! In-memory index of all objects and their recent history: an ordered table and a change log per resource. Has no side
+//! effects; `store` guards it with a lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -18,16 +19,21 @@ pub struct HistoryLimits {
     pub max_changes: usize,
     pub max_bytes: usize,
     pub max_age: Duration,
+    /// Interval at which the history of tables without new changes expires.
+    pub expiry_interval: Duration,
 }
 
 impl Default for HistoryLimits {
     fn default() -> Self {
-        Self { max_changes: 50_000, max_bytes: 24 << 20, max_age: Duration::from_secs(300) }
+        Self {
+            max_changes: 50_000,
+            max_bytes: 24 << 20,
+            max_age: Duration::from_secs(300),
+            expiry_interval: Duration::from_secs(30),
+        }
     }
 }
 
-/// Interval at which the history of tables without new changes expires.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Size of a history in bytes up to which it does not expire until its table changes.
 const MAX_IDLE_HISTORY_BYTES: usize = 1 << 20;
 /// Minimum time between wake-ups of a table's watchers, per watcher: about the time in which one sends its changes.
@@ -220,6 +226,8 @@ pub struct Index {
     /// Lists at older revisions have expired, also of tables that have not changed since: in kube-apiserver, etcd's
     /// compaction ends them.
     snapshot_floor: Revision,
+    /// True if a list at the current revision has further pages. Its continue token expires only if the revision advances.
+    has_further_pages: AtomicBool,
 }
 
 impl Index {
@@ -232,6 +240,7 @@ impl Index {
             expired_at: None,
             recent_revisions: VecDeque::new(),
             snapshot_floor: 0,
+            has_further_pages: AtomicBool::new(false),
         }
     }
 
@@ -293,6 +302,7 @@ impl Index {
         }
         .map(|record| (record.revision, record.body));
         self.revision = revision;
+        *self.has_further_pages.get_mut() = false;
         table.last_change = revision;
         let (kind, body) = match (body, &previous) {
             (Some(body), None) => (ChangeKind::Added, body),
@@ -316,9 +326,9 @@ impl Index {
 
     /// Expires lists at revisions older than the maximum age. Drops history beyond the limits from tables that no
     /// longer change, if it is large: after a burst it would use memory until their next change. Has an effect once in
-    /// [`EXPIRY_INTERVAL`].
+    /// [`HistoryLimits::expiry_interval`].
     pub fn expire_history(&mut self, now: Instant) {
-        if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < EXPIRY_INTERVAL) {
+        if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < self.limits.expiry_interval) {
             return;
         }
         self.expired_at = Some(now);
@@ -332,6 +342,18 @@ impl Index {
         for table in self.tables.values_mut().filter(|table| table.bytes > MAX_IDLE_HISTORY_BYTES) {
             table.compact(&self.limits, now);
         }
+    }
+
+    /// The revision to which a server without writes must advance, so that continue tokens of its last one expire;
+    /// `None` if there are none. kube-apiserver's compactions write to etcd, which advances the revision there.
+    pub fn next_idle_revision(&self) -> Option<Revision> {
+        self.has_further_pages.load(Ordering::Relaxed).then_some(self.revision + 1)
+    }
+
+    /// Sets a newer revision, at which no object has changed.
+    pub fn advance(&mut self, revision: Revision) {
+        self.revision = revision;
+        *self.has_further_pages.get_mut() = false;
     }
 
     /// Wakes the watchers of a table. Returns the time of the next attempt instead if they were woken less than their
@@ -383,6 +405,9 @@ impl Index {
             let mut objects = stored.range(namespace, after);
             let records: Vec<Record> = objects.by_ref().take(limit).cloned().collect();
             let remaining = objects.count();
+            if remaining > 0 && revision == self.revision {
+                self.has_further_pages.store(true, Ordering::Relaxed);
+            }
             return Ok(Listing { records, revision, remaining });
         }
         self.check_retained(stored.oldest, revision)?;

@@ -14,8 +14,8 @@ mod store;
 use std::fmt;
 use std::sync::Arc;
 
-pub use body::{Body, Links, MAX_OBJECT_BYTES, OwnerLink};
-pub use event_cache::{BatchKey, EventCache, LineKey, Selectable, SelectableStates};
+pub use body::{Body, MAX_OBJECT_BYTES, OwnerReference, OwnershipMetadata};
+pub use event_cache::{BatchKey, EventCache, LineKey, SelectorFields, SelectorStates};
 pub use index::{Change, ChangeKind, HistoryLimits, ListRange, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use sqlite::{Durability, SqliteJournal};

@@ -277,7 +277,7 @@ fn copy_truncated(from: &Path, to: &Path, length: u64) {
     std::fs::OpenOptions::new().write(true).open(to.join(name("-wal"))).unwrap().set_len(length).unwrap();
 }
 
-/// A journal whose commits fail after a number of them, either before or after they are stored.
+/// A journal that fails after a number of commits, either before or after it stores the entries.
 struct FailingJournal {
     stored: Arc<Mutex<Vec<Entry>>>,
     commits: usize,

@@ -17,7 +17,7 @@ const LAYOUT_VERSION: i64 = 1;
 /// Maximum number of rows per INSERT; with four parameters each, far below SQLite's limit. A power of two, see
 /// [`insert_rows`].
 const MAX_ROWS_PER_INSERT: usize = 128;
-/// Pages in the log that trigger a checkpoint: SQLite's default.
+/// Number of pages in the write-ahead log that triggers a checkpoint: SQLite's default.
 const CHECKPOINT_PAGES: u32 = 1000;
 
 const CREATE_SCHEMA: &str = "

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -81,7 +81,7 @@ impl Store {
             writer: Mutex::new(None),
             failure: Mutex::new(None),
         });
-        let writer = tokio::spawn(run_writer(shared.clone(), receiver, journal));
+        let writer = tokio::spawn(run_writer(shared.clone(), receiver, journal, limits.expiry_interval));
         *shared.writer.lock() = Some(writer);
         Ok(Self { shared })
     }
@@ -224,7 +224,8 @@ impl Watcher {
         }
     }
 
-    /// All changes up to this revision have been returned; advances while the table is idle. For bookmarks.
+    /// All changes up to this revision have been returned; advances while the table is idle. Used for
+    /// bookmarks.
     pub fn position(&mut self) -> Revision {
         let index = self.shared.index.read();
         if index.last_change(&self.table) <= self.position {
@@ -300,24 +301,32 @@ async fn run_writer(
     shared: Arc<Shared>,
     mut queue: mpsc::Receiver<QueuedWrite>,
     mut journal: Box<dyn Journal>,
+    expiry_interval: Duration,
 ) -> Result<()> {
     let mut group = Vec::with_capacity(MAX_WRITES_PER_TRANSACTION);
     let mut wake_times = WakeTimes::new();
-    while wake_while(&shared, &mut wake_times, queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION)).await > 0 {
-        if let Some(why) = shared.failure.lock().clone() {
+    loop {
+        let received = queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION);
+        match run_while_waking(&shared, &mut wake_times, tokio::time::timeout(expiry_interval, received)).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) => {
+                expire_idle_history(&shared, &mut *journal).await;
+                continue;
+            }
+        }
+        if let Some(reason) = shared.failure.lock().clone() {
             for queued in group.drain(..) {
-                send_result(queued.reply, Err(Error::WritesDisabled(why.clone())));
+                send_result(queued.reply, Err(Error::WritesDisabled(reason.clone())));
             }
             continue;
         }
         let (entries, replies) = check_preconditions(&shared.index.read(), group.drain(..));
         let Some(last) = entries.last().map(|e| e.revision) else { continue };
-        if let Err(error) = wake_while(&shared, &mut wake_times, journal.commit(&entries, last)).await {
-            tracing::error!(%error, "cannot commit; the store accepts no more writes");
-            let why = error.to_string();
-            *shared.failure.lock() = Some(why.clone());
+        if let Err(error) = run_while_waking(&shared, &mut wake_times, journal.commit(&entries, last)).await {
+            let reason = disable_writes(&shared, &error);
             for (reply, _) in replies {
-                send_result(reply, Err(Error::WritesDisabled(why.clone())));
+                send_result(reply, Err(Error::WritesDisabled(reason.clone())));
             }
             continue;
         }
@@ -327,7 +336,7 @@ async fn run_writer(
         }
     }
     for (table, time) in wake_times {
-        // Due for any number of watchers.
+        // The watchers are due then: their wake-up interval is at most `MAX_WAKE_INTERVAL`, whatever their number.
         shared.index.write().wake(&table, time + MAX_WAKE_INTERVAL);
     }
     // Wakes feeds that wait for progress, so that they end.
@@ -335,10 +344,36 @@ async fn run_writer(
     journal.close().await
 }
 
+/// Refuses all later writes, because a commit failed. Returns the reason.
+fn disable_writes(shared: &Shared, error: &Error) -> String {
+    tracing::error!(%error, "cannot commit; the store accepts no more writes");
+    let reason = error.to_string();
+    *shared.failure.lock() = Some(reason.clone());
+    reason
+}
+
+/// Expires history of a store without writes, and advances its revision if continue tokens depend on that.
+async fn expire_idle_history(shared: &Shared, journal: &mut dyn Journal) {
+    if shared.failure.lock().is_some() {
+        return;
+    }
+    let next = shared.index.read().next_idle_revision();
+    if let Some(revision) = next {
+        // Durable, so that a restarted server does not use the revision for another state.
+        if let Err(error) = journal.commit(&[], revision).await {
+            disable_writes(shared, &error);
+            return;
+        }
+        shared.index.write().advance(revision);
+        shared.progress.send_replace(revision);
+    }
+    shared.index.write().expire_history(Instant::now());
+}
+
 /// Tables whose watchers have not been woken for all changes, with the time of the next attempt.
 type WakeTimes = HashMap<ResourceKey, Instant>;
 
-/// Waits for a time; forever if there is none.
+/// Waits until `time`; never returns if it is None.
 async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,
@@ -346,8 +381,8 @@ async fn wait_until(time: Option<Instant>) {
     }
 }
 
-/// Completes an operation. Meanwhile, wakes the watchers of the tables that are due: a commit can take long.
-async fn wake_while<T>(shared: &Shared, wake_times: &mut WakeTimes, operation: impl Future<Output = T>) -> T {
+/// Runs an operation to completion. Wakes the watchers of due tables in the meantime, because a commit can take a long time.
+async fn run_while_waking<T>(shared: &Shared, wake_times: &mut WakeTimes, operation: impl Future<Output = T>) -> T {
     let mut operation = pin!(operation);
     loop {
         tokio::select! {

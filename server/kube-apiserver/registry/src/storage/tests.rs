@@ -150,6 +150,44 @@ fn lists_at_old_revisions_expire() {
     assert_eq!(index.changes(&listed, 1, 10).map(|changes| changes.len()).ok(), Some(0));
 }
 
+/// Also on a server without writes, where the listed revision remains the current one.
+#[test]
+fn continue_tokens_of_an_idle_server_expire() {
+    let mut index = Index::new(0, HistoryLimits::default());
+    let table = ResourceKey::new("", "configmaps");
+    let (start, max_age) = (Instant::now(), HistoryLimits::default().max_age);
+    for (revision, name) in [(1, "a"), (2, "b")] {
+        index.apply(&table, &ObjectKey::new("ns", name), revision, Some(body(name, 1)), start);
+    }
+    let list = |index: &Index, at, limit| index.list(&table, "", ListRange { at, limit, ..ListRange::ALL }).is_ok();
+    assert!(list(&index, None, 2));
+    assert_eq!(index.next_idle_revision(), None, "a complete list has no token");
+    assert!(list(&index, None, 1));
+    assert_eq!(index.next_idle_revision(), Some(3));
+    index.advance(3);
+    assert_eq!((index.revision(), index.next_idle_revision()), (3, None));
+    index.expire_history(start);
+    assert!(list(&index, Some(2), 1));
+    assert_eq!(index.next_idle_revision(), None, "the listed revision is older than the current one");
+    index.expire_history(start + max_age * 2);
+    assert_eq!([Some(2), Some(3), None].map(|at| list(&index, at, 1)), [false, true, true]);
+    assert_eq!(index.changes(&table, 2, 10).map(|changes| changes.len()).ok(), Some(0), "watches continue");
+}
+
+#[tokio::test]
+async fn an_idle_store_advances_after_a_list_with_further_pages() {
+    let limits = HistoryLimits { expiry_interval: Duration::from_millis(1), ..HistoryLimits::default() };
+    let store = Store::open(Box::new(MemoryJournal), limits).await.unwrap();
+    for name in ["a", "b"] {
+        store.write(write(name, Precondition::Absent, Some(body(name, 1)))).await.unwrap();
+    }
+    let revision = store.revision();
+    store.list(&ResourceKey::new("", "configmaps"), "", ListRange { limit: 1, ..ListRange::ALL }).unwrap();
+    timeout(Duration::from_secs(60), store.wait_for_revision(revision + 1)).await.unwrap();
+    let last = store.write(write("c", Precondition::Absent, Some(body("c", 1)))).await.unwrap();
+    assert_eq!(last, revision + 2);
+}
+
 #[tokio::test]
 async fn watchers_get_each_change_once_and_in_order() {
     let store = open_in_memory().await;

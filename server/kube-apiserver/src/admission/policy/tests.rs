@@ -142,15 +142,15 @@ async fn bound_policies_validate_writes() {
     let (code, _, _) = send(&service, "DELETE", &format!("{CONFIG_MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
     let (_, _, response) = send(&service, "POST", CONFIG_MAPS, &marked("three", json!({}))).await;
-    let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
-    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
+    let message = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
+    assert!(response["message"].as_str().unwrap().ends_with(message), "{response}");
     send(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
     let (code, _, _) = send(&service, "POST", CONFIG_MAPS, &marked("three", json!({}))).await;
     assert_eq!(code, 201, "a deleted policy is not evaluated");
     send(&service, "POST", BINDINGS, &binding("missing-param-kind", "missing-param-kind", json!({}))).await;
     let (_, _, response) = send(&service, "POST", CONFIG_MAPS, &marked("four", json!({}))).await;
-    let why = "ValidatingAdmissionPolicy 'missing-param-kind' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
-    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
+    let message = "ValidatingAdmissionPolicy 'missing-param-kind' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
+    assert!(response["message"].as_str().unwrap().ends_with(message), "{response}");
     server.stop().await.unwrap();
 }
 
@@ -242,14 +242,14 @@ async fn bound_policies_mutate_writes() {
         .await;
         assert_eq!(actual, code, "{response}");
         if code == 403 {
-            let why = "policy 'd-broken' with binding 'd-broken' denied request: JSON Patch: error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value";
-            assert_eq!((response["message"].as_str(), response["reason"].as_str()), (Some(why), Some("Invalid")));
+            let reason = "policy 'd-broken' with binding 'd-broken' denied request: JSON Patch: error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value";
+            assert_eq!((response["message"].as_str(), response["reason"].as_str()), (Some(reason), Some("Invalid")));
         }
     }
     server.stop().await.unwrap();
 }
 
-/// Writers of policies and bindings need the right to read the parameters.
+/// Writers of policies and bindings need the permission to read the parameters.
 #[tokio::test]
 async fn writers_of_policies_must_be_allowed_to_read_the_parameters() {
     let (server, service) = start_server().await;
@@ -265,16 +265,16 @@ async fn writers_of_policies_must_be_allowed_to_read_the_parameters() {
     let with_secret_params =
         json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
     let (code, _, response) = send(&eve, "POST", POLICIES, &policy("p", with_secret_params.clone())).await;
-    let why = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    let reason = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
     assert_eq!(code, 422, "{response}");
-    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
+    assert!(response["message"].as_str().unwrap().ends_with(reason), "{response}");
     assert_eq!(send(&service, "POST", POLICIES, &policy("p", with_secret_params)).await.0, 201);
     let with_param_ref = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
     let (code, _, response) = send(&eve, "POST", BINDINGS, &binding("b", "p", with_param_ref.clone())).await;
-    let why =
+    let reason =
         "spec.paramRef: Forbidden: user eve does not have \"get\" permission on the object referenced by paramRef";
     assert_eq!(code, 422, "{response}");
-    assert!(response["message"].as_str().unwrap().ends_with(why), "{response}");
+    assert!(response["message"].as_str().unwrap().ends_with(reason), "{response}");
     assert_eq!(send(&service, "POST", BINDINGS, &binding("b", "p", with_param_ref)).await.0, 201);
     assert_eq!(
         send(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0,

@@ -1,5 +1,5 @@
 //! Type checking of a ValidatingAdmissionPolicy's expressions against the matched kinds: warnings for its status,
-//! with kube-apiserver's wording. They do not affect admission. Pure.
+//! with kube-apiserver's wording. They do not affect admission. Has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,7 +146,7 @@ fn declare_type<'a>(
             Some("byte") => Type::Bytes,
             Some("duration") => Type::Duration,
             Some("date" | "date-time") => Type::Timestamp,
-            _ => Type::Text,
+            _ => Type::String,
         }),
         SchemaType::Integer => Some(Type::Int),
         SchemaType::Number => Some(Type::Double),
@@ -161,7 +161,7 @@ fn declare_type<'a>(
             .map(Type::list),
         SchemaType::Object => match schema.additional_properties.as_deref() {
             Some(values) => declare_type(values, &format!("{name}.@elem"), enclosing, objects)
-                .map(|value| Type::map(Type::Text, value)),
+                .map(|value| Type::map(Type::String, value)),
             None => {
                 let mut fields = BTreeMap::new();
                 for (key, field) in &schema.properties {

@@ -53,18 +53,18 @@ impl Admission for ResourceQuota {
         }
         added_usage.retain(|_, amount| amount.sign() > 0);
         let is_pod_create = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
-        let forbidden_error = |why: String| ApiError::forbidden(group, resource, a.name, why);
+        let forbidden_error = |reason: String| ApiError::forbidden(group, resource, a.name, reason);
         // All quotas are checked before any is charged, so that a rejection by one does not charge the others.
         let mut charges = Vec::new();
         for quota in quotas.iter().filter(|quota| is_in_scope(quota, group, resource, object)) {
             let hard = parse_amounts(quota.pointer("/status/hard"));
-            if is_pod_create && let Some(why) = unspecified_message(quota, &hard, object) {
-                return Err(forbidden_error(why));
+            if is_pod_create && let Some(reason) = unspecified_message(quota, &hard, object) {
+                return Err(forbidden_error(reason));
             }
             let limited = added_usage.iter().filter(|(name, _)| hard.contains_key(*name));
             let charge: Amounts = limited.map(|(name, amount)| (name.clone(), *amount)).collect();
-            if let Some(why) = exceeded_message(quota, &charge) {
-                return Err(forbidden_error(why));
+            if let Some(reason) = exceeded_message(quota, &charge) {
+                return Err(forbidden_error(reason));
             }
             if !charge.is_empty() {
                 charges.push((quota, charge));
@@ -95,8 +95,8 @@ impl ResourceQuota {
         let (group, plural, object) =
             (a.resource.gvr.group.clone(), a.resource.gvr.resource.clone(), a.name.to_owned());
         let edit = Edit(Arc::new(move |live: &mut Value| {
-            if let Some(why) = exceeded_message(live, &charge) {
-                return Err(ApiError::forbidden(&group, &plural, &object, why));
+            if let Some(reason) = exceeded_message(live, &charge) {
+                return Err(ApiError::forbidden(&group, &plural, &object, reason));
             }
             let mut used = parse_amounts(live.pointer("/status/used"));
             add_amounts(&mut used, &charge);

@@ -1,4 +1,5 @@
-//! Usage of objects in terms of quotas, and scopes of quotas. Pure; used by admission and by the quota controller.
+//! Usage of objects in terms of quotas, and scopes of quotas. Has no side effects; used by admission and by the quota
+//! controller.
 
 use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;

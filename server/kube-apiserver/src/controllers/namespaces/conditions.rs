@@ -1,4 +1,5 @@
-//! Conditions of a namespace in deletion, with the wording of Kubernetes' `pkg/controller/namespace/deletion`. Pure.
+//! Conditions of a terminating namespace, with the wording of Kubernetes' `pkg/controller/namespace/deletion`. Has no
+//! side effects.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +28,11 @@ impl RemainingContent {
         *self == Self::default()
     }
 
-    /// The conditions: type, reason and message of status `False`, reason and message of status `True` if that is the
-    /// current one.
+    /// For each condition: its type, reason and message for status `False`, and reason and message for status `True` if
+    /// that is its current status.
     fn conditions(&self) -> [(&'static str, [&'static str; 2], Option<(&'static str, String)>); 5] {
         let undiscovered: Vec<String> =
-            self.undiscovered.iter().map(|(version, why)| format!("{version}: {why}")).collect();
+            self.undiscovered.iter().map(|(version, reason)| format!("{version}: {reason}")).collect();
         let mut failures = self.failures.clone();
         failures.sort();
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {

@@ -1,4 +1,4 @@
-//! Namespace controller: deletes the content of namespaces in deletion, then the namespaces, and reports the
+//! Namespace controller: deletes the content of terminating namespaces, then the namespaces, and reports the
 //! remaining content in conditions.
 
 mod conditions;
@@ -27,7 +27,7 @@ const LIST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Delays between attempts to delete a namespace.
 const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// Follows namespaces until the server stops; one task per namespace in deletion.
+/// Watches namespaces until the server stops; runs one task per terminating namespace.
 pub async fn run(server: ApiServer) {
     let (registry, stop_token) = (server.registry().clone(), server.stop_token());
     let deleter = ContentDeleter::new(&server);
@@ -69,7 +69,7 @@ pub async fn run(server: ApiServer) {
     }
 }
 
-/// The resource of namespaces, and the names of the namespaces in deletion.
+/// The resource of namespaces, and the names of the terminating namespaces.
 async fn list_deleting(registry: &Arc<Registry>) -> ApiResult<(ResourceRef, Vec<String>)> {
     let resource = core_resource(registry, "namespaces")?;
     let namespaces = registry.list_all(&resource).await?;

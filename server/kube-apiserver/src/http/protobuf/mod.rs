@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_schema::schema_set::SchemaSet;
-use crowsnest_schema::{Schema, Type, normalize};
+use crowsnest_schema::{Schema, Type, normalize, zero_value};
 use serde_json::{Map, Value, json};
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -99,8 +99,9 @@ impl<'a> Reader<'a> {
 
 /// Decodes a protobuf body to JSON with apiVersion and kind.
 pub(super) fn decode_object(body: &[u8]) -> ApiResult<Value> {
-    decode_unknown(body)
-        .map_err(|why| ApiError::bad_request(format!("the body of the request could not be read as protobuf: {why}")))
+    decode_unknown(body).map_err(|reason| {
+        ApiError::bad_request(format!("the body of the request could not be read as protobuf: {reason}"))
+    })
 }
 
 /// Decodes the envelope `runtime.Unknown` and the object in it.
@@ -238,16 +239,12 @@ fn decode_map_entry(values: &Schema, bytes: &[u8], depth: usize) -> Result<(Stri
             _ => {}
         }
     }
-    let zero_value = || match values.ty {
-        Type::String | Type::Bytes => json!(""),
-        Type::Quantity => json!("0"),
+    let omitted_value = || match values.ty {
         Type::Array => json!([]),
         Type::Object => json!({}),
-        Type::Integer | Type::Number | Type::IntOrString => json!(0),
-        Type::Boolean => json!(false),
-        _ => Value::Null,
+        _ => zero_value(values).unwrap_or_default(),
     };
-    Ok((key, value_field.remove("value").unwrap_or_else(zero_value)))
+    Ok((key, value_field.remove("value").unwrap_or_else(omitted_value)))
 }
 
 fn decode_value(schema: &Schema, wire: WireValue<'_>, depth: usize) -> Result<Value, String> {

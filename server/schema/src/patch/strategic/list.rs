@@ -13,8 +13,8 @@ use crate::patch::rejection;
 #[derive(Debug, Default)]
 pub(super) struct MergedList {
     pub(super) items: Vec<Value>,
-    /// Contents of the array behind the server's list afterwards. Go deletes and appends in place, and
-    /// `$setElementOrder` takes the server's order from it.
+    /// Contents of the backing array of the server's list after the merge. Go deletes elements and appends to the slice in
+    /// place, so `$setElementOrder` sees the changed array as the server's order.
     pub(super) server_array: Vec<Value>,
 }
 
@@ -111,7 +111,7 @@ fn merge_maps(at: SchemaPosition<'_>, key: &str, server: Vec<Value>, patch: &mut
             Some(at_item) => {
                 let before = items[at_item].as_object_mut().map(std::mem::take).unwrap_or_default();
                 let merged = merge_map(at, before, changes[index])?;
-                // In Go, an added element and that of the patch are the same map.
+                // In Go, an added element is the same map as the element of the patch.
                 if let Some(first) = at_item.checked_sub(length) {
                     changes[added[first]].clone_from(&merged);
                 }

@@ -24,17 +24,17 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// A contradictory patch: a 400 error with the library's message.
-fn bad_request(why: impl Into<String>) -> ApiError {
-    ApiError::bad_request(why)
+/// A contradictory patch: a 400 error with the message of `strategicpatch`.
+fn bad_request(reason: impl Into<String>) -> ApiError {
+    ApiError::bad_request(reason)
 }
 
-/// Other errors of the library, which reach the client as 500 without a reason.
+/// Other errors of `strategicpatch`, which reach the client as 500 without a reason.
 fn internal_error(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// Error where Kubernetes' library panics, which closes the connection.
+/// Error where `strategicpatch` panics, which closes the connection.
 fn unhashable_error(value: &Value) -> ApiError {
     internal_error(format!("runtime error: hash of unhashable type {}", format_type(value)))
 }
@@ -124,7 +124,7 @@ fn directive_field<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
 
-/// A value that is added or replaces one of another type: without nulls and without maps that have `$patch`.
+/// Cleans a value that is added or that replaces a value of another type: removes nulls and maps with `$patch`.
 fn clean_added_value(change: &mut Value) -> Option<Value> {
     discard_nulls(change);
     without_directives(change)

@@ -151,8 +151,8 @@ pub(super) fn partition(
     Ok((named, others))
 }
 
-/// Merges the parts of [`partition`]: elements of the server keep their position before the elements that follow
-/// them there.
+/// Merges the parts of [`partition`]: an element that only the server has comes before the first named element that
+/// follows it in the server's list.
 pub(super) fn merge_in_order(
     named: Vec<Value>,
     others: Vec<Value>,

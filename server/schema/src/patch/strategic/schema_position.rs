@@ -44,8 +44,8 @@ impl<'s> SchemaPosition<'s> {
         }
     }
 
-    /// The declared field; `None` for a field of an untyped object. Fails with the library's error if there is no such
-    /// field.
+    /// The declared field; `None` for a field of an untyped object. Fails with the error of Kubernetes' `strategicpatch`
+    /// if there is no such field.
     fn field(self, key: &str) -> ApiResult<Option<&'s Field>> {
         let Some(schema) = self.schema else { return Ok(None) };
         let is_definition = schema.name.is_some();
@@ -85,7 +85,7 @@ impl<'s> SchemaPosition<'s> {
         let schema: &Schema = &field.node;
         let element = match schema.ty {
             Type::Array => {
-                let is_pointer = field.go.as_ref().is_some_and(|go| go.ty.starts_with("[]*"));
+                let is_pointer = field.go_field.as_ref().is_some_and(|go_field| go_field.ty.starts_with("[]*"));
                 SchemaPosition { schema: schema.items.as_deref(), is_pointer }
             }
             Type::Bytes => SchemaPosition::undeclared(),
@@ -106,7 +106,7 @@ impl<'s> SchemaPosition<'s> {
 }
 
 fn is_pointer(field: &Field) -> bool {
-    field.go.as_ref().is_some_and(|go| go.is_pointer())
+    field.go_field.as_ref().is_some_and(|go_field| go_field.is_pointer())
 }
 
 fn patch_tags(field: &Field) -> PatchTags<'_> {

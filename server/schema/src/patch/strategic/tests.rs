@@ -60,7 +60,7 @@ fn element_order_is_applied() {
         ("ca", json!(null), "bca"),
         ("nb", json!(null), "abc"),
         ("nb", json!([{"name": "n"}]), "nabc"),
-        // After a deletion, an added element takes the position of the last one in the server's list.
+        // After a deletion, Go appends an added element to the array of the server's list, where it then has a position.
         ("bn", json!([{"name": "n"}, {"name": "a", "$patch": "delete"}]), "bcn"),
         ("nb", json!([{"name": "n"}, {"name": "c", "$patch": "delete"}]), "anb"),
         ("mn", json!([{"name": "m"}, {"name": "n"}, {"name": "b", "$patch": "delete"}]), "acmn"),
@@ -157,9 +157,9 @@ fn maps_with_replace_strategy_are_replaced() {
 fn invalid_patches_are_rejected() {
     let spec = |spec: Value| json!({"spec": spec});
     let metadata = |metadata: Value| json!({"metadata": metadata});
-    let no_list = "invalid patch format of primitive list";
-    let no_order = "invalid patch format of setElementOrder list";
-    let no_keys = "invalid patch format of retainKeys";
+    let list_error = "invalid patch format of primitive list";
+    let order_error = "invalid patch format of setElementOrder list";
+    let retain_keys_error = "invalid patch format of retainKeys";
     for (patch, code, message) in [
         (
             spec(json!({"containers": [{"image": "x"}]})),
@@ -186,11 +186,11 @@ fn invalid_patches_are_rejected() {
             500,
             "unknown patch type: %!s(float64=1.5) in map: map[$patch:1.5 a:<nil>]",
         ),
-        (spec(json!({"$retainKeys": "x"})), 400, no_keys),
-        (spec(json!({"$retainKeys": ["x"], "y": 1})), 400, no_keys),
-        (spec(json!({"$retainKeys": ["x"], "$y": 1})), 400, no_keys),
-        (metadata(json!({"$deleteFromPrimitiveList": ["x"]})), 400, no_list),
-        (metadata(json!({"$deleteFromPrimitiveListOf/finalizers": ["x"]})), 400, no_list),
+        (spec(json!({"$retainKeys": "x"})), 400, retain_keys_error),
+        (spec(json!({"$retainKeys": ["x"], "y": 1})), 400, retain_keys_error),
+        (spec(json!({"$retainKeys": ["x"], "$y": 1})), 400, retain_keys_error),
+        (metadata(json!({"$deleteFromPrimitiveList": ["x"]})), 400, list_error),
+        (metadata(json!({"$deleteFromPrimitiveListOf/finalizers": ["x"]})), 400, list_error),
         (
             metadata(json!({"$deleteFromPrimitiveList/finalizers": [5]})),
             500,
@@ -202,8 +202,8 @@ fn invalid_patches_are_rejected() {
             500,
             "cannot merge lists without merge key for struct",
         ),
-        (metadata(json!({"$setElementOrder": ["x"]})), 400, no_order),
-        (metadata(json!({"$setElementOrderOf/finalizers": ["x"]})), 400, no_order),
+        (metadata(json!({"$setElementOrder": ["x"]})), 400, order_error),
+        (metadata(json!({"$setElementOrderOf/finalizers": ["x"]})), 400, order_error),
         (
             metadata(json!({"$setElementOrder/finalizers": "x"})),
             500,
@@ -249,9 +249,10 @@ fn invalid_patches_are_rejected() {
     }
 }
 
+/// A merge consumes the patch; errors about the result print what remains of it.
 #[test]
 fn the_remaining_patch_matches_kubernetes() {
-    for (patch, left) in [
+    for (patch, expected) in [
         (
             json!({"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a"}],
                 "$retainKeys": ["containers", "restartPolicy"], "restartPolicy": 5}}),
@@ -270,9 +271,9 @@ fn the_remaining_patch_matches_kubernetes() {
             "map[spec:map[containers:[map[name:z tty:true] map[image:<nil> name:z tty:true]]]]",
         ),
     ] {
-        let mut used = patch.clone();
-        apply(&pod(), &live(), &mut used).unwrap();
-        assert_eq!(go_value(&used), left, "{patch}");
+        let mut remaining = patch.clone();
+        apply(&pod(), &live(), &mut remaining).unwrap();
+        assert_eq!(go_value(&remaining), expected, "{patch}");
     }
 }
 
