@@ -171,7 +171,7 @@ impl GlobalCache {
             options,
             interests,
             lists_per_cluster: Mutex::default(),
-            no_watch_list: Mutex::default(),
+            clusters_without_watch_list: Mutex::default(),
             served: RwLock::default(),
             served_version: watch::Sender::new(0),
             kinds: RwLock::default(),

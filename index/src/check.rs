@@ -118,7 +118,7 @@ mod tests {
     use crate::cache::OpenedStore;
     use crowsnest_members::Fleet;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
-    use crowsnest_store::{Batch, Progress, Step};
+    use crowsnest_store::{Batch, Progress, RecordWrite};
     use crowsnest_store::{CacheOptions, CollectionKey, Epoch, Interests};
     use serde_json::json;
     use std::io::{Seek, SeekFrom, Write};
@@ -140,13 +140,14 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": format!("pod-{nth}"),
                 "uid": format!("uid-{nth}"), "resourceVersion": "1", "annotations": {"said": annotation}}})
         };
-        let steps = (0..PODS).map(|nth| {
+        let writes = (0..PODS).map(|nth| {
             let draft = draft(&pod(nth));
             let packed = codec.pack("/Pod", &draft.body).unwrap().0;
-            Step::Put(Box::new(draft), packed)
+            RecordWrite::Put(Box::new(draft), packed)
         });
         let collection = CollectionKey::new(cluster("member1"), resource_of(&pod(0)));
-        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: steps.collect(), progress: Progress::default() };
+        let batch =
+            Batch { collection, epoch: Epoch::UNSHARED, writes: writes.collect(), progress: Progress::default() };
         cache.inner.shared.writer.apply_and_wait(batch).await.unwrap();
         let latest = cache.seq();
         cache.searcher().searchable().wait_for(|seq| *seq >= latest).await.unwrap();

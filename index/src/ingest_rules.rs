@@ -1,7 +1,7 @@
 //! Records the rules by which the stored objects were ingested, and deletes the cache if they differ at the next start.
 //!
-//! If new rules withhold more values, the stored objects still contain these values. If more columns are printed, the
-//! stored objects lack them. Members do not send unchanged objects again, so the cache must be filled again.
+//! If new rules withhold more values, the stored objects still contain these values. If more columns are printed, they
+//! are missing in the stored objects. Members do not send unchanged objects again, so the cache must be filled again.
 
 use crate::check::{RebuildScope, discard};
 use crowsnest_store::ingest::IngestOptions;

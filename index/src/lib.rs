@@ -16,7 +16,7 @@ pub mod writer;
 
 pub use cache::GlobalCache;
 pub use collect::versions::is_older;
-pub use crowsnest_search::authorization::ReadRights;
+pub use crowsnest_search::authorization::ReadPermissions;
 pub use crowsnest_search::{
     FacetCounts, Hit, SearchEvent, SearchRequest, SearchResponse, Searcher, SkippedCluster, Summary,
 };

@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of steps per transaction; a single larger batch is not split.
-const MAX_TRANSACTION_STEPS: usize = 2000;
+/// Maximum number of writes per transaction; a single larger batch is not split.
+const MAX_TRANSACTION_WRITES: usize = 2000;
 /// Maximum number of queued batches.
 const MAX_QUEUED_BATCHES: usize = 64;
 /// Minimum interval between transactions. Batches that arrive in between are combined, because a transaction costs
-/// as much as many steps. After an idle period, a batch is stored immediately.
+/// as much as writing many records. After an idle period, a batch is stored immediately.
 const MIN_TRANSACTION_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of records deleted per transaction when a collection is dropped.
 const DROP_CHUNK: usize = 1000;
@@ -131,7 +131,8 @@ type Positions = BTreeMap<CollectionKey, (Epoch, String, i64)>;
 #[derive(Default)]
 struct CommandGroup {
     batches: Vec<Batch>,
-    steps: usize,
+    /// Number of writes of the batches.
+    writes: usize,
     /// Batches that only contain a position and follow all other batches of their collection.
     positions: Vec<Batch>,
     /// Callers to notify, with the claim of their batch.
@@ -141,7 +142,7 @@ struct CommandGroup {
 impl CommandGroup {
     fn add_batch(&mut self, batch: Batch) {
         self.positions.retain(|position| position.collection != batch.collection);
-        self.steps += batch.steps.len();
+        self.writes += batch.writes.len();
         self.batches.push(batch);
     }
 
@@ -248,10 +249,13 @@ impl Writer {
         if history.max_store_bytes.is_some() {
             match self.store.size().await {
                 Ok(size) => {
-                    let over;
-                    (history, over) = history.fit_to_store(&size);
-                    if over > 0 && size.versions == 0 {
-                        tracing::warn!(over, "the store exceeds its size limit; raise the limit or exclude resources");
+                    let excess_bytes;
+                    (history, excess_bytes) = history.fit_to_store(&size);
+                    if excess_bytes > 0 && size.versions == 0 {
+                        tracing::warn!(
+                            excess_bytes,
+                            "the store exceeds its size limit; raise the limit or exclude resources"
+                        );
                     }
                 }
                 // The size is checked again at the next interval.
@@ -283,7 +287,7 @@ impl Writer {
                     let mut group = CommandGroup::default();
                     self.admit(batch, then, &mut group);
                     let until = stored_at.map(|stored| stored + MIN_TRANSACTION_INTERVAL);
-                    while group.steps < MAX_TRANSACTION_STEPS {
+                    while group.writes < MAX_TRANSACTION_WRITES {
                         match receive_until(queue, until).await {
                             Some(Command::Apply(batch, then)) => self.admit(batch, then, &mut group),
                             Some(other) => {
@@ -324,7 +328,7 @@ impl Writer {
     /// True if the batch only contains a position, or nothing.
     fn is_position_only(&self, batch: &Batch) -> bool {
         let Progress { resource_version, complete, kind, scope } = &batch.progress;
-        if !batch.steps.is_empty() || *complete || scope.is_some() {
+        if !batch.writes.is_empty() || *complete || scope.is_some() {
             return false;
         }
         let is_known = |state: CollectionState| {
@@ -361,11 +365,11 @@ impl Writer {
         if batches.is_empty() {
             return Ok(());
         }
-        let started = Instant::now();
+        let started_at = Instant::now();
         let now_ms = (self.now_ms)();
         let changes = self.store.apply(batches, now_ms).await?;
         self.metrics.transactions.add(1);
-        self.metrics.transaction_microseconds.add(started.elapsed().as_micros() as u64);
+        self.metrics.transaction_microseconds.add(started_at.elapsed().as_micros() as u64);
         self.metrics.changes.add(changes.len() as u64);
         self.publish(changes);
         for batch in batches {
@@ -411,7 +415,7 @@ impl Writer {
 mod tests {
     use super::*;
     use crowsnest_store::CacheOptions;
-    use crowsnest_store::Step;
+    use crowsnest_store::RecordWrite;
     use crowsnest_store::codec::Codec;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::sqlite::SqliteStore;
@@ -423,11 +427,11 @@ mod tests {
         CollectionKey::new(cluster("member1"), resource_of(&json!({})))
     }
 
-    fn batch(steps: Vec<Step>, version: Option<&str>, complete: bool) -> Batch {
+    fn batch(writes: Vec<RecordWrite>, version: Option<&str>, complete: bool) -> Batch {
         let resource_version = version.map(str::to_owned);
         let kind = Some(("Pod".to_owned(), true));
         let progress = Progress { resource_version, complete, kind, ..Progress::default() };
-        Batch { collection: pods(), epoch: Epoch::UNSHARED, steps, progress }
+        Batch { collection: pods(), epoch: Epoch::UNSHARED, writes, progress }
     }
 
     async fn stored(store: &SqliteStore) -> String {
@@ -468,8 +472,8 @@ mod tests {
             "resourceVersion": "8"}});
         let object = draft(&pod);
         let packed = codec.pack("/Pod", &object.body).unwrap().0;
-        let step = Step::Put(Box::new(object), packed);
-        handle.apply_and_wait(batch(vec![step], Some("8"), false)).await.unwrap();
+        let write = RecordWrite::Put(Box::new(object), packed);
+        handle.apply_and_wait(batch(vec![write], Some("8"), false)).await.unwrap();
         assert_eq!(stored(&store).await, "8");
         handle.apply_and_wait(batch(Vec::new(), Some("9"), false)).await.unwrap();
         stop.cancel();

@@ -16,6 +16,8 @@ use members::{config_maps, control_plane, name, within};
 use scripted_member::{CollectorRequest, MemberState, Reply, Script, ScriptedMember, status};
 use serde_json::{Value, json};
 use sqlx::Connection;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const OBJECT_BYTES: usize = 20 << 10;
 const MAX_CLUSTER_BYTES: u64 = 256 << 10;
@@ -36,6 +38,14 @@ async fn member(cluster: &str, script: Script) -> ScriptedMember {
 const PAGES: Script =
     |request: &CollectorRequest| request.initial.then(|| Reply::Json(400, status(400, "no such parameter")));
 const STREAM: Script = |_| None;
+const SILENT: Script = |request: &CollectorRequest| {
+    PAGES(request).or_else(|| {
+        SILENT_PAGES.fetch_add(1, Ordering::SeqCst);
+        Some(Reply::Never)
+    })
+};
+/// Number of pages that were requested from the silent member.
+static SILENT_PAGES: AtomicUsize = AtomicUsize::new(0);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_store_limits_the_bytes_in_flight() {
@@ -92,6 +102,37 @@ async fn a_blocked_store_limits_the_bytes_in_flight() {
     })
     .await;
     blocker.close().await.unwrap();
+    cache.stop().await;
+    fleet.stop().await;
+    control_plane.shut_down().await;
+}
+
+/// The bytes of a page are available to other members while a member does not respond to the request of the page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_member_holds_no_bytes() {
+    let control_plane = control_plane().await;
+    let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = CacheOptions::new(directory.path());
+    (options.collect_everything, options.collect_control_plane) = (false, false);
+    // Longer than the test: the request does not end.
+    options.timeouts.response = Duration::from_secs(3600);
+    let cache = GlobalCache::open(fleet.clone(), options).await.unwrap();
+    let silent = member("silent", SILENT).await;
+    silent.register(&control_plane.server.admin()).await;
+    let (clusters, resource) = (Clusters::one(name("silent")), config_maps());
+    let (namespaces, reason) = (Namespaces::All, InterestReason::Other("the test".to_owned()));
+    let _interest = cache.interests().declare(Interest { clusters, resource, namespaces, reason });
+
+    // The streamed list is refused.
+    let wait_until = async |condition: &dyn Fn() -> bool| {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the request of a page", wait_until(&|| SILENT_PAGES.load(Ordering::SeqCst) == 1)).await;
+    within("the release of its bytes", wait_until(&|| cache.metrics().bytes_in_flight.get() == 0)).await;
+    assert_eq!(SILENT_PAGES.load(Ordering::SeqCst), 1, "the request ended and was repeated");
     cache.stop().await;
     fleet.stop().await;
     control_plane.shut_down().await;

@@ -8,8 +8,8 @@ mod members;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{
-    CacheOptions, Change, ChangeKind, CollectionKey, Follower, GlobalCache, Hit, ListQuery, RecordKey, SearchRequest,
-    SearchResponse, Seq,
+    CacheOptions, Change, ChangeKind, CollectionKey, Follower, GlobalCache, Hit, ListQuery, RecordKey, SearchEvent,
+    SearchRequest, SearchResponse, Seq,
 };
 use crowsnest_members::{Fleet, FleetOptions, JoinOptions, join};
 use futures::TryStreamExt;
@@ -55,6 +55,48 @@ async fn wait_until_searchable(cache: &GlobalCache, seq: Seq) {
 
 async fn search(cache: &GlobalCache, query: &str, caller: UserInfo) -> SearchResponse {
     cache.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
+}
+
+/// Checks the order of the events of a stream, and that it has the hits, counts and suggestions of the complete response.
+async fn assert_streamed(cache: &GlobalCache, query: &str, expected_order: &str) {
+    let request = SearchRequest::new(query, UserInfo::system());
+    let events: Vec<SearchEvent> = cache.searcher().search(request).try_collect().await.unwrap();
+    let (mut streamed, mut order) = (SearchResponse::default(), Vec::new());
+    for event in events {
+        order.push(match event {
+            SearchEvent::Notices(_) => "notices",
+            SearchEvent::Skipped(_) => "skipped",
+            SearchEvent::Hits(hits) => {
+                streamed.hits.extend(hits);
+                "hits"
+            }
+            SearchEvent::Summary(summary) => {
+                assert_eq!((summary.total, summary.did_you_mean.len()), (streamed.hits.len() as u64, 0), "{query}");
+                "summary"
+            }
+            SearchEvent::Facets(facets) => {
+                streamed.facets = facets;
+                "facets"
+            }
+            SearchEvent::Groups(groups) => {
+                streamed.groups = Some(groups);
+                "groups"
+            }
+            SearchEvent::Done(summary) => {
+                streamed.summary = Some(summary);
+                "done"
+            }
+        });
+    }
+    assert_eq!(order.join(" "), expected_order, "{query}");
+    let complete = search(cache, query, UserInfo::system()).await;
+    assert_eq!(hit_names(&streamed), hit_names(&complete), "{query}");
+    assert_eq!((&streamed.facets, &streamed.groups), (&complete.facets, &complete.groups), "{query}");
+    let corrections = |response: &SearchResponse| {
+        let summary = response.summary.clone().unwrap();
+        (summary.total, summary.did_you_mean, summary.relaxed_queries)
+    };
+    assert_eq!(corrections(&streamed), corrections(&complete), "{query}");
 }
 
 fn hit_names(response: &SearchResponse) -> Vec<String> {
@@ -149,6 +191,13 @@ async fn objects_of_members_are_listed_watched_and_found() {
     assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
     assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
     assert_eq!(search(cache, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
+    for (query, order) in [
+        ("kind:cm nginx:1.27 region:eu-*", "notices skipped hits summary facets done"),
+        ("kind:cm nginx:1.27 group:cluster", "notices skipped facets groups hits done"),
+        ("late-confgi", "notices skipped summary facets done"),
+    ] {
+        assert_streamed(cache, query, order).await;
+    }
     // The control plane is collected like a member.
     assert!(
         !search(cache, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty()
@@ -189,7 +238,7 @@ async fn callers_see_the_objects_that_each_member_allows() {
     .await;
     wait_until_searchable(&env.cache, seq).await;
     let ann = UserInfo::new("ann", ["staff"]);
-    let response = within("ann's rights", async {
+    let response = within("ann's permissions", async {
         loop {
             let response = search(&env.cache, "kind:configmap", ann.clone()).await;
             if !response.hits.is_empty() {

@@ -189,9 +189,9 @@ impl TestEnv {
         }
         let start_at = rng.random_range(0..=writes.iter().map(Vec::len).sum::<usize>());
         let done = watch::Sender::new(0);
-        let mut counting = done.subscribe();
+        let mut write_count = done.subscribe();
         let (_, done) = tokio::join!(write_all(members, writes, &done), async {
-            counting.wait_for(|done| *done >= start_at).await.unwrap();
+            write_count.wait_for(|done| *done >= start_at).await.unwrap();
             action(host, members, storage).await
         });
         done
@@ -199,7 +199,7 @@ impl TestEnv {
 
     /// Returns the durations of the parts of the round.
     async fn run_round(&mut self, report: &mut RoundReport) -> String {
-        let began = Instant::now();
+        let started_at = Instant::now();
         self.words.start_round();
         for _ in 0..self.rng.random_range(1..=3) {
             let fault = Fault::choose(&mut self.rng, &self.storage, MEMBERS);
@@ -213,21 +213,21 @@ impl TestEnv {
             }
         })
         .await;
-        let marks = check::write_marks(&self.members, &mut self.words).await;
-        let broken = began.elapsed();
-        let status = check::wait_until_settled(&mut self.host, &marks).await;
-        let settled = began.elapsed() - broken;
+        let markers = check::write_markers(&self.members, &mut self.words).await;
+        let fault_time = started_at.elapsed();
+        let status = check::wait_until_settled(&mut self.host, &markers).await;
+        let settling_time = started_at.elapsed() - fault_time;
         let differences = check::differences(&mut self.host, &self.members, &self.words).await;
         assert!(differences.is_empty(), "the cache differs from the members:\n{differences}");
-        let compared = began.elapsed() - broken - settled;
-        format!("{broken:.1?} + {settled:.1?} + {compared:.1?}, {} lists", status.lists)
+        let comparison_time = started_at.elapsed() - fault_time - settling_time;
+        format!("{fault_time:.1?} + {settling_time:.1?} + {comparison_time:.1?}, {} lists", status.lists)
     }
 }
 
 async fn run_rounds(storage: Storage, seed: u64, rounds: usize) {
     let name = storage.name();
     println!("{name}: {rounds} rounds with CROWSNEST_FAULT_SEED={seed}");
-    let began = Instant::now();
+    let started_at = Instant::now();
     let mut env = TestEnv::new(storage, seed).await;
     env.host.ensure_running().await;
     for round in 0..rounds {
@@ -241,5 +241,5 @@ async fn run_rounds(storage: Storage, seed: u64, rounds: usize) {
     }
     env.control_plane.shut_down().await;
     drop(env.directories);
-    println!("{name}: {rounds} rounds in {:.1?}", began.elapsed());
+    println!("{name}: {rounds} rounds in {:.1?}", started_at.elapsed());
 }

@@ -1,5 +1,5 @@
 //! Tests of the cache's invariants (docs/ARCHITECTURE.md). More tests: memory and misbehaving members in
-//! `misbehaving_members.rs`, recovery in `faults.rs`, permissions in `rights.rs`.
+//! `misbehaving_members.rs`, recovery in `faults.rs`, permissions in `permissions.rs`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -218,7 +218,7 @@ async fn deleted_objects_are_found_before_the_text_index_has_processed_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_worker_makes_the_cache_unready() {
-    for worker in ["store writer", "text index", "rights", "collectors"] {
+    for worker in ["store writer", "text index", "authorization", "collectors"] {
         let env = TestEnv::new().await;
         let cache = env.open_cache(env.options()).await;
         assert_eq!((cache.check_ready(), cache.failed_workers()), (Ok(()), Vec::new()));

@@ -429,11 +429,11 @@ async fn a_collection_is_followed_again_after_missed_events_arrived() {
     let env = TestEnv::new().await;
     let missed: Script =
         |request| reply_to_watch(request, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], StreamEnd::Hold));
-    let forgotten: Script = |request| {
+    let expired: Script = |request| {
         let line = event("ERROR", &status(410, "too old"));
         (request.watch && request.from == "10").then(|| Reply::Lines(vec![line], StreamEnd::Hold))
     };
-    for (cluster, script, current) in [("told", missed, None), ("forgotten", forgotten, Some(20))] {
+    for (cluster, script, current) in [("missed-events", missed, None), ("expired-version", expired, Some(20))] {
         let member = env.start_scripted_member(cluster, CORRECT).await;
         env.wait_until_fresh(cluster, "10").await;
         member.set_script(None, |_| Some(Reply::Json(500, status(500, "no"))));

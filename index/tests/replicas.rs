@@ -233,7 +233,7 @@ impl TestEnv {
     /// changes from them.
     async fn wait_until_moved(&self, from: &Process, lost_clusters: &BTreeSet<String>, witness: &Process, fault: &str) {
         assert!(!lost_clusters.is_empty(), "{} had nothing to lose", from.id);
-        let began = Instant::now();
+        let started_at = Instant::now();
         let marker = format!("after-{fault}");
         for cluster in lost_clusters {
             if let Some(number) = cluster.strip_prefix("member") {
@@ -252,7 +252,7 @@ impl TestEnv {
             }
         };
         let result = tokio::time::timeout(MOVE_TIMEOUT, moving).await;
-        let claimed = began.elapsed();
+        let claimed = started_at.elapsed();
         assert!(
             result.is_ok(),
             "{fault}: after {claimed:?}, {lost_clusters:?} of {} are held by {:?}",
@@ -267,7 +267,7 @@ impl TestEnv {
             }
         })
         .await;
-        let elapsed = began.elapsed();
+        let elapsed = started_at.elapsed();
         println!(
             "{fault}: {} clusters were claimed in {claimed:.1?} and their changes published in {elapsed:.1?}",
             lost_clusters.len()

@@ -4,7 +4,7 @@ use super::GlobalCache;
 use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
-use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
+use crowsnest_store::{CollectionKey, Error, KeyRangeEnd, Object, Record, RecordKey, Seq, Version};
 use crowsnest_store::{Scan, ScanPage, StoredBody, StoredObject, VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -123,8 +123,8 @@ impl GlobalCache {
         // Read after the current objects, so that each object is found in one of the two whenever it changes.
         let max_superseded = limit.clamp(1, MAX_SUPERSEDED);
         let store = &self.inner.shared.store;
-        let superseded =
-            store.superseded_since(seq, &query.collection, after.as_ref(), page.next.as_ref(), max_superseded).await?;
+        let until = end_of_page(query, page.next.as_ref());
+        let superseded = store.superseded_since(seq, &query.collection, after.as_ref(), until, max_superseded).await?;
         let superseded_ids: HashSet<u64> = superseded.iter().map(|version| version.object.record.id).collect();
         // An object's id is the seq of its first change.
         page.objects.retain(|StoredObject { record, .. }| record.id <= seq.0 && !superseded_ids.contains(&record.id));
@@ -263,6 +263,16 @@ impl<T> ScanCollector<T> {
     }
 }
 
+/// The end of the keys that a page may contain: its last key, or on the last page the last namespace of the list. None
+/// if the list contains all namespaces.
+fn end_of_page<'a>(query: &'a ListQuery, next: Option<&'a (String, String)>) -> Option<KeyRangeEnd<'a>> {
+    if let Some((namespace, name)) = next {
+        return Some(KeyRangeEnd::Key(namespace, name));
+    }
+    let last_namespace = query.namespaces.as_ref()?.last()?;
+    Some(KeyRangeEnd::Namespace(last_namespace))
+}
+
 /// Omits the objects that no longer match. `seqs` are those of matching records: an object with another one has changed
 /// since its record was matched.
 fn omit_changed(query: &ListQuery, seqs: &HashSet<Seq>, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
@@ -306,7 +316,26 @@ mod tests {
     use crowsnest_apimachinery::selector::FieldSelector;
     use crowsnest_store::fixtures::{cluster, stored};
     use k8s_openapi::api::core::v1::Pod;
+    use rstest::rstest;
     use serde_json::json;
+
+    #[rstest]
+    #[case::page(&["a", "b"], Some("x"), Some(KeyRangeEnd::Key("a", "x")))]
+    #[case::last_page(&["a"], None, Some(KeyRangeEnd::Namespace("a")))]
+    #[case::last_page_of_namespaces(&["b", "a"], None, Some(KeyRangeEnd::Namespace("b")))]
+    #[case::page_of_all_namespaces(&[], Some("x"), Some(KeyRangeEnd::Key("a", "x")))]
+    #[case::last_page_of_all_namespaces(&[], None, None)]
+    fn pages_end_at_their_last_key_or_namespace(
+        #[case] namespaces: &[&str],
+        #[case] next: Option<&str>,
+        #[case] expected: Option<KeyRangeEnd<'_>>,
+    ) {
+        let names: BTreeSet<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        let namespaces = (!names.is_empty()).then_some(names);
+        let query = ListQuery { namespaces, ..ListQuery::for_kind::<Pod>(cluster("member1")) };
+        let next = next.map(|name| ("a".to_owned(), name.to_owned()));
+        assert_eq!(end_of_page(&query, next.as_ref()), expected);
+    }
 
     #[test]
     fn objects_that_changed_after_their_records_were_read_are_matched_again() {

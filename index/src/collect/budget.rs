@@ -57,7 +57,7 @@ impl Budget {
         Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
     }
 
-    /// Removes clusters that left. Shares that they still hold return to the total when released.
+    /// Removes clusters that are not to be kept. Shares that they still hold return to the total when released.
     pub fn retain(&self, keep: impl Fn(&ClusterName) -> bool) {
         self.clusters.lock().retain(|cluster, _| keep(cluster));
     }

@@ -6,7 +6,7 @@ use super::pages::PageSizer;
 use super::watch::WatchEnd;
 use super::{Scope, Shared};
 use crowsnest_component_base::retry::jitter;
-use crowsnest_store::{Batch, Progress, Step};
+use crowsnest_store::{Batch, Progress, RecordWrite};
 use crowsnest_store::{CollectionKey, Epoch, Error};
 use kube::Client;
 use kube::client::Body;
@@ -29,7 +29,7 @@ pub(super) struct Collector {
 
 /// Result of converting an object.
 pub(super) enum ConversionOutcome {
-    Step(Step),
+    Write(RecordWrite),
     /// The object is in a namespace that is not collected.
     OtherNamespace,
     /// The object is invalid and is not stored.
@@ -65,7 +65,7 @@ impl Collector {
         let mut progress = CollectorProgress { position: stored_position, ..CollectorProgress::default() };
         let mut delays = timeouts.backoff.delays();
         loop {
-            let started = Instant::now();
+            let started_at = Instant::now();
             let error = match self.list_and_watch(&mut progress).await {
                 Err(Error::Stopped) => return,
                 Err(error) => error,
@@ -84,7 +84,7 @@ impl Collector {
             let reason = error.chain();
             tracing::debug!(collection = %self.key, reason, "collector interrupted");
             self.shared.states.update(&self.key, |state| state.stale_reason = Some(reason));
-            if started.elapsed() > STABLE_WATCH_DURATION {
+            if started_at.elapsed() > STABLE_WATCH_DURATION {
                 delays.reset();
             }
             let delay = match error {
@@ -139,14 +139,14 @@ impl Collector {
         stored.map(|state| (state.kind.to_string(), Some(state.namespaced))).unwrap_or_default()
     }
 
-    /// The kind to store with these steps, and whether it is namespaced: the known kind, or that of the first object.
-    pub fn reported_kind((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
-        let first = steps.iter().find_map(|step| match step {
-            Step::Put(draft, _) => Some(draft.kind.clone()),
-            Step::Delete { .. } => None,
+    /// The kind to store with these writes, and whether it is namespaced: the known kind, or that of the first object.
+    pub fn reported_kind((kind, namespaced): (String, Option<bool>), writes: &[RecordWrite]) -> Option<(String, bool)> {
+        let first = writes.iter().find_map(|write| match write {
+            RecordWrite::Put(draft, _) => Some(draft.kind.clone()),
+            RecordWrite::Delete { .. } => None,
         });
         let kind = Some(kind).filter(|kind| !kind.is_empty()).or(first)?;
-        let has_namespaces = || steps.iter().any(|step| !step.key().0.is_empty());
+        let has_namespaces = || writes.iter().any(|write| !write.key().0.is_empty());
         Some((kind, namespaced.unwrap_or_else(has_namespaces)))
     }
 
@@ -194,12 +194,12 @@ impl Collector {
         if let Some(training_set) = training_set {
             shared.writer.train(training_set);
         }
-        ConversionOutcome::Step(Step::Put(Box::new(draft), packed))
+        ConversionOutcome::Write(RecordWrite::Put(Box::new(draft), packed))
     }
 
     /// The deletion of an object. None if the object has another kind or no name; it is then counted in
     /// `objects_refused`.
-    pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<Step> {
+    pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<RecordWrite> {
         let object = feed::PartialObject::parse(raw);
         let object = object
             .filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|object_kind| object_kind == kind));
@@ -209,16 +209,16 @@ impl Collector {
         };
         let (namespace, name) = (object.namespace().to_owned(), object.metadata.name.into_owned());
         let resource_version = object.metadata.resource_version.unwrap_or_default().into_owned();
-        Some(Step::Delete { namespace, name, resource_version })
+        Some(RecordWrite::Delete { namespace, name, resource_version })
     }
 
-    fn batch(&self, steps: Vec<Step>, progress: Progress) -> Batch {
-        Batch { collection: self.key.clone(), epoch: self.epoch, steps, progress }
+    fn batch(&self, writes: Vec<RecordWrite>, progress: Progress) -> Batch {
+        Batch { collection: self.key.clone(), epoch: self.epoch, writes, progress }
     }
 
-    /// Queues steps for the writer; the share is released once they are stored.
-    pub async fn send(&self, steps: Vec<Step>, progress: Progress, share: Share) -> Result<(), Error> {
-        self.shared.writer.apply_with_share(self.batch(steps, progress), share).await
+    /// Queues writes for the writer; the share is released once they are stored.
+    pub async fn send(&self, writes: Vec<RecordWrite>, progress: Progress, share: Share) -> Result<(), Error> {
+        self.shared.writer.apply_with_share(self.batch(writes, progress), share).await
     }
 
     /// Waits for a share of the bytes in flight for this cluster.
@@ -226,8 +226,8 @@ impl Collector {
         self.shared.budget.acquire(&self.key.cluster, bytes).await
     }
 
-    /// Queues steps for the writer, and waits until these and all earlier ones are stored.
-    pub async fn send_and_wait(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {
-        self.shared.writer.apply_and_wait(self.batch(steps, progress)).await
+    /// Queues writes for the writer, and waits until these and all earlier ones are stored.
+    pub async fn send_and_wait(&self, writes: Vec<RecordWrite>, progress: Progress) -> Result<(), Error> {
+        self.shared.writer.apply_and_wait(self.batch(writes, progress)).await
     }
 }

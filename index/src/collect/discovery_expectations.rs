@@ -29,7 +29,7 @@ impl DiscoveryItem {
     }
 }
 
-/// Expectations for one cluster's discovery. They wake its explorer.
+/// Expectations for one cluster's discovery. They wake its discovery task.
 #[derive(Default)]
 pub(super) struct DiscoveryExpectations {
     /// Unmet expectations: true if the item is expected to be served.
@@ -38,7 +38,7 @@ pub(super) struct DiscoveryExpectations {
 }
 
 impl DiscoveryExpectations {
-    /// Adds the expectations of a changed definition. Wakes the explorer unless they are already met.
+    /// Adds the expectations of a changed definition. Wakes the discovery task unless they are already met.
     pub fn add(&self, change: &Change, found: Option<&ApiResources>) {
         let expectations = expectations_of(change, found);
         if expectations.is_empty() {

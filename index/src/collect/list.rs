@@ -12,15 +12,20 @@ use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_component_base::spans;
 use crowsnest_store::Error;
-use crowsnest_store::{Progress, Step};
+use crowsnest_store::{Progress, RecordWrite};
+use kube::client::Body;
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-/// Maximum number of steps per batch.
-const MAX_BATCH_STEPS: usize = 500;
+/// Maximum number of writes per batch.
+const MAX_BATCH_WRITES: usize = 500;
+/// Time for which the request of a page keeps its share of the byte budget while the member does not respond.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Names in the list in progress, as 128-bit hashes.
 pub(super) struct SeenNames {
@@ -56,10 +61,10 @@ impl SeenNames {
     pub fn record(&mut self, raw: &RawValue, outcome: &ConversionOutcome) -> bool {
         match outcome {
             ConversionOutcome::Rejected => self.rejected += 1,
-            ConversionOutcome::Step(_) | ConversionOutcome::OtherNamespace => self.valid += 1,
+            ConversionOutcome::Write(_) | ConversionOutcome::OtherNamespace => self.valid += 1,
         }
-        if let ConversionOutcome::Step(step) = outcome {
-            let (namespace, name) = step.key();
+        if let ConversionOutcome::Write(write) = outcome {
+            let (namespace, name) = write.key();
             return self.add(namespace, name);
         }
         // The object exists although it is not stored, so its name counts as seen.
@@ -97,7 +102,7 @@ impl Collector {
         // overwrite stored ones. Therefore only a first list is streamed; pages report the version at the beginning.
         let stored_version = self.shared.states.get(&self.key).map(|state| state.resource_version);
         let stored_version = stored_version.filter(|version| !version.is_empty());
-        let can_stream = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
+        let can_stream = !self.shared.clusters_without_watch_list.lock().contains(&self.key.cluster);
         if can_stream && stored_version.is_none() && !progress.must_list_by_pages {
             // Stays set if the stream fails.
             progress.must_list_by_pages = true;
@@ -180,12 +185,11 @@ impl Collector {
 
     /// Reads one page. The returned share of the byte budget has the size of the page.
     pub async fn read_page(&self, token: Option<&str>, page_size: PageSize) -> Result<(Bytes, Share), Error> {
-        let mut share = self.acquire_share(page_size.bytes).await?;
         let query = match token {
             None => format!("limit={}", page_size.objects),
             Some(token) => format!("limit={}&continue={}", page_size.objects, percent_encode(token)),
         };
-        let body = match self.get(&query).await {
+        let (body, mut share) = match self.request_page(&query, page_size.bytes).await {
             Err(Error::ErrorResponse { status: 410, .. }) if token.is_some() => {
                 return Err(self.interruption_error("the list took longer than the server keeps its history"));
             }
@@ -194,6 +198,20 @@ impl Collector {
         let bytes = feed::read_page(body, &self.key, page_size.bytes, self.shared.options.timeouts.page).await?;
         share.shrink(bytes.len());
         Ok((bytes, share))
+    }
+
+    /// Requests a page and waits for the head of its response. The share is acquired before the request is sent, because
+    /// a response that is not read for long may be aborted by the member. A silent member would keep the bytes from other
+    /// members, so its share is released and acquired again for the response.
+    async fn request_page(&self, query: &str, bytes: usize) -> Result<(Body, Share), Error> {
+        let share = self.acquire_share(bytes).await?;
+        let mut response = pin!(self.get(query));
+        if let Ok(response) = tokio::time::timeout(SHARE_TIMEOUT, response.as_mut()).await {
+            return Ok((response?, share));
+        }
+        drop(share);
+        let body = response.await?;
+        Ok((body, self.acquire_share(bytes).await?))
     }
 
     /// Detects a list that is older than the stored version. One such list may come from an outdated replica of the
@@ -228,19 +246,19 @@ impl Collector {
         // Objects may omit their kind only if the kind of the list implies it.
         let implied_kind = if item_kind == kind { kind } else { "" };
         let mut has_new = false;
-        for chunk in items.chunks(MAX_BATCH_STEPS) {
-            let mut steps = Vec::with_capacity(chunk.len());
+        for chunk in items.chunks(MAX_BATCH_WRITES) {
+            let mut writes = Vec::with_capacity(chunk.len());
             for raw in chunk {
                 let outcome = self.convert(raw, kind, implied_kind);
                 has_new |= seen.record(raw, &outcome);
-                if let ConversionOutcome::Step(step) = outcome {
-                    steps.push(step);
+                if let ConversionOutcome::Write(write) = outcome {
+                    writes.push(write);
                 }
             }
-            let namespaced = namespaced.unwrap_or_else(|| steps.iter().any(|step| !step.key().0.is_empty()));
+            let namespaced = namespaced.unwrap_or_else(|| writes.iter().any(|write| !write.key().0.is_empty()));
             let kind = Some((kind.to_owned(), namespaced)).filter(|(kind, _)| !kind.is_empty());
             let part = share.split(chunk.iter().map(|raw| raw.get().len()).sum());
-            self.send(steps, Progress { kind, ..Progress::default() }, part).await?;
+            self.send(writes, Progress { kind, ..Progress::default() }, part).await?;
         }
         Ok(has_new)
     }
@@ -258,7 +276,7 @@ impl Collector {
             let unseen = keys.into_iter().filter(|key| !seen.contains(&key.namespace, &key.name));
             deletions.extend(unseen.map(|NamespacedName { namespace, name }| {
                 let resource_version = String::new();
-                Step::Delete { namespace, name, resource_version }
+                RecordWrite::Delete { namespace, name, resource_version }
             }));
         } else {
             let nameless = seen.nameless;

@@ -5,8 +5,8 @@
 
 mod budget;
 mod collector;
+mod discovery;
 mod discovery_expectations;
-mod explorer;
 mod feed;
 mod list;
 mod list_permit;
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub lists: Arc<Semaphore>,
     pub lists_per_cluster: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
     /// Clusters that do not support streamed initial lists.
-    pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
+    pub clusters_without_watch_list: Mutex<BTreeSet<ClusterName>>,
     /// Resources that each cluster serves, as last discovered.
     pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
     /// Incremented when `served` changes.
@@ -110,7 +110,7 @@ impl Discovery for Shared {
         Arc::clone(&self.kinds.read())
     }
 
-    fn is_unexplored(&self, cluster: &ClusterName) -> bool {
+    fn is_undiscovered(&self, cluster: &ClusterName) -> bool {
         self.claims.epoch_of(cluster).is_some() && !self.served.read().contains_key(cluster)
     }
 }

@@ -1,4 +1,4 @@
-//! Computes page sizes of lists. Pure.
+//! Computes page sizes of lists. Has no side effects.
 
 /// Target size of a page in bytes.
 const TARGET_BYTES: usize = 2 << 20;

@@ -22,7 +22,7 @@ struct InitialEvents {
 }
 
 impl Collector {
-    /// Lists by a stream and continues with its watch until that ends. Returns None if the server does not support streamed lists.
+    /// Lists with a streamed list, and continues as its watch until that ends. Returns None if the server does not support streamed lists.
     /// The tracing span covers the list only.
     pub async fn watch_list(&self, progress: &mut CollectorProgress) -> Result<Option<WatchEnd>, Error> {
         let span = SpanGuard(self.list_span());
@@ -69,7 +69,7 @@ impl Collector {
 
     /// Disables streaming for all lists of the cluster.
     fn disable_streams(&self) -> Option<WatchEnd> {
-        self.shared.no_watch_list.lock().insert(self.key.cluster.clone());
+        self.shared.clusters_without_watch_list.lock().insert(self.key.cluster.clone());
         None
     }
 
@@ -85,7 +85,7 @@ impl Collector {
     {
         let (kind, namespaced) = self.known_kind();
         let share = self.acquire_share(lines.buffered_bytes()).await?;
-        let mut steps = Vec::new();
+        let mut writes = Vec::new();
         let mut ended = None;
         while let Some(line) = lines.next_buffered()? {
             if line.is_empty() {
@@ -104,21 +104,21 @@ impl Collector {
                     let status: StatusBody = self.parse(event.object.get().as_bytes()).unwrap_or_default();
                     return Err(self.status_error(status));
                 }
-                "DELETED" => steps.extend(self.deletion(event.object, &kind)),
+                "DELETED" => writes.extend(self.deletion(event.object, &kind)),
                 _ => {
                     let outcome = self.convert(event.object, &kind, &kind);
                     if initial.seen.record(event.object, &outcome) {
                         initial.progressed_at = Instant::now();
                     }
-                    if let ConversionOutcome::Step(step) = outcome {
-                        steps.push(step);
+                    if let ConversionOutcome::Write(write) = outcome {
+                        writes.push(write);
                     }
                 }
             }
         }
-        if !steps.is_empty() {
-            let kind = Self::reported_kind((kind, namespaced), &steps);
-            self.send(steps, Progress { kind, ..Progress::default() }, share).await?;
+        if !writes.is_empty() {
+            let kind = Self::reported_kind((kind, namespaced), &writes);
+            self.send(writes, Progress { kind, ..Progress::default() }, share).await?;
         }
         Ok(ended)
     }

@@ -2,7 +2,7 @@
 
 use super::collector::Collector;
 use super::discovery_expectations::DiscoveryExpectations;
-use super::{Scope, Shared, explorer};
+use super::{Scope, Shared, discovery};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_members::Connection;
 use crowsnest_store::{CollectionKey, Epoch};
@@ -23,7 +23,7 @@ pub(crate) struct Supervisor {
     /// Epochs of the claims whose stored scopes were loaded.
     epochs: BTreeMap<ClusterName, Epoch>,
     running: BTreeMap<CollectionKey, RunningCollector>,
-    explorers: BTreeMap<ClusterName, RunningExplorer>,
+    discovery_tasks: BTreeMap<ClusterName, RunningDiscovery>,
     tasks: JoinSet<EndedTask>,
 }
 
@@ -34,7 +34,7 @@ struct RunningCollector {
     abort: AbortHandle,
 }
 
-struct RunningExplorer {
+struct RunningDiscovery {
     connection: TaskConnection,
     expectations: Arc<DiscoveryExpectations>,
     abort: AbortHandle,
@@ -60,13 +60,13 @@ impl TaskConnection {
 /// A task that ended.
 enum EndedTask {
     Collector(CollectionKey),
-    Explorer(ClusterName),
+    Discovery(ClusterName),
 }
 
 impl Supervisor {
     pub fn new(shared: Arc<Shared>, stored_scopes: HashMap<CollectionKey, String>) -> Self {
-        let (epochs, running, explorers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { shared, stored_scopes, epochs, running, explorers, tasks: JoinSet::new() }
+        let (epochs, running, discovery_tasks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { shared, stored_scopes, epochs, running, discovery_tasks, tasks: JoinSet::new() }
     }
 
     /// Runs until stopped; then all collectors have ended.
@@ -106,11 +106,11 @@ impl Supervisor {
                     // Changes were missed: discover every cluster again.
                     Some(Err(_)) => {
                         tail.skip_to(self.shared.tail.latest());
-                        self.explorers.values().for_each(|explorer| explorer.expectations.wake.notify_one());
+                        self.discovery_tasks.values().for_each(|discovery| discovery.expectations.wake.notify_one());
                         false
                     }
                     Some(Ok(changes)) => {
-                        self.notify_explorers(&changes);
+                        self.notify_discovery_tasks(&changes);
                         false
                     }
                 },
@@ -121,17 +121,17 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Passes changes of definitions to the explorers, because they announce new kinds.
-    fn notify_explorers(&self, changes: &[Arc<crowsnest_store::Change>]) {
+    /// Passes changes of definitions to the discovery tasks, because they announce new kinds.
+    fn notify_discovery_tasks(&self, changes: &[Arc<crowsnest_store::Change>]) {
         let is_definition = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
             matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
         };
         for change in changes.iter().filter(is_definition) {
             let cluster = change.object.record.key.cluster();
-            if let Some(explorer) = self.explorers.get(cluster) {
+            if let Some(discovery) = self.discovery_tasks.get(cluster) {
                 let found = self.shared.served.read().get(cluster).cloned();
-                explorer.expectations.add(change, found.as_deref());
+                discovery.expectations.add(change, found.as_deref());
             }
         }
     }
@@ -140,13 +140,13 @@ impl Supervisor {
     fn handle_ended(&mut self, result: Result<EndedTask, tokio::task::JoinError>) -> bool {
         match result {
             Ok(EndedTask::Collector(key)) => drop(self.running.remove(&key)),
-            Ok(EndedTask::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
+            Ok(EndedTask::Discovery(cluster)) => drop(self.discovery_tasks.remove(&cluster)),
             Err(error) if error.is_cancelled() => return false,
             Err(error) => {
                 // The task is identified by its finished handle.
                 tracing::error!(%error, "a collector panicked");
                 self.running.retain(|_, running| !running.abort.is_finished());
-                self.explorers.retain(|_, explorer| !explorer.abort.is_finished());
+                self.discovery_tasks.retain(|_, discovery| !discovery.abort.is_finished());
             }
         }
         true
@@ -168,10 +168,10 @@ impl Supervisor {
         sources
     }
 
-    /// Starts and stops explorers and collectors according to the current interests, members and claims.
+    /// Starts and stops discovery tasks and collectors according to the current interests, members and claims.
     async fn reconcile(&mut self) -> Result<(), crowsnest_store::Error> {
         let sources = self.sources();
-        self.start_explorers(&sources);
+        self.start_discovery_tasks(&sources);
         self.load_claimed_scopes();
         let mut interest_keys = BTreeSet::new();
         for (cluster, source) in &sources {
@@ -259,37 +259,37 @@ impl Supervisor {
         self.running.insert(key, RunningCollector { scope, epoch, connection: connection.clone(), abort });
     }
 
-    /// Starts an explorer for each cluster, and stops those of other connections.
-    fn start_explorers(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>) {
+    /// Starts a discovery task for each cluster, and stops those of other connections.
+    fn start_discovery_tasks(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, TaskConnection), String>>) {
         let shared = &self.shared;
-        self.explorers.retain(|cluster, explorer| {
+        self.discovery_tasks.retain(|cluster, discovery| {
             let is_current =
-                matches!(sources.get(cluster), Some(Ok((_, connection))) if explorer.connection.is_same(connection));
+                matches!(sources.get(cluster), Some(Ok((_, connection))) if discovery.connection.is_same(connection));
             if !is_current {
-                explorer.abort.abort();
-                // The explorer's interests end with it; their records are kept until the next discovery.
+                discovery.abort.abort();
+                // The interests of the task end with it; their records are kept until the next discovery.
                 shared.declared_clusters.lock().remove(cluster);
             }
             is_current
         });
         for (cluster, source) in sources {
             let Ok((client, connection)) = source else { continue };
-            if self.explorers.contains_key(cluster) {
+            if self.discovery_tasks.contains_key(cluster) {
                 continue;
             }
             let expectations = Arc::new(DiscoveryExpectations::default());
-            let (shared, client, name, explorer_expectations) =
+            let (shared, client, name, discovery_expectations) =
                 (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&expectations));
             let abort = self.tasks.spawn(async move {
-                explorer::explore(shared, name.clone(), client, explorer_expectations).await;
-                EndedTask::Explorer(name)
+                discovery::run(shared, name.clone(), client, discovery_expectations).await;
+                EndedTask::Discovery(name)
             });
-            self.explorers
-                .insert(cluster.clone(), RunningExplorer { connection: connection.clone(), expectations, abort });
+            self.discovery_tasks
+                .insert(cluster.clone(), RunningDiscovery { connection: connection.clone(), expectations, abort });
         }
     }
 
-    /// Stops collectors without an interest and deletes their records, and all records of clusters that left.
+    /// Stops collectors without an interest and deletes their records, and all records of removed clusters.
     async fn drop_unneeded(
         &mut self,
         needed: &BTreeSet<CollectionKey>,

@@ -15,7 +15,7 @@ use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_store::Error;
 use crowsnest_store::options::MemberTimeouts;
 use crowsnest_store::record::RecordKey;
-use crowsnest_store::{Progress, Step};
+use crowsnest_store::{Progress, RecordWrite};
 use futures::Stream;
 use http_body_util::BodyExt;
 use serde_json::value::RawValue;
@@ -96,10 +96,10 @@ impl WatchState {
 /// Events read from the available lines.
 #[derive(Default)]
 struct ReceivedEvents {
-    steps: Vec<Step>,
+    writes: Vec<RecordWrite>,
     version: Option<String>,
-    /// Steps older than preceding ones.
-    late: Vec<Step>,
+    /// Writes older than preceding ones.
+    late: Vec<RecordWrite>,
     inconsistency: Option<String>,
 }
 
@@ -257,17 +257,17 @@ impl Collector {
         received: &mut ReceivedEvents,
     ) -> Result<Option<WatchEnd>, Error> {
         let event: Event<'_> = self.parse(line)?;
-        let step = match &*event.type_ {
+        let write = match &*event.type_ {
             "ADDED" | "MODIFIED" => match self.convert(event.object, kind, kind) {
-                ConversionOutcome::Step(step) => Some(step),
+                ConversionOutcome::Write(write) => Some(write),
                 ConversionOutcome::OtherNamespace | ConversionOutcome::Rejected => None,
             },
             "DELETED" => {
-                let step = self.deletion(event.object, kind);
-                if step.is_none() {
+                let write = self.deletion(event.object, kind);
+                if write.is_none() {
                     received.inconsistency = Some("it sent an unreadable deletion".to_owned());
                 }
-                step
+                write
             }
             "BOOKMARK" => None,
             "ERROR" => {
@@ -276,15 +276,15 @@ impl Collector {
             }
             other => return Err(self.interruption_error(format!("unknown event type {other:?}"))),
         };
-        // The version of a step is already parsed.
-        let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());
+        // The version of a write is already parsed.
+        let version = write.as_ref().map_or_else(|| self.version(event.object), |write| version_of(write).to_owned());
         let reached = received.version.as_deref().or(progress.position.as_deref());
         match reached.filter(|reached| is_older(&version, reached)) {
             None => {
-                received.steps.extend(step);
+                received.writes.extend(write);
                 received.version = Some(version).filter(|version| !version.is_empty()).or(received.version.take());
             }
-            Some(_) if step.is_some() => received.late.extend(step),
+            Some(_) if write.is_some() => received.late.extend(write),
             Some(reached) => received.inconsistency = Some(older_version_reason(&version, reached)),
         }
         Ok(None)
@@ -304,11 +304,11 @@ impl Collector {
         watch_state: &mut WatchState,
         progress: &mut CollectorProgress,
     ) -> Result<(), Error> {
-        let ReceivedEvents { steps, version, late, mut inconsistency } = received;
-        if !steps.is_empty() || version.is_some() {
-            let kind = Self::reported_kind(known_kind, &steps);
+        let ReceivedEvents { writes, version, late, mut inconsistency } = received;
+        if !writes.is_empty() || version.is_some() {
+            let kind = Self::reported_kind(known_kind, &writes);
             let batch_progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
-            self.send(steps, batch_progress, share).await?;
+            self.send(writes, batch_progress, share).await?;
         } else {
             // Released first: waiting for a share while holding one could deadlock.
             drop(share);
@@ -318,17 +318,17 @@ impl Collector {
             progress.advance(version);
         }
         if !late.is_empty() {
-            // Late steps are compared with the stored objects.
+            // Late writes are compared with the stored objects.
             self.send_and_wait(Vec::new(), Progress::default()).await?;
         }
         let reached = progress.position.as_deref().unwrap_or_default();
-        for step in late {
-            if self.is_outdated(&step).await? {
+        for write in late {
+            if self.is_outdated(&write).await? {
                 self.shared.metrics.objects_outdated.add(1);
-                inconsistency = Some(older_version_reason(version_of(&step), reached));
+                inconsistency = Some(older_version_reason(version_of(&write), reached));
             } else {
-                let share = self.acquire_share(size_of(&step)).await?;
-                self.send(vec![step], Progress::default(), share).await?;
+                let share = self.acquire_share(size_of(&write)).await?;
+                self.send(vec![write], Progress::default(), share).await?;
             }
         }
         if let Some(reason) = inconsistency.filter(|_| watch_state.inconsistency.is_none()) {
@@ -340,28 +340,28 @@ impl Collector {
     }
 
     /// True if a newer version of the object is stored. A late new object may have been deleted since.
-    async fn is_outdated(&self, step: &Step) -> Result<bool, Error> {
-        let (namespace, name) = step.key();
+    async fn is_outdated(&self, write: &RecordWrite) -> Result<bool, Error> {
+        let (namespace, name) = write.key();
         let key = RecordKey { collection: self.key.clone(), namespace: namespace.into(), name: name.into() };
         let stored = self.shared.store.get(&key).await?;
         Ok(match stored {
-            Some(object) => is_older(version_of(step), &object.record.resource_version),
-            None => matches!(step, Step::Put(..)),
+            Some(object) => is_older(version_of(write), &object.record.resource_version),
+            None => matches!(write, RecordWrite::Put(..)),
         })
     }
 }
 
-fn version_of(step: &Step) -> &str {
-    match step {
-        Step::Put(draft, _) => &draft.resource_version,
-        Step::Delete { resource_version, .. } => resource_version,
+fn version_of(write: &RecordWrite) -> &str {
+    match write {
+        RecordWrite::Put(draft, _) => &draft.resource_version,
+        RecordWrite::Delete { resource_version, .. } => resource_version,
     }
 }
 
-fn size_of(step: &Step) -> usize {
-    match step {
-        Step::Put(draft, _) => draft.body.len(),
-        Step::Delete { .. } => 0,
+fn size_of(write: &RecordWrite) -> usize {
+    match write {
+        RecordWrite::Put(draft, _) => draft.body.len(),
+        RecordWrite::Delete { .. } => 0,
     }
 }
 

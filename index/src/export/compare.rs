@@ -1,4 +1,4 @@
-//! Decides about a document found in a backend; pure functions.
+//! Decides what to do with a document found in a backend; pure functions.
 
 use super::selection::Membership;
 use super::version::{DocumentVersion, Epochs};
@@ -14,12 +14,12 @@ pub(super) enum Verdict {
     Unselected,
     /// The document is not changed, because it may belong to another writer or to an object that is not stored yet.
     Kept,
-    /// The document has this epoch, which is not below that of the comparison, so that writes would be rejected as
-    /// older.
+    /// The document has this epoch, which is at least that of the comparison, so the backend would reject writes as
+    /// outdated. The comparison is repeated with a higher epoch.
     Ahead { epoch: u64 },
 }
 
-/// Decides about the document of the external version `number`. `selected`: sequence number of the object with this
+/// Decides what to do with the document of the external version `number`. `selected`: sequence number of the object with this
 /// uid, if one is selected for the index. `membership`: relation of the document's cluster to the index.
 ///
 /// A document of a selected cluster that the store does not have is deleted, even if another writer created it:

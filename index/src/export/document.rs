@@ -63,7 +63,7 @@ pub fn index_body(alias: &str) -> Value {
     })
 }
 
-/// A document with its fields in the order of Karmada's.
+/// A document with its fields in Karmada's order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KarmadaDocument<'o> {

@@ -23,8 +23,8 @@ pub enum ExportError {
     WritesRejected(String),
     #[error("the index {index} cannot be written to: {error_response}")]
     Index { index: String, error_response: ErrorResponse },
-    #[error("only {answered} of {total} shards of {index} responded")]
-    Partial { index: String, answered: u64, total: u64 },
+    #[error("only {responded} of {total} shards of {index} responded")]
+    Partial { index: String, responded: u64, total: u64 },
     #[error("{other} is an index, not an alias; delete or rename it")]
     AliasIsIndex { other: String },
     #[error("this backend is already configured with another address: {0}")]

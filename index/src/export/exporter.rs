@@ -1,4 +1,4 @@
-//! Keeps a backend's indices of Karmada's layout equal to the selected objects of the store.
+//! Keeps the indices of a backend, which have Karmada's layout, in sync with the selected objects of the store.
 
 use super::document::{alias_of, document};
 use super::error::{ExportError, ExportFailure};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// Maximum number of dead letters kept.
 const MAX_DEAD_LETTERS: usize = 100;
 
-/// Keeps the indices of one backend equal to the selected objects. Created by [`crate::GlobalCache::exporter`].
+/// Keeps the indices of one backend in sync with the selected objects. Created by [`crate::GlobalCache::exporter`].
 pub struct Exporter {
     /// Name of the backend in the saved states.
     pub(super) name: String,
@@ -82,8 +82,8 @@ impl Exporter {
     /// Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
-        let mut compare_above = None;
-        while let Some(end) = stop.run_until_cancelled(self.run_session(compare_above.take(), &mut failures)).await {
+        let mut outdated_epoch = None;
+        while let Some(end) = stop.run_until_cancelled(self.run_session(outdated_epoch.take(), &mut failures)).await {
             let error = match end {
                 Ok(SessionEnd::Restart) => continue,
                 Ok(SessionEnd::Cleaned) => {
@@ -91,11 +91,11 @@ impl Exporter {
                     break;
                 }
                 Err(ExportError::Ahead { epoch }) => {
-                    compare_above = Some(epoch);
+                    outdated_epoch = Some(epoch);
                     continue;
                 }
                 Err(ExportError::Pruned) => {
-                    compare_above = Some(0);
+                    outdated_epoch = Some(0);
                     continue;
                 }
                 Err(error) => error,
@@ -124,9 +124,9 @@ impl Exporter {
         self.backend_claims.release(&self.name);
     }
 
-    /// Exports until the selection or the backend changes. With `compare_above`, all indices are compared with an epoch
-    /// above this one, regardless of the saved state.
-    async fn run_session(&self, compare_above: Option<u64>, failures: &mut u32) -> Result<SessionEnd, ExportError> {
+    /// Exports until the selection or the backend changes. If `outdated_epoch` is set, the saved state is not used: all
+    /// indices are compared, with an epoch greater than `outdated_epoch`.
+    async fn run_session(&self, outdated_epoch: Option<u64>, failures: &mut u32) -> Result<SessionEnd, ExportError> {
         let found = self.client.detect().await?;
         let backend = indices::identity(&self.client).await?;
         self.update_progress(|progress| {
@@ -140,10 +140,10 @@ impl Exporter {
             self.checkpoints.delete(&self.name).await?;
             return Ok(SessionEnd::Cleaned);
         }
-        let resumable = if compare_above.is_none() { self.load_resumable(&backend, &selected).await? } else { None };
+        let resumable = if outdated_epoch.is_none() { self.load_resumable(&backend, &selected).await? } else { None };
         let mut session = match resumable {
             Some(session) => session,
-            None => self.compare_all(backend, selected, compare_above.unwrap_or(0), failures).await?,
+            None => self.compare_all(backend, selected, outdated_epoch.unwrap_or(0), failures).await?,
         };
         if session.selection.is_empty() {
             self.checkpoints.delete(&self.name).await?;
@@ -179,11 +179,11 @@ impl Exporter {
         &self,
         backend: String,
         selection: Arc<Selection>,
-        compare_above: u64,
+        outdated_epoch: u64,
         failures: &mut u32,
     ) -> Result<Session, ExportError> {
-        let epochs = self.checkpoints.next_epoch(compare_above).await?;
-        // Read before the first index: changes after it are followed.
+        let epochs = self.checkpoints.next_epoch(outdated_epoch).await?;
+        // Read before the first index is compared, so that later changes are followed.
         let position = self.source.latest();
         let (selected, written) = (selection.indices(), indices::list_written(&self.client).await?);
         let checkpoint = ExportCheckpoint {
@@ -195,18 +195,18 @@ impl Exporter {
             indices: BTreeMap::new(),
             abandoned_at: None,
         };
-        // Saved before any write, so that the export can be cleaned up after a crash even if it is no longer
-        // selected.
+        // Saved before any write, so that the documents can be deleted after a crash even if nothing is selected then.
+        // Without the digest of the selection, it is never resumed.
         if !selection.is_empty() {
-            let unsettled = ExportCheckpoint { selection: String::new(), ..checkpoint.clone() };
-            self.checkpoints.save(&self.name, &unsettled).await?;
+            let initial = ExportCheckpoint { selection: String::new(), ..checkpoint.clone() };
+            self.checkpoints.save(&self.name, &initial).await?;
         }
         let mut session = Session::new(selection, epochs, checkpoint);
         for index in selected.union(&written) {
             let uuid = self.compare(&mut session, index, failures).await?;
             if selected.contains(index) {
                 session.checkpoint.indices.insert(index.clone(), uuid);
-            } else if !session.selection.has_reserved(index) {
+            } else if !session.selection.has_unresolved_kind(index) {
                 indices::remove_alias(&self.client, index).await?;
             }
         }

@@ -1,9 +1,9 @@
 //! Exports objects to backends in Karmada's own layout, for dashboards made for Karmada (`spec.backendStore` of a
-//! ResourceRegistry). Nothing here answers searches.
+//! ResourceRegistry). Searches do not use these indices.
 //!
 //! [`document`] creates Karmada's documents and index names, [`selection`] selects the objects for a backend,
-//! [`version`] orders writes of several stores and writers, [`compare`] decides about documents found in a backend:
-//! all of these are pure. An [`Exporter`] keeps the indices of one backend equal to the selected objects. Requests
+//! [`version`] orders writes of several stores and writers, [`compare`] decides what to do with documents found in a backend:
+//! all of these are pure. An [`Exporter`] keeps the indices of one backend in sync with the selected objects. Requests
 //! are those of [`crowsnest_search::opensearch`]: its client, its bulk requests and its sender.
 //!
 //! An exporter follows the changes of the store, including deletions, from a position saved in the store. Without a

@@ -51,7 +51,7 @@ pub enum ExportState {
 }
 
 impl ExportProgress {
-    /// Number of changes of the store that the backend may lack.
+    /// Number of changes of the store that may be missing in the backend.
     pub fn lag(&self) -> u64 {
         self.latest.saturating_sub(self.position)
     }

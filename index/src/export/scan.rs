@@ -106,7 +106,7 @@ impl<'a> Scan<'a> {
         self.scroll = page.scroll.or(self.scroll.take());
         let Shards { total, successful } = page.shards;
         if successful < total {
-            return Err(ExportError::Partial { index: self.index.to_owned(), answered: successful, total });
+            return Err(ExportError::Partial { index: self.index.to_owned(), responded: successful, total });
         }
         self.ended = page.hits.hits.is_empty();
         Ok(page.hits.hits.into_iter().map(FoundDocument::from).collect())

@@ -8,13 +8,13 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Selected collections, each with the kind of its objects and its namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    collections: BTreeMap<CollectionKey, Selected>,
+    collections: BTreeMap<CollectionKey, SelectedCollection>,
     /// Index and cluster of selected kinds whose resource is not known yet.
-    reserved: BTreeSet<(String, String)>,
+    unresolved: BTreeSet<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Selected {
+struct SelectedCollection {
     kind: String,
     /// None: all namespaces.
     namespaces: Option<BTreeSet<String>>,
@@ -33,7 +33,7 @@ pub(super) enum Membership {
 impl Selection {
     /// Adds a collection, or namespaces of it (None: all).
     pub fn add(&mut self, key: CollectionKey, kind: &str, namespaces: Option<BTreeSet<String>>) {
-        let selected = Selected { kind: kind.to_owned(), namespaces };
+        let selected = SelectedCollection { kind: kind.to_owned(), namespaces };
         match self.collections.get_mut(&key) {
             None => drop(self.collections.insert(key, selected)),
             Some(existing) => {
@@ -48,17 +48,18 @@ impl Selection {
         }
     }
 
-    /// Keeps documents of a kind and cluster whose resource is not known yet.
-    pub fn reserve(&mut self, kind: &str, cluster: &str) {
-        self.reserved.insert((index_name(kind), cluster.to_owned()));
+    /// Adds a kind of a cluster whose resource is not known yet. Its documents are kept.
+    pub fn add_unresolved_kind(&mut self, kind: &str, cluster: &str) {
+        self.unresolved.insert((index_name(kind), cluster.to_owned()));
     }
 
     pub fn is_empty(&self) -> bool {
-        self.collections.is_empty() && self.reserved.is_empty()
+        self.collections.is_empty() && self.unresolved.is_empty()
     }
 
-    pub(super) fn has_reserved(&self, index: &str) -> bool {
-        self.reserved.iter().any(|(reserved, _)| reserved == index)
+    /// True if the index belongs to a selected kind whose resource is not known yet in some cluster.
+    pub(super) fn has_unresolved_kind(&self, index: &str) -> bool {
+        self.unresolved.iter().any(|(unresolved, _)| unresolved == index)
     }
 
     pub fn collections(&self) -> impl Iterator<Item = &CollectionKey> {
@@ -86,7 +87,7 @@ impl Selection {
         &'s self,
         index: &'s str,
     ) -> impl Iterator<Item = (&'s CollectionKey, Option<&'s BTreeSet<String>>)> {
-        let of_index = move |(_, selected): &(&CollectionKey, &Selected)| index_name(&selected.kind) == index;
+        let of_index = move |(_, selected): &(&CollectionKey, &SelectedCollection)| index_name(&selected.kind) == index;
         self.collections.iter().filter(of_index).map(|(key, selected)| (key, selected.namespaces.as_ref()))
     }
 
@@ -96,9 +97,9 @@ impl Selection {
         index: &str,
         is_complete: impl Fn(&CollectionKey) -> bool,
     ) -> BTreeMap<String, Membership> {
-        let reserved = self.reserved.iter().filter(|(reserved, _)| reserved == index);
+        let unresolved = self.unresolved.iter().filter(|(unresolved, _)| unresolved == index);
         let mut clusters: BTreeMap<String, Membership> =
-            reserved.map(|(_, cluster)| (cluster.clone(), Membership::Incomplete)).collect();
+            unresolved.map(|(_, cluster)| (cluster.clone(), Membership::Incomplete)).collect();
         for (key, _) in self.collections_in(index) {
             let membership = if is_complete(key) { Membership::Selected } else { Membership::Incomplete };
             let existing = clusters.entry(key.cluster.as_str().to_owned()).or_insert(membership);
@@ -111,7 +112,7 @@ impl Selection {
 
     /// Digest of the selection; equal selections have equal digests.
     pub(super) fn digest(&self) -> String {
-        format!("{:032x}", xxh3_128(format!("{:?} {:?}", self.collections, self.reserved).as_bytes()))
+        format!("{:032x}", xxh3_128(format!("{:?} {:?}", self.collections, self.unresolved).as_bytes()))
     }
 }
 
@@ -174,9 +175,11 @@ mod tests {
     #[test]
     fn documents_of_unknown_kinds_are_kept() {
         let mut selection = selection();
-        selection.reserve("Widget", "m1");
-        selection.reserve("Pod", "m2");
-        assert!(selection.has_reserved("kubernetes-widget") && !selection.indices().contains("kubernetes-widget"));
+        selection.add_unresolved_kind("Widget", "m1");
+        selection.add_unresolved_kind("Pod", "m2");
+        assert!(
+            selection.has_unresolved_kind("kubernetes-widget") && !selection.indices().contains("kubernetes-widget")
+        );
         let clusters = selection.membership_by_cluster("kubernetes-widget", |_| true);
         assert_eq!(clusters, BTreeMap::from([("m1".to_owned(), Membership::Incomplete)]));
         let clusters = selection.membership_by_cluster("kubernetes-pod", |_| true);

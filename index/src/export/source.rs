@@ -58,7 +58,7 @@ impl Source {
     }
 
     async fn replay(&self, position: u64) -> Result<ChangePage, ExportError> {
-        // Read before the replay, which may lack changes that are announced later.
+        // Read before the replay, in which changes that are announced later may be missing.
         let announced = self.latest();
         let replayed = self.store.replay(Seq(position), MAX_REPLAYED_CHANGES).await?;
         let deleted: Vec<Seq> = replayed

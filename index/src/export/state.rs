@@ -30,7 +30,7 @@ pub struct ExportCheckpoint {
     pub(super) position: u64,
     /// UUIDs of the indices by name.
     pub(super) indices: BTreeMap<String, String>,
-    /// Time since when no objects are selected for the backend, Unix milliseconds.
+    /// Time since which no objects are selected for the backend, Unix milliseconds.
     #[serde(default)]
     pub abandoned_at: Option<i64>,
 }

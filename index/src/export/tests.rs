@@ -16,7 +16,7 @@ use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
 use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Batch, Progress, Step, Store};
+use crowsnest_store::{Batch, Progress, RecordWrite, Store};
 use crowsnest_store::{CacheOptions, CollectionKey, Epoch, HistoryRetention, Seq};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ impl Cache {
         }
     }
 
-    async fn apply(&self, collection_key: CollectionKey, kind: &str, steps: Vec<Step>) {
+    async fn apply(&self, collection_key: CollectionKey, kind: &str, writes: Vec<RecordWrite>) {
         let progress = Progress {
             resource_version: Some("1".to_owned()),
             complete: true,
@@ -105,7 +105,7 @@ impl Cache {
             ..Progress::default()
         };
         self.states.update(&collection_key, |state| state.complete = true);
-        let batch = Batch { collection: collection_key, epoch: Epoch::UNSHARED, steps, progress };
+        let batch = Batch { collection: collection_key, epoch: Epoch::UNSHARED, writes, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         assert!(self.tail.publish(changes));
     }
@@ -115,13 +115,13 @@ impl Cache {
             let kind = object["kind"].as_str().unwrap();
             let draft = draft(object);
             let packed = self.codec.pack("/Pod", &draft.body).unwrap().0;
-            self.apply(key(name, object), kind, vec![Step::Put(Box::new(draft), packed)]).await;
+            self.apply(key(name, object), kind, vec![RecordWrite::Put(Box::new(draft), packed)]).await;
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
             self.objects.insert((name.to_owned(), uid), object.clone());
         }
     }
 
-    async fn pods(&mut self, name: &str, numbers: std::ops::Range<u64>, version: u64) {
+    async fn put_pods(&mut self, name: &str, numbers: std::ops::Range<u64>, version: u64) {
         let pods: Vec<Value> = numbers.map(|n| pod("a", &format!("p{n}"), &format!("{name}-{n}"), version)).collect();
         self.put(name, &pods).await;
     }
@@ -129,9 +129,12 @@ impl Cache {
     async fn delete_pods(&mut self, name: &str, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.objects.remove(&(name.to_owned(), format!("{name}-{number}"))).unwrap();
-            let step =
-                Step::Delete { namespace: "a".into(), name: format!("p{number}"), resource_version: String::new() };
-            self.apply(key(name, &json!({})), "Pod", vec![step]).await;
+            let write = RecordWrite::Delete {
+                namespace: "a".into(),
+                name: format!("p{number}"),
+                resource_version: String::new(),
+            };
+            self.apply(key(name, &json!({})), "Pod", vec![write]).await;
         }
     }
 
@@ -225,8 +228,8 @@ impl RunningExport {
 /// All documents of Karmada's indices, by id.
 fn documents(node: &Node) -> BTreeMap<String, Value> {
     node.request("POST", "/kubernetes-*/_refresh", "");
-    let answer = node.request("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
-    let hits = answer["hits"]["hits"].as_array().unwrap().iter();
+    let response = node.request("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
+    let hits = response["hits"]["hits"].as_array().unwrap().iter();
     hits.map(|hit| (hit["_id"].as_str().unwrap().to_owned(), hit["_source"].clone())).collect()
 }
 
@@ -265,9 +268,9 @@ fn wipe(node: &Node) {
 async fn documents_follow_the_store(node: &Node) {
     let mut cache = Cache::new().await;
     cache.has_secret_values = true;
-    cache.pods("m1", 0..25, 1).await;
+    cache.put_pods("m1", 0..25, 1).await;
     cache.put("m1", &[secret("s")]).await;
-    cache.pods("m2", 0..3, 1).await;
+    cache.put_pods("m2", 0..3, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
     cache.assert_equal(node, &running).await;
     let text = format!("{:?}", documents(node));
@@ -280,7 +283,7 @@ async fn documents_follow_the_store(node: &Node) {
     );
     assert_eq!(properties["spec"], json!({"type": "object", "enabled": false}));
 
-    cache.pods("m1", 3..9, 2).await;
+    cache.put_pods("m1", 3..9, 2).await;
     cache.delete_pods("m1", 0..2).await;
     cache.assert_equal(node, &running).await;
     let stopped = running.stop().await;
@@ -288,7 +291,7 @@ async fn documents_follow_the_store(node: &Node) {
 
     // Objects are deleted and changed while nothing is exported: more than the tail contains.
     cache.delete_pods("m1", 5..8).await;
-    cache.pods("m1", 30..150, 1).await;
+    cache.put_pods("m1", 30..150, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
     cache.assert_equal(node, &running).await;
     let stopped = running.stop().await;
@@ -302,7 +305,7 @@ async fn documents_follow_the_store(node: &Node) {
 async fn selections_change(node: &Node) {
     let mut cache = Cache::new().await;
     for name in ["m1", "m2"] {
-        cache.pods(name, 0..12, 1).await;
+        cache.put_pods(name, 0..12, 1).await;
     }
     let running = cache.export(node, selection(&["m1", "m2"])).await;
     cache.assert_equal(node, &running).await;
@@ -340,17 +343,17 @@ async fn selections_change(node: &Node) {
 
 async fn a_lost_store_is_replaced(node: &Node) {
     let mut before = Cache::new().await;
-    before.pods("m1", 0..10, 1).await;
-    before.pods("m1", 0..10, 2).await;
-    before.pods("m2", 0..10, 1).await;
-    before.pods("m3", 0..10, 1).await;
+    before.put_pods("m1", 0..10, 1).await;
+    before.put_pods("m1", 0..10, 2).await;
+    before.put_pods("m2", 0..10, 1).await;
+    before.put_pods("m3", 0..10, 1).await;
     let running = before.export(node, selection(&["m1", "m2", "m3"])).await;
     before.assert_equal(node, &running).await;
     running.stop().await;
 
-    // Sequence numbers begin again; m2 has not been read yet, m3 is not selected any more.
+    // Sequence numbers start over; m2 has not been read yet, m3 is not selected any more.
     let mut after = Cache::new().await;
-    after.pods("m1", 2..12, 3).await;
+    after.put_pods("m1", 2..12, 3).await;
     after.put("m1", &[secret("s")]).await;
     let running = after.export(node, selection(&["m1", "m2"])).await;
     running.wait_until_caught_up().await;
@@ -358,7 +361,7 @@ async fn a_lost_store_is_replaced(node: &Node) {
     expected.extend(before.expected(&selection(&["m2"])));
     assert_eq!(documents(node), expected, "documents of a cluster that has not been read stay");
     let comparisons = running.exporter.progress().comparisons;
-    after.pods("m2", 4..6, 2).await;
+    after.put_pods("m2", 4..6, 2).await;
     after.put("m2", &[secret("t")]).await;
     running.wait_until("compared", |progress| progress.comparisons >= comparisons + 2).await;
     after.assert_equal(node, &running).await;
@@ -366,7 +369,7 @@ async fn a_lost_store_is_replaced(node: &Node) {
 
 async fn a_lost_index_is_filled_again(node: &Node) {
     let mut cache = Cache::new().await;
-    cache.pods("m1", 0..10, 1).await;
+    cache.put_pods("m1", 0..10, 1).await;
     cache.put("m1", &[secret("s")]).await;
     let running = cache.export(node, selection(&["m1"])).await;
     cache.assert_equal(node, &running).await;
@@ -382,10 +385,10 @@ async fn a_lost_index_is_filled_again(node: &Node) {
 }
 
 async fn refused_and_lost_documents(node: &Node) {
-    // An index of another mapping refuses a document; others are written, and deletions that the store forgot are found.
+    // An index of another mapping refuses a document; others are written, and deletions that the store has pruned are detected.
     node.request("PUT", "/kubernetes-pod", r#"{"mappings":{"properties":{"metadata":{"properties":{"labels":{"properties":{"app":{"properties":{"x":{"type":"long"}}}}}}}}}}"#);
     let mut cache = Cache::new().await;
-    cache.pods("m1", 0..2, 1).await;
+    cache.put_pods("m1", 0..2, 1).await;
     let plain =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": "plain", "uid": "plain"}});
     cache.put("m1", &[plain]).await;
@@ -398,8 +401,8 @@ async fn refused_and_lost_documents(node: &Node) {
     assert_eq!(documents(node).into_keys().collect::<Vec<_>>(), ["plain"]);
     running.stop().await;
     cache.objects.retain(|(_, uid), _| uid != "plain");
-    let step = Step::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
-    cache.apply(key("m1", &json!({})), "Pod", vec![step]).await;
+    let write = RecordWrite::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
+    cache.apply(key("m1", &json!({})), "Pod", vec![write]).await;
     let history = HistoryRetention { max_age: Duration::ZERO, ..HistoryRetention::default() };
     cache.store.prune(&history, i64::MAX, Seq(u64::MAX >> 1)).await.unwrap();
     // The contents of the tail are lost with the process.

@@ -1,6 +1,6 @@
 //! External versions of exported documents; pure functions.
 //!
-//! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store begin again,
+//! Indices of Karmada's layout have fixed names, so they outlive stores: sequence numbers of a new store start over,
 //! and documents of Karmada's own writer count their updates from 1. A version therefore has an epoch in its high bits,
 //! above the sequence number. Each comparison of a backend with the store allocates a new epoch, so its writes
 //! supersede all earlier ones, including the tombstones of documents that were deleted because no selection included
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Number of bits of the sequence number: 2^38 changes last for 8 years at 1,000 changes per second.
 const SEQ_BITS: u32 = 38;
 const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
-/// 2020-01-01T00:00:00Z in Unix minutes, when epochs begin; they fit 25 bits until 2083.
+/// 2020-01-01T00:00:00Z in Unix minutes, when epochs begin; they fit in 25 bits until 2083.
 const FIRST_MINUTE: i64 = 26_297_280;
 const LAST_EPOCH: u64 = (1 << (63 - SEQ_BITS)) - 1;
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_later_epoch_wins_over_any_sequence_number() {
         assert!(DocumentVersion::new(8, 1).number() > DocumentVersion::new(7, 1 << 37).number());
-        assert_eq!(DocumentVersion::parse(70_000), None, "versions of a writer that counts updates are another's");
+        assert_eq!(DocumentVersion::parse(70_000), None, "a version that counts updates is of another writer");
     }
 
     #[rstest]

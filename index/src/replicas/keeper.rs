@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Time limits for renewing the lease and for changing claims.
+/// Time limits for renewing the lease, for changing claims and for ending the lease.
 const RENEWAL_TIMEOUT: Duration = Duration::from_millis(1500);
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Name in [`Health`].
+const END_LEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Key of the database's failure in [`Health`].
 const HEALTH_KEY: &str = "database";
 
 pub(crate) struct LeaseKeeper {
@@ -41,7 +41,7 @@ impl LeaseKeeper {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         tokio::join!(self.renew_lease(&stop), self.execute_plans(&stop));
         // Collectors stop with the same token; releasing the lease lets other replicas take over immediately.
-        let result = tokio::time::timeout(LEAVE_TIMEOUT, self.store.end_lease()).await;
+        let result = tokio::time::timeout(END_LEASE_TIMEOUT, self.store.end_lease()).await;
         if let Ok(Err(error)) = result {
             tracing::debug!(error = error.chain(), "cannot release the lease; it will expire");
         }
@@ -58,22 +58,22 @@ impl LeaseKeeper {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let began = Instant::now();
+            let started_at = Instant::now();
             // The lease counts from before the request, so a late response is treated as lost.
-            let deadline =
-                (responded_at + STOP_AFTER).clamp(began + LEASE_RENEWAL_INTERVAL / 4, began + RENEWAL_TIMEOUT);
+            let deadline = (responded_at + STOP_AFTER)
+                .clamp(started_at + LEASE_RENEWAL_INTERVAL / 4, started_at + RENEWAL_TIMEOUT);
             // A replica that gave up its claims lets its lease expire and renews it only after the database responds:
             // a replica that cannot receive responses must not keep its clusters.
             let is_alive = responded_at.elapsed() < STOP_AFTER;
             let reason = match tokio::time::timeout_at(deadline, self.store.renew_lease(is_alive)).await {
                 Ok(Ok(view)) => {
-                    responded_at = began;
+                    responded_at = started_at;
                     self.live.send_if_modified(|live| {
                         let changed = *live != view.live;
                         live.clone_from(&view.live);
                         changed
                     });
-                    self.view.send_replace(ReplicaView { requested_at: Some(began), ..view });
+                    self.view.send_replace(ReplicaView { requested_at: Some(started_at), ..view });
                     self.health.send_if_modified(|health| health.remove(HEALTH_KEY).is_some());
                     continue;
                 }
@@ -81,7 +81,7 @@ impl LeaseKeeper {
                 Err(_) => "the database did not respond".to_owned(),
             };
             if responded_at.elapsed() >= STOP_AFTER {
-                // Never an error: a replica can claim its clusters again.
+                // Only a single process, which cannot claim its clusters again, gets an error.
                 let gave_up = self.claims.give_up(Error::StoreFormat(reason.clone()));
                 debug_assert!(gave_up.is_ok());
                 self.health.send_modify(|health| drop(health.insert(HEALTH_KEY, reason)));
@@ -122,7 +122,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Clusters to collect, and stored clusters to drop because they left.
+    /// Clusters to collect, and stored clusters to drop because they were removed from the fleet.
     fn clusters(&self, view: &ReplicaView) -> BTreeSet<ClusterName> {
         let mut clusters = view.stored.clone();
         clusters.insert(ClusterName::control_plane());

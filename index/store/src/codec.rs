@@ -106,7 +106,7 @@ impl Codec {
             idle.push(context);
         }
         drop(idle);
-        result.map_err(|code| Error::Unpack(zstd::zstd_safe::get_error_name(code).to_owned()))?;
+        result.map_err(|code| Error::Compress(zstd::zstd_safe::get_error_name(code).to_owned()))?;
         bytes.shrink_to_fit();
         Ok((CompressedBody { dictionary: id, bytes }, training))
     }
@@ -143,7 +143,7 @@ impl Codec {
             0 => None,
             id => {
                 let found = self.dictionaries.read().by_id.get(&id).cloned();
-                Some(found.ok_or_else(|| Error::Unpack(format!("dictionary {id} is missing")))?)
+                Some(found.ok_or_else(|| Error::Decompress(format!("dictionary {id} is missing")))?)
             }
         };
         let mut context = self.decompressors.lock().pop().unwrap_or_else(DCtx::create);
@@ -158,7 +158,7 @@ impl Codec {
             idle.push(context);
         }
         drop(idle);
-        result.map(drop).map_err(|code| Error::Unpack(zstd::zstd_safe::get_error_name(code).to_owned()))
+        result.map(drop).map_err(|code| Error::Decompress(zstd::zstd_safe::get_error_name(code).to_owned()))
     }
 }
 
@@ -170,7 +170,7 @@ impl CompressedBody {
 }
 
 fn plain_length(packed: &[u8]) -> Result<usize, Error> {
-    let fail = |problem: &str| Error::Unpack(problem.to_owned());
+    let fail = |problem: &str| Error::Decompress(problem.to_owned());
     let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("not a zstd frame"))?;
     let size = size.ok_or_else(|| fail("the size is missing"))? as usize;
     if size > MAX_BODY_BYTES { Err(fail("the size exceeds the limit of an object")) } else { Ok(size) }

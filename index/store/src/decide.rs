@@ -1,9 +1,9 @@
 //! Decides which rows a batch changes, from the current rows. Free of I/O and shared by all backends.
 //!
-//! The steps of a batch are split into runs with distinct keys. For each run, the backend reads the current rows of the
+//! The writes of a batch are split into runs with distinct keys. For each run, the backend reads the current rows of the
 //! keys, gets the decision, and executes it: deletions first, then puts.
 
-use super::{CompressedBody, Step, rows};
+use super::{CompressedBody, RecordWrite, rows};
 use crate::ingest::Draft;
 use crate::record::{Change, ChangeKind, CollectionKey, Object, Record, RecordKey, Seq};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ impl Sequence {
     }
 }
 
-/// The collection that a step writes to.
+/// The collection that a write changes.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub id: i64,
@@ -75,10 +75,16 @@ pub(super) struct BatchDecision<'s> {
 }
 
 impl<'s> BatchDecision<'s> {
-    /// Adds a step. Each key must occur only once per run.
-    pub fn add_step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, sequence: &mut Sequence) {
-        match step {
-            Step::Put(draft, packed) => {
+    /// Adds a write. Each key must occur only once per run.
+    pub fn add_write(
+        &mut self,
+        target: &Target,
+        write: &'s RecordWrite,
+        previous: Option<Record>,
+        sequence: &mut Sequence,
+    ) {
+        match write {
+            RecordWrite::Put(draft, packed) => {
                 let is_unchanged =
                     |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
                 if previous.as_ref().is_some_and(is_unchanged) {
@@ -108,7 +114,7 @@ impl<'s> BatchDecision<'s> {
                 });
                 self.puts.push(Put { collection: target.id, id, seq, draft, packed, previous });
             }
-            Step::Delete { resource_version, .. } => {
+            RecordWrite::Delete { resource_version, .. } => {
                 if let Some(old) = previous {
                     let version = Some(resource_version.as_str()).filter(|version| !version.is_empty());
                     self.delete(target.id, old, version, sequence);

@@ -37,8 +37,10 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    #[error("cannot compress or decompress a cached body: {0}")]
-    Unpack(String),
+    #[error("cannot compress a body for the cache: {0}")]
+    Compress(String),
+    #[error("cannot decompress a cached body: {0}")]
+    Decompress(String),
     #[error("cluster {cluster} sent an invalid response for {resource}")]
     Malformed {
         cluster: ClusterName,

@@ -5,7 +5,7 @@
 
 use super::catalog::Catalog;
 use super::rows::{Columns, OBJECT_COLUMNS};
-use super::{StoreSize, VersionFilter};
+use super::{KeyRangeEnd, StoreSize, VersionFilter};
 use crate::Error;
 use crate::options::HistoryRetention;
 use crate::record::{Seq, Version};
@@ -31,7 +31,7 @@ pub(super) const DELETE_EXCESS: &str = "DELETE FROM versions WHERE ended IN (SEL
     dense_rank() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.generation DESC) AS generations \
     FROM (SELECT DISTINCT collection, namespace, name FROM versions WHERE ended > $1 AND ended <= $2) AS touched \
     JOIN versions AS v ON v.collection = touched.collection AND v.namespace = touched.namespace \
-    AND v.name = touched.name) AS aged WHERE age > $3 AND NOT deleted AND ended <= $2 \
+    AND v.name = touched.name) AS ranked WHERE age > $3 AND NOT deleted AND ended <= $2 \
     AND NOT (generation > 0 AND later = 1 AND generations <= $3))";
 
 /// Columns for [`Catalog::decode_version`].
@@ -68,13 +68,16 @@ pub(super) fn as_of(condition: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {condition}", version_columns())
 }
 
-/// Versions in a collection ($2) with keys greater than ($3, $4), and up to ($6, $7) if the range has an end, that existed
-/// after a change ($1) and ended later; at most $5, in key order. SQLite finds a range with an end, which is a page of a
-/// list, by its keys. A range without an end may contain the history of many more objects than have changed since $1, so the
-/// `+` keeps SQLite from using the index on the keys.
-pub(super) fn superseded_since(has_end: bool) -> String {
-    let (collection, end) =
-        if has_end { ("collection", "AND (namespace, name) <= ($6, $7)") } else { ("+collection", "") };
+/// Versions in a collection ($2) with keys greater than ($3, $4), and up to an end ($6, $7 or $6), that existed after a
+/// change ($1) and ended later; at most $5, in key order. SQLite finds a range up to a key, which is a page of a list, by its
+/// keys. Other ranges may contain the history of many more objects than have changed since $1, so the `+` keeps SQLite from
+/// using the index on the keys.
+pub(super) fn superseded_since(until: Option<KeyRangeEnd<'_>>) -> String {
+    let (collection, end) = match until {
+        Some(KeyRangeEnd::Key(..)) => ("collection", "AND (namespace, name) <= ($6, $7)"),
+        Some(KeyRangeEnd::Namespace(_)) => ("+collection", "AND namespace <= $6"),
+        None => ("+collection", ""),
+    };
     format!(
         "SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND {collection} = $2 AND (namespace, name) > ($3, $4) \
          {end} ORDER BY namespace, name LIMIT $5",
@@ -87,12 +90,12 @@ impl HistoryRetention {
     /// store would exceed the limit even without history.
     pub fn fit_to_store(self, size: &StoreSize) -> (Self, u64) {
         let used = size.bytes.saturating_sub(size.free_bytes);
-        let over = self.max_store_bytes.map_or(0, |max_bytes| used.saturating_sub(max_bytes));
-        if over == 0 {
+        let excess = self.max_store_bytes.map_or(0, |max_bytes| used.saturating_sub(max_bytes));
+        if excess == 0 {
             return (self, 0);
         }
-        let max_bytes = self.max_bytes.min(size.version_bytes.saturating_sub(over));
-        (Self { max_bytes, ..self }, over.saturating_sub(size.version_bytes))
+        let max_bytes = self.max_bytes.min(size.version_bytes.saturating_sub(excess));
+        (Self { max_bytes, ..self }, excess.saturating_sub(size.version_bytes))
     }
 
     /// Time before which ended versions are deleted, Unix milliseconds.
@@ -136,8 +139,8 @@ mod tests {
         #[case] expected: (u64, u64),
     ) {
         let history = HistoryRetention { max_bytes: 500, max_store_bytes, ..HistoryRetention::default() };
-        let (history, over) =
+        let (history, excess) =
             history.fit_to_store(&StoreSize { bytes, free_bytes, version_bytes, ..StoreSize::default() });
-        assert_eq!((history.max_bytes, over), expected);
+        assert_eq!((history.max_bytes, excess), expected);
     }
 }

@@ -76,7 +76,7 @@ impl fmt::Display for InterestReason {
             Self::ResourceRegistry(name) => write!(f, "ResourceRegistry {name}"),
             Self::Search => f.write_str("search"),
             Self::Controller(name) => write!(f, "controller {name}"),
-            Self::Authorization => f.write_str("rights"),
+            Self::Authorization => f.write_str("authorization"),
             Self::Replica(name) => write!(f, "replica {name}"),
             Self::Other(reason) => f.write_str(reason),
         }
@@ -185,8 +185,8 @@ impl Interests {
         self.inner.declared.lock().interests.values().cloned().collect()
     }
 
-    /// Wakes receivers of [`Interests::version`], also when another condition for collecting has changed, such as the
-    /// resources that a cluster serves.
+    /// Wakes receivers of [`Interests::version`]. Also called when another condition for collecting has changed, such as
+    /// the resources that a cluster serves.
     pub fn notify(&self) {
         self.inner.version.send_modify(|version| *version += 1);
     }

@@ -73,12 +73,12 @@ pub struct CompressedBody {
 
 /// A write to one object of a collection.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum RecordWrite {
     Put(Box<Draft>, CompressedBody),
     Delete { namespace: String, name: String, resource_version: String },
 }
 
-impl Step {
+impl RecordWrite {
     pub fn key(&self) -> (&str, &str) {
         match self {
             Self::Put(draft, _) => (&draft.namespace, &draft.name),
@@ -87,11 +87,11 @@ impl Step {
     }
 }
 
-/// Changes of a collection's state that are stored together with the steps; `None` keeps the stored value.
+/// Changes of a collection's state that are stored together with the writes; `None` keeps the stored value.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     pub resource_version: Option<String>,
-    /// True after a complete list. The steps have to include the deletions of objects that are missing from it.
+    /// True after a complete list. The writes have to include the deletions of objects that are missing from it.
     pub complete: bool,
     /// Kind of the objects, and true if it is namespaced.
     pub kind: Option<(String, bool)>,
@@ -116,7 +116,7 @@ pub struct Batch {
     /// Epoch of this replica's claim on the cluster. A shared store rejects the batch with [`Error::Fenced`] if another
     /// replica has claimed the cluster since.
     pub epoch: Epoch,
-    pub steps: Vec<Step>,
+    pub writes: Vec<RecordWrite>,
     pub progress: Progress,
 }
 
@@ -131,6 +131,15 @@ pub struct Scan {
     /// Label selector by which the database prefilters the records. It may let others pass, so `keep` has to apply it
     /// too.
     pub labels: Option<Selector>,
+}
+
+/// The end of a range of keys in a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyRangeEnd<'a> {
+    /// The last key: namespace and name.
+    Key(&'a str, &'a str),
+    /// The last namespace.
+    Namespace(&'a str),
 }
 
 /// A page of a scan, and the (namespace, name) to continue from; None at the end.
@@ -329,13 +338,13 @@ pub trait Store: Send + Sync + 'static {
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
     /// The versions in a collection that were current after change `seq` and have ended since, in key order after the
-    /// (namespace, name) `after` and up to `until`, at most `limit`. Pruned versions are omitted.
+    /// (namespace, name) `after` and up to the end `until` of the range, at most `limit`. Pruned versions are omitted.
     async fn superseded_since(
         &self,
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
-        until: Option<&(String, String)>,
+        until: Option<KeyRangeEnd<'_>>,
         limit: usize,
     ) -> Result<Vec<Version>, Error>;
 
@@ -343,7 +352,7 @@ pub trait Store: Send + Sync + 'static {
     /// has to read all records again.
     async fn pruned_until(&self) -> Result<Seq, Error>;
 
-    /// All notes about objects, unordered. A note stays after its object is deleted, until it is deleted itself.
+    /// All notes about objects, unordered. A note is kept after its object is deleted, until it is deleted itself.
     async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error>;
 
     /// Stores the note about an object; `None` deletes it.

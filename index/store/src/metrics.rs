@@ -109,7 +109,7 @@ metrics! {
     transactions: Counter = "crowsnest_cache_transactions_total",
     /// Duration of transactions.
     transaction_microseconds: Counter = "crowsnest_cache_transaction_microseconds_total",
-    /// Lists taken from members.
+    /// Lists requested from members.
     lists: Counter = "crowsnest_cache_lists_total",
     /// Watches opened.
     watches: Counter = "crowsnest_cache_watches_total",
@@ -147,7 +147,7 @@ metrics! {
     text_queries: Counter = "crowsnest_text_queries_total",
     /// Duration of search requests to a search engine.
     text_query_microseconds: Counter = "crowsnest_text_query_microseconds_total",
-    /// Searches answered.
+    /// Completed searches.
     searches: Counter = "crowsnest_searches_total",
     /// Duration of searches.
     search_microseconds: Counter = "crowsnest_search_microseconds_total",

@@ -17,8 +17,7 @@ pub enum StoreOptions {
 }
 
 impl StoreOptions {
-    /// True if a process continues to run while its database is unavailable. This is true of a database server, but not
-    /// for a file.
+    /// True if a process continues to run while its database is unavailable: for a database server, but not for a file.
     pub fn outlives_outages(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
@@ -108,7 +107,7 @@ pub struct CacheOptions {
     pub references: Vec<CustomRule>,
     /// Keys of indexed labels; `*` at either end is a wildcard.
     pub indexed_labels: Vec<String>,
-    /// Maximum bytes of bodies in the tail.
+    /// Maximum bytes of bodies in the tail, the newest changes in memory.
     pub tail_bytes: usize,
     /// Maximum number of changes in the tail.
     pub tail_changes: usize,

@@ -157,7 +157,7 @@ mod tests {
         drop(second);
         assert_eq!(third.await.unwrap(), 3);
 
-        let failing = |_| std::future::ready(Err(Error::Unpack("broken".to_owned())));
+        let failing = |_| std::future::ready(Err(Error::Decompress("broken".to_owned())));
         let mut failed = Box::pin(batcher.query(4, failing));
         assert!(failed.as_mut().now_or_never().is_some_and(|result| result.is_err()));
         assert_eq!(batcher.query(5, result).await.unwrap(), 5);

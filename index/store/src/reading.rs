@@ -36,7 +36,7 @@ pub(super) struct ScanRange<'s> {
     pub labels: Option<LabelFilter>,
 }
 
-/// Condition that all records fulfil that a label selector matches.
+/// Condition that holds for all records that a label selector matches.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LabelFilter {
     /// Parameter 5: LIKE pattern for the labels.

@@ -6,7 +6,7 @@ mod versions;
 use super::codec::Codec;
 use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
-use super::{Batch, CompressedBody, Position, Progress, ReplayedChange, Scan, Step, Store};
+use super::{Batch, CompressedBody, Position, Progress, RecordWrite, ReplayedChange, Scan, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{ChangeKind, CollectionKey, RecordKey, Seq};
@@ -71,23 +71,23 @@ impl Backend {
         Self::open_at(self.location, labels).await.unwrap()
     }
 
-    fn put(&self, object: &Value) -> Step {
+    fn put(&self, object: &Value) -> RecordWrite {
         let draft = draft(object);
         let packed: CompressedBody = self.codec.pack("/Pod", &draft.body).unwrap().0;
-        Step::Put(Box::new(draft), packed)
+        RecordWrite::Put(Box::new(draft), packed)
     }
 
-    fn delete(namespace: &str, name: &str, version: &str) -> Step {
-        Step::Delete { namespace: namespace.into(), name: name.into(), resource_version: version.into() }
+    fn delete(namespace: &str, name: &str, version: &str) -> RecordWrite {
+        RecordWrite::Delete { namespace: namespace.into(), name: name.into(), resource_version: version.into() }
     }
 
-    async fn apply(&self, steps: Vec<Step>, version: &str) -> Vec<(u64, ChangeKind, String)> {
+    async fn apply(&self, writes: Vec<RecordWrite>, version: &str) -> Vec<(u64, ChangeKind, String)> {
         let progress = Progress {
             resource_version: Some(version.to_owned()),
             kind: Some(("Pod".to_owned(), true)),
             ..Progress::default()
         };
-        let batch = Batch { collection: pods(), epoch: Epoch::UNSHARED, steps, progress };
+        let batch = Batch { collection: pods(), epoch: Epoch::UNSHARED, writes, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         changes.into_iter().map(|c| (c.seq.0, c.kind, c.object.record.key.name.to_string())).collect()
     }
@@ -172,7 +172,7 @@ async fn changes_are_returned_once_and_stored(#[values(BackendKind::Sqlite, Back
     assert_eq!(first, [(1, ChangeKind::Added, "a".into()), (2, ChangeKind::Added, "b".into())]);
     // Writing an unchanged object is not a change.
     assert!(backend.apply(vec![backend.put(&pod("x", "a", "1", "10"))], "12").await.is_empty());
-    let steps = vec![
+    let writes = vec![
         backend.put(&pod("x", "a", "1", "13")),
         Backend::delete("x", "b", "14"),
         backend.put(&pod("x", "b", "3", "15")),
@@ -180,7 +180,7 @@ async fn changes_are_returned_once_and_stored(#[values(BackendKind::Sqlite, Back
         // Another uid: the old object is deleted.
         backend.put(&pod("x", "a", "9", "17")),
     ];
-    let applied = backend.apply(steps, "17").await;
+    let applied = backend.apply(writes, "17").await;
     use ChangeKind::{Added, Deleted, Modified};
     let expected = [(3, Modified, "a"), (4, Deleted, "b"), (5, Added, "b"), (6, Deleted, "a"), (7, Added, "a")];
     assert_eq!(applied, expected.map(|(seq, kind, name)| (seq, kind, name.to_owned())));
@@ -207,13 +207,13 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
     };
     let Some(backend) = Backend::open(kind).await else { return };
     let backend = backend.reopen_with(&["*/id", "of-*", "exact"]).await;
-    let steps = [
+    let writes = [
         labelled("c", "1", "1", json!({"a.io/id": "7", "of-x": "", "app": "c"})),
         labelled("a", "2", "1", json!({"a.io/id": "7", "exact": "1"})),
         labelled("b", "3", "1", json!({"b.io/id": "7", "of-y": "1"})),
         labelled("d", "4", "1", json!({"a.io/id": "8"})),
     ];
-    backend.apply(steps.iter().map(|pod| backend.put(pod)).collect(), "1").await;
+    backend.apply(writes.iter().map(|pod| backend.put(pod)).collect(), "1").await;
     async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
         let found = backend.store.records_with_label(&pods(), label, value).await.unwrap();
         found.iter().map(|record| &*record.key.name).collect()
@@ -228,12 +228,12 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
     assert_eq!(refused.to_string(), "label app is not indexed");
 
     // Labels change, and objects are deleted and recreated.
-    let steps = vec![
+    let writes = vec![
         backend.put(&labelled("a", "2", "2", json!({"a.io/id": "8"}))),
         Backend::delete("x", "c", "3"),
         backend.put(&labelled("b", "9", "4", json!({"a.io/id": "7"}))),
     ];
-    backend.apply(steps, "4").await;
+    backend.apply(writes, "4").await;
     assert_eq!(found(&backend, "a.io/id", Some("7")).await, "b");
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
     assert_eq!(found(&backend, "b.io/id", None).await, "");
@@ -250,8 +250,8 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
 #[tokio::test]
 async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
-    let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
-    backend.apply(steps, "1").await;
+    let writes = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(writes, "1").await;
     backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
     for limit in [1, 2, 3, 50] {
         let (mut seen, mut deletions, mut since) = (BTreeSet::new(), Vec::new(), Seq(0));
@@ -280,8 +280,8 @@ async fn dropping_a_collection_returns_deletions(
     #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
 ) {
     let Some(backend) = Backend::open(kind).await else { return };
-    let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
-    backend.apply(steps, "1").await;
+    let writes = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(writes, "1").await;
     let first = backend.store.drop_collection(&pods(), Epoch::UNSHARED, 3, 2000).await.unwrap();
     assert!(first.iter().all(|change| change.kind == ChangeKind::Deleted) && first.len() == 3);
     assert!(!backend.store.collections().await.unwrap()[0].state.complete);

@@ -19,27 +19,27 @@ const FULL_TEXT_WORDS: usize = 9;
 /// Number of characters of a body that are shown around the first difference.
 const SHOWN_CHARS: usize = 160;
 
-/// resourceVersion of the last write, by (cluster, resource).
-pub type Marks = BTreeMap<(String, String), u64>;
+/// resourceVersions of the markers, the last writes of a round, by (cluster, resource).
+pub type Markers = BTreeMap<(String, String), u64>;
 
-/// Writes the last object of the round to each resource of all members.
-pub async fn write_marks(members: &[TestMember], words: &mut Words) -> Marks {
-    let mut marks = Marks::new();
+/// Writes a marker, the last object of the round, to each resource of all members.
+pub async fn write_markers(members: &[TestMember], words: &mut Words) -> Markers {
+    let mut markers = Markers::new();
     for member in members {
         for resource in resources() {
             let version = member.write_marker(&resource.resource, &words.next()).await;
-            marks.insert((member.name.clone(), resource.resource.to_string()), version);
+            markers.insert((member.name.clone(), resource.resource.to_string()), version);
         }
     }
-    marks
+    markers
 }
 
-/// Waits until the cache is ready, follows all collections, has reached the marks, and has indexed them.
-pub async fn wait_until_settled(host: &mut Host, marks: &Marks) -> Status {
+/// Waits until the cache is ready, follows all collections, has reached the markers, and has indexed them.
+pub async fn wait_until_settled(host: &mut Host, markers: &Markers) -> Status {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let status = host.status().await;
-        let reasons = unsettled_reasons(&status, marks);
+        let reasons = unsettled_reasons(&status, markers);
         if reasons.is_empty() {
             return status;
         }
@@ -49,21 +49,23 @@ pub async fn wait_until_settled(host: &mut Host, marks: &Marks) -> Status {
 }
 
 /// Reasons why the cache is not settled.
-fn unsettled_reasons(status: &Status, marks: &Marks) -> Vec<String> {
+fn unsettled_reasons(status: &Status, markers: &Markers) -> Vec<String> {
     let mut reasons: Vec<String> = status.unready.iter().cloned().collect();
     let mut collected = BTreeSet::new();
     for (cluster, resource, version, complete, stale_reason) in &status.collections {
         let key = (cluster.clone(), resource.clone());
         let reached = version.parse::<u64>().unwrap_or(0);
-        match (stale_reason, marks.get(&key)) {
+        match (stale_reason, markers.get(&key)) {
             (Some(stale_reason), _) => reasons.push(format!("{resource} of {cluster}: {stale_reason}")),
             (None, _) if !complete => reasons.push(format!("{resource} of {cluster} is incomplete")),
-            (None, Some(mark)) if reached < *mark => reasons.push(format!("{resource} of {cluster} is at {version}")),
+            (None, Some(marker)) if reached < *marker => {
+                reasons.push(format!("{resource} of {cluster} is at {version}"))
+            }
             _ => {}
         }
         collected.insert(key);
     }
-    let uncollected = marks.keys().filter(|key| !collected.contains(*key));
+    let uncollected = markers.keys().filter(|key| !collected.contains(*key));
     reasons.extend(uncollected.map(|(cluster, resource)| format!("no replica collects {resource} of {cluster}")));
     if reasons.is_empty() && status.searchable < status.seq {
         reasons.push(format!("text search has reached {} of {}", status.searchable, status.seq));

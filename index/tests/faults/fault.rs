@@ -8,7 +8,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 const HOUR_MS: i64 = 3_600_000;
-const WORKERS: [&str; 4] = ["collectors", "store writer", "text index", "rights"];
+const WORKERS: [&str; 4] = ["collectors", "store writer", "text index", "authorization"];
 /// Workers that only replicas have.
 const REPLICA_WORKERS: [&str; 4] = ["lease", "log follower", "shared states", "shared interests"];
 

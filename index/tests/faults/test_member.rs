@@ -79,7 +79,8 @@ impl TestMember {
 
     async fn serve(&self, listener: TcpListener) -> Member {
         let data = Data::Directory { path: self.directory.clone(), durability: Durability::Process };
-        let extra_routes = if self.lacks_watch_list { refusing_initial_events } else { |_: &ApiServer| Router::new() };
+        let extra_routes =
+            if self.lacks_watch_list { router_without_watch_list } else { |_: &ApiServer| Router::new() };
         let mut member = start_on(listener, Config::new(&self.name, data), extra_routes).await;
         member.config.cluster_url = format!("https://127.0.0.1:{}", self.network.port()).parse().unwrap();
         member
@@ -208,8 +209,8 @@ pub fn word_of(object: &Value) -> Option<&str> {
 }
 
 /// Generates writes in order, each valid after the ones before.
-pub fn plan_writes(model: &mut Model, words: &mut Words, rng: &mut StdRng, number: usize) -> Vec<Write> {
-    (0..number).map(|_| plan_write(model, words, rng)).collect()
+pub fn plan_writes(model: &mut Model, words: &mut Words, rng: &mut StdRng, count: usize) -> Vec<Write> {
+    (0..count).map(|_| plan_write(model, words, rng)).collect()
 }
 
 fn plan_write(model: &mut Model, words: &mut Words, rng: &mut StdRng) -> Write {
@@ -340,7 +341,7 @@ pub async fn write_all(members: &[TestMember], writes: Vec<Vec<Write>>, done: &w
 }
 
 /// Responds like servers without streamed lists, which are then listed by pages.
-fn refusing_initial_events(server: &ApiServer) -> Router {
+fn router_without_watch_list(server: &ApiServer) -> Router {
     async fn refuse(request: Request, next: Next) -> Response {
         if request.uri().query().is_some_and(|query| query.contains("sendInitialEvents")) {
             return (StatusCode::BAD_REQUEST, "sendInitialEvents is forbidden").into_response();

@@ -1,6 +1,6 @@
 //! A temporary Postgres server for tests, with a database for each test.
 //!
-//! Concurrent tests share a server; it ends with the last of them. The binaries are searched for
+//! Concurrent tests share a server, which stops after the last of them. The binaries are searched for
 //! in `CROWSNEST_POSTGRES` (a folder), on the path and at Debian's location. Without them, a test reports that and is
 //! skipped; with `CI=true`, that is a failure.
 
@@ -34,8 +34,8 @@ impl Database {
     /// A new database; None if no server is available.
     pub async fn create() -> Option<Self> {
         let Some(binaries) = binaries() else {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "no Postgres server here: run .ci/tools");
-            eprintln!("skipped: no Postgres server here (Debian package postgresql)");
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "Postgres is not installed: run .ci/tools");
+            eprintln!("skipped: Postgres is not installed (Debian package postgresql)");
             return None;
         };
         let server = {
@@ -142,7 +142,7 @@ fn binaries() -> Option<PathBuf> {
         .find(|folder| ["initdb", "postgres", "pg_isready"].iter().all(|name| folder.join(name).exists()))
 }
 
-/// The server refuses to run as root; returns the user to run it as.
+/// User to run the server as, because Postgres refuses to run as root; None for the current user.
 fn owner() -> Option<&'static str> {
     let id = |arguments: &[&str]| Command::new("id").args(arguments).stderr(Stdio::null()).output().unwrap();
     if String::from_utf8_lossy(&id(&["-u"]).stdout).trim() != "0" {

@@ -8,7 +8,7 @@ mod redact;
 mod split;
 mod withheld;
 
-pub use withheld::{Withheld, WithheldError};
+pub use withheld::{WithheldError, WithheldPath};
 
 use crate::Error;
 use crate::record::{Details, Object, Owner};
@@ -56,7 +56,7 @@ pub struct IngestOptions {
     /// Keep `metadata.managedFields`, which enlarge an object by about a third.
     pub managed_fields: bool,
     /// Paths of values to remove.
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldPath>,
 }
 
 /// Fields of `metadata` that are stored in a record.
@@ -109,7 +109,8 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
     let class = redact::RedactionClass::new(group, &kind, raw.get(), options);
-    let withheld: Vec<&Withheld> = options.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
+    let withheld: Vec<&WithheldPath> =
+        options.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
     let mut redacted_fields = Vec::new();
     for (name, value) in fields.iter() {
         if let Some(value) = redact::redact_field(class, name, value, options)? {

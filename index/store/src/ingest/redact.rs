@@ -4,7 +4,7 @@
 
 use super::IngestOptions;
 use super::split::{Fields, ObjectWriter, copy_annotations, copy_metadata};
-use super::withheld::{Withheld, redact_paths};
+use super::withheld::{WithheldPath, redact_paths};
 use crowsnest_apimachinery::secret_copies::{contains_secret, is_harmless, secret_values};
 use serde_json::value::RawValue;
 
@@ -131,7 +131,8 @@ fn redact_manifest(raw: &str, options: &IngestOptions) -> Result<String, serde_j
     let (kind, api_version) = (fields.text("kind"), fields.text("apiVersion"));
     let (kind, api_version) = (kind.as_deref().unwrap_or_default(), api_version.as_deref().unwrap_or_default());
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let withheld: Vec<&Withheld> = options.withheld.iter().filter(|path| path.applies_to_kind(group, kind)).collect();
+    let withheld: Vec<&WithheldPath> =
+        options.withheld.iter().filter(|path| path.applies_to_kind(group, kind)).collect();
     if withheld.is_empty() {
         return Ok(raw.to_owned());
     }
@@ -251,7 +252,7 @@ fn map_field(
     Ok(text)
 }
 
-/// Replaces every value of an object by an empty string. Anything but an object becomes `null`.
+/// Replaces every value of an object with an empty string. Anything but an object becomes `null`.
 fn blank_values(raw: &str) -> Result<String, serde_json::Error> {
     if !raw.starts_with('{') {
         return Ok("null".to_owned());

@@ -143,15 +143,15 @@ pub(crate) fn copy_annotations(
     out: &mut String,
 ) -> Result<bool, serde_json::Error> {
     let annotations: Fields<'_> = serde_json::from_str(raw)?;
-    let mut joined = ObjectWriter::new(out);
+    let mut writer = ObjectWriter::new(out);
     let mut is_removed = false;
     for (key, value) in annotations.iter() {
         match keep(key, value) {
-            true => joined.push(key, value.get()),
+            true => writer.push(key, value.get()),
             false => is_removed = true,
         }
     }
-    joined.finish();
+    writer.finish();
     Ok(is_removed)
 }
 

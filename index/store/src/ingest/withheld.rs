@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 /// `widgets.example.com:spec.users.password`. Lists are traversed; `*` matches every field, `\.` is a dot in a field
 /// name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Withheld {
+pub struct WithheldPath {
     resource: String,
     group: String,
     path: Vec<String>,
@@ -52,7 +52,7 @@ fn parse_field_names(path: &str) -> Vec<String> {
     names
 }
 
-impl FromStr for Withheld {
+impl FromStr for WithheldPath {
     type Err = WithheldError;
 
     fn from_str(text: &str) -> Result<Self, WithheldError> {
@@ -73,7 +73,7 @@ impl FromStr for Withheld {
     }
 }
 
-impl Withheld {
+impl WithheldPath {
     /// True if values of this resource's objects are withheld.
     pub fn applies_to(&self, resource: &Gvr) -> bool {
         self.resource == *resource.resource && self.group == *resource.group
@@ -109,7 +109,7 @@ impl Withheld {
 }
 
 /// The value of a top-level field without the values withheld by any of the paths.
-pub(super) fn redact_paths(paths: &[&Withheld], name: &str, value: String) -> Result<String, serde_json::Error> {
+pub(super) fn redact_paths(paths: &[&WithheldPath], name: &str, value: String) -> Result<String, serde_json::Error> {
     paths.iter().try_fold(value, |value, path| Ok(path.redact_field(name, &value)?.unwrap_or(value)))
 }
 
@@ -184,14 +184,14 @@ mod tests {
         #[case] value: &str,
         #[case] expected: Option<&str>,
     ) {
-        let withheld: Withheld = withheld.parse().unwrap();
+        let withheld: WithheldPath = withheld.parse().unwrap();
         assert_eq!(withheld.redact_field(field, value).unwrap().as_deref(), expected);
     }
 
     #[test]
     fn too_deeply_nested_values_are_removed() {
         let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
-        let withheld: Withheld = "configmaps:data.a".parse().unwrap();
+        let withheld: WithheldPath = "configmaps:data.a".parse().unwrap();
         let redacted = withheld.redact_field("data", &value).unwrap().unwrap();
         assert_eq!(redacted, format!("{}null{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)));
     }
@@ -205,6 +205,6 @@ mod tests {
     #[case("configmaps:data..a", "is not a path")]
     #[case("configmaps:metadata.labels", "cannot be withheld")]
     fn invalid_paths_are_rejected(#[case] text: &str, #[case] expected: &str) {
-        assert!(text.parse::<Withheld>().unwrap_err().to_string().contains(expected));
+        assert!(text.parse::<WithheldPath>().unwrap_err().to_string().contains(expected));
     }
 }

@@ -61,7 +61,7 @@ impl PostgresStore {
         Ok(view)
     }
 
-    /// Claims those of the clusters that no other live replica holds, and returns them with their new epochs. First
+    /// Claims the clusters that are not held by another live replica, and returns them with their new epochs. First
     /// terminates the database sessions of the `dead` replicas, which could hold the write lock.
     pub async fn claim_clusters(
         &self,
@@ -138,8 +138,9 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Checks in a write transaction that holds the lock that these claims still belong to this replica; fails with
-    /// [`Error::Fenced`] if not. Returns the labels that any replica indexes, which are read by the same query.
+    /// Checks that these claims still belong to this replica; fails with [`Error::Fenced`] if not. Must be called in a
+    /// write transaction that holds the write lock. Returns the labels that any replica indexes, which the same query
+    /// reads.
     pub(super) async fn check_claims(
         &self,
         connection: &mut PgConnection,

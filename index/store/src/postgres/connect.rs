@@ -44,7 +44,7 @@ pub(super) fn connect_options(options: &PostgresOptions, application: &str) -> R
 
 /// Describes how an attacker on the network path can read or take over a connection; `None` if this is not possible.
 /// `require` encrypts but accepts any certificate, as in libpq. `prefer`, the default, continues without TLS if the
-/// server's answer requests that. `allow` never attempts TLS.
+/// server's response requests that. `allow` never attempts TLS.
 pub(super) fn describe_insecurity(connect: &PgConnectOptions) -> Option<&'static str> {
     let host = connect.get_host();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -122,7 +122,7 @@ mod tests {
         assert!(!message.contains("sesame"), "{message}");
     }
 
-    /// Simulated attacker that answers that the database has no TLS, and records the next message.
+    /// Simulated attacker that responds that the database has no TLS, and records the next message.
     async fn start_downgrading_server() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

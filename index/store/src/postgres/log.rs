@@ -57,12 +57,12 @@ impl PostgresStore {
         let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
         let rows = self.fetch_rows(problem, query).await?;
         self.load_unknown(&rows).await?;
-        let mut began: HashMap<u64, Object> = HashMap::new();
+        let mut new_versions: HashMap<u64, Object> = HashMap::new();
         let mut ended_versions: HashMap<u64, EndedVersion> = HashMap::new();
         for row in &rows {
             let (object, ended) = self.decode_version(row)?;
             if object.record.seq > since {
-                began.insert(object.record.seq.0, object.clone());
+                new_versions.insert(object.record.seq.0, object.clone());
             }
             if let Some((seq, ended_at)) = ended {
                 let fail = |e| Error::store(problem, e);
@@ -72,7 +72,7 @@ impl PostgresStore {
         }
         let mut changes = Vec::new();
         for seq in since.0 + 1..=until {
-            match build_change(Seq(seq), began.remove(&seq), ended_versions.remove(&seq)) {
+            match build_change(Seq(seq), new_versions.remove(&seq), ended_versions.remove(&seq)) {
                 Some(change) => changes.push(change),
                 None => break,
             }
@@ -91,7 +91,7 @@ impl PostgresStore {
         Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
     }
 
-    /// Seq of an end up to which versions may be pruned; followers of the log still need later ones.
+    /// Seq up to which ended versions may be pruned. Followers of the log still need versions that ended later.
     pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
         let problem = "cannot determine the retention of its log";
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
@@ -102,8 +102,8 @@ impl PostgresStore {
 }
 
 /// The change with this seq, from the version that it began and the version that it ended. None if a part is missing.
-fn build_change(seq: Seq, began: Option<Object>, ended: Option<EndedVersion>) -> Option<Change> {
-    let Some(object) = began else {
+fn build_change(seq: Seq, new: Option<Object>, ended: Option<EndedVersion>) -> Option<Change> {
+    let Some(object) = new else {
         let EndedVersion { ended_at, deletion_version, old, .. } = ended.filter(|ended| ended.deleted)?;
         return Some(deletion_change(old.record, seq, deletion_version.as_deref(), ended_at, old.body));
     };

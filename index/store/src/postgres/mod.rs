@@ -36,8 +36,8 @@ use super::notes;
 use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store, StoreSize,
-    StoredCollection, StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, KeyRangeEnd, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store,
+    StoreSize, StoredCollection, StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -304,8 +304,8 @@ impl Store for PostgresStore {
         self.fetch_rows(problem, sqlx::query(sql).bind(now_ms)).await?;
         let row =
             self.fetch_first(problem, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
-        let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(problem, e))?;
-        began.ok_or(Error::Stopped)
+        let created_at = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(problem, e))?;
+        created_at.ok_or(Error::Stopped)
     }
 
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
@@ -367,16 +367,17 @@ impl Store for PostgresStore {
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
-        until: Option<&(String, String)>,
+        until: Option<KeyRangeEnd<'_>>,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let sql = AssertSqlSafe(history::superseded_since(until.is_some()));
+        let sql = AssertSqlSafe(history::superseded_since(until));
         let query = sqlx::query(sql).bind(seq.0 as i64).bind(id).bind(namespace.to_owned()).bind(name.to_owned());
         let query = query.bind(limit as i64);
         self.fetch_versions(match until {
-            Some((namespace, name)) => query.bind(namespace.clone()).bind(name.clone()),
+            Some(KeyRangeEnd::Key(namespace, name)) => query.bind(namespace.to_owned()).bind(name.to_owned()),
+            Some(KeyRangeEnd::Namespace(namespace)) => query.bind(namespace.to_owned()),
             None => query,
         })
         .await

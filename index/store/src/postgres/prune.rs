@@ -24,21 +24,21 @@ impl PostgresStore {
         let floor = floor.min(i64::try_from(indexed_seq.0).unwrap_or(i64::MAX));
         let query =
             sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(floor);
-        let cut = self.fetch_number(problem, query).await?;
+        let cutoff = self.fetch_number(problem, query).await?;
         // Stored before deleting, so that no reader finds a gap that is not recorded here.
-        self.raise_fact("pruned", self.fetch_number(problem, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
-        let mut dropped = 0;
+        self.raise_fact("pruned", self.fetch_number(problem, sqlx::query(LAST_DELETION).bind(cutoff)).await?).await?;
+        let mut expired = 0;
         let mut until = self.fetch_number(problem, sqlx::query(OLDEST)).await?;
-        while until < cut {
-            until = cut.min(until.saturating_add(SEQS_PER_DELETE));
-            dropped += self.execute(problem, sqlx::query(DELETE_UNTIL).bind(until)).await?;
+        while until < cutoff {
+            until = cutoff.min(until.saturating_add(SEQS_PER_DELETE));
+            expired += self.execute(problem, sqlx::query(DELETE_UNTIL).bind(until)).await?;
         }
         let trimmed = self.read_number_fact("trimmed").await?;
         let max_versions = i64::from(history.max_versions);
-        let aged =
+        let excess =
             self.execute(problem, sqlx::query(DELETE_EXCESS).bind(trimmed).bind(floor).bind(max_versions)).await?;
         self.raise_fact("trimmed", floor).await?;
-        Ok(dropped + aged)
+        Ok(expired + excess)
     }
 
     pub(super) async fn fetch_number(

@@ -9,7 +9,7 @@ use crate::history;
 use crate::postgres_server::Database;
 use crate::reading::ScanRange;
 use crate::record::{Change, CollectionKey, Seq};
-use crate::{Batch, Progress, Scan, Step, Store, VersionFilter};
+use crate::{Batch, KeyRangeEnd, Progress, RecordWrite, Scan, Store, VersionFilter};
 use crate::{Clusters, Namespaces};
 use crate::{Epoch, Error, HistoryRetention, PostgresOptions};
 use crowsnest_apimachinery::names::ClusterName;
@@ -32,15 +32,15 @@ fn pod(name: &str, uid: &str, version: &str) -> Value {
         "resourceVersion": version, "labels": {"version": version}}, "spec": {"containers": [{"name": "c"}]}})
 }
 
-fn put(codec: &Codec, object: &Value) -> Step {
+fn put(codec: &Codec, object: &Value) -> RecordWrite {
     let draft = draft(object);
     let packed = codec.pack("/Pod", &draft.body).unwrap().0;
-    Step::Put(Box::new(draft), packed)
+    RecordWrite::Put(Box::new(draft), packed)
 }
 
-fn batch(cluster_name: &str, steps: Vec<Step>) -> Batch {
+fn batch(cluster_name: &str, writes: Vec<RecordWrite>) -> Batch {
     let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-    Batch { collection: pods(cluster_name), epoch: Epoch::UNSHARED, steps, progress }
+    Batch { collection: pods(cluster_name), epoch: Epoch::UNSHARED, writes, progress }
 }
 
 /// All properties of changes that a reader can observe.
@@ -78,13 +78,13 @@ async fn the_tail_of_a_starting_replica_has_earlier_changes() {
     let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
     let codec = &store.catalog.codec;
-    let write = async |version: u64| {
-        let step = put(codec, &pod("a", "1", &version.to_string()));
-        assert_eq!(store.apply(&[batch("member1", vec![step])], 1000).await.unwrap().len(), 1);
+    let store_version = async |version: u64| {
+        let write = put(codec, &pod("a", "1", &version.to_string()));
+        assert_eq!(store.apply(&[batch("member1", vec![write])], 1000).await.unwrap().len(), 1);
     };
     assert_eq!(tail_after_start(&database, 0, 100).await, Some(vec![]));
     for version in 1..=6 {
-        write(version).await;
+        store_version(version).await;
     }
     assert_eq!(tail_after_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
     // Limited by the size of the tail.
@@ -93,7 +93,7 @@ async fn the_tail_of_a_starting_replica_has_earlier_changes() {
     // Nothing before a gap.
     store.prune(&HistoryRetention::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     for version in 7..=8 {
-        write(version).await;
+        store_version(version).await;
     }
     assert_eq!(tail_after_start(&database, 6, 100).await, Some(vec![7, 8]));
     assert_eq!(tail_after_start(&database, 2, 100).await, None);
@@ -104,7 +104,7 @@ async fn followers_receive_the_same_changes_as_the_writer() {
     let Some(database) = Database::create().await else { return };
     let (one, two) = (open(&database, "one").await, open(&database, "two").await);
     let codec = &one.catalog.codec;
-    let delete = |name: &str, version: &str| Step::Delete {
+    let delete = |name: &str, version: &str| RecordWrite::Delete {
         namespace: "x".into(),
         name: name.into(),
         resource_version: version.into(),
@@ -150,8 +150,8 @@ async fn concurrent_writes_are_serialized() {
                 let object = pod("shared", "1", &format!("{nth}.{round}"));
                 let replica_pod = pod(&format!("own{nth}"), &format!("u{nth}"), &round.to_string());
                 let codec = &store.catalog.codec;
-                let steps = vec![put(codec, &object), put(codec, &replica_pod)];
-                store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+                let writes = vec![put(codec, &object), put(codec, &replica_pod)];
+                store.apply(&[batch("member1", writes)], 1000).await.unwrap();
             }
         })
     });
@@ -186,9 +186,9 @@ async fn dictionaries_of_other_replicas_are_loaded() {
     let sample = |n: usize| pod(&format!("web-{n}"), &format!("u{n}"), "1").to_string();
     let training = (0..1000).find_map(|n| one.catalog.codec.pack("/Pod", sample(n).as_bytes()).unwrap().1).unwrap();
     one.save_dictionary("/Pod", &training.train().unwrap(), 1000).await.unwrap();
-    let step = put(&one.catalog.codec, &pod("a", "1", "1"));
-    assert!(matches!(&step, Step::Put(_, packed) if packed.dictionary != 0));
-    one.apply(&[batch("member1", vec![step])], 1000).await.unwrap();
+    let write = put(&one.catalog.codec, &pod("a", "1", "1"));
+    assert!(matches!(&write, RecordWrite::Put(_, packed) if packed.dictionary != 0));
+    one.apply(&[batch("member1", vec![write])], 1000).await.unwrap();
     let key = crate::RecordKey { collection: pods("member1"), namespace: "x".into(), name: "a".into() };
     let object = two.get(&key).await.unwrap().unwrap();
     assert_eq!(object.body, one.get(&key).await.unwrap().unwrap().body);
@@ -201,8 +201,8 @@ async fn a_moved_claim_rejects_writes() {
     let member = BTreeSet::from([cluster("member1")]);
     let epoch_of = |claims: &BTreeMap<ClusterName, Epoch>| claims.get(&cluster("member1")).copied();
     let write = async |store: &PostgresStore, epoch: Epoch, version: &str| {
-        let steps = vec![put(&store.catalog.codec, &pod("a", "1", version))];
-        store.apply(&[Batch { epoch, ..batch("member1", steps) }], 1000).await
+        let writes = vec![put(&store.catalog.codec, &pod("a", "1", version))];
+        store.apply(&[Batch { epoch, ..batch("member1", writes) }], 1000).await
     };
     one.renew_lease(true).await.unwrap();
     let first = epoch_of(&one.claim_clusters(&member, &BTreeSet::new()).await.unwrap()).unwrap();
@@ -323,7 +323,7 @@ async fn replicas_may_index_different_labels() {
         write(store, name).await;
     }
     let (namespace, name) = ("x".to_owned(), "before-two".to_owned());
-    let deletion = Step::Delete { namespace, name, resource_version: "2".to_owned() };
+    let deletion = RecordWrite::Delete { namespace, name, resource_version: "2".to_owned() };
     stores[0].0.apply(&[batch("m", vec![deletion])], 1000).await.unwrap();
     for (store, label) in &stores {
         let found = store.records_with_label(&pods("m"), label, None).await.unwrap();
@@ -393,8 +393,8 @@ async fn the_database_of_another_control_plane_is_rejected() {
 async fn no_query_reads_whole_tables() {
     let Some(database) = Database::create().await else { return };
     let store = open(&database, "one").await;
-    let steps = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
-    store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+    let writes = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    store.apply(&[batch("member1", writes)], 1000).await.unwrap();
     let mut connection = store.writer.lock().await;
     let connection: &mut PgConnection = connection.as_mut().unwrap();
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
@@ -405,7 +405,8 @@ async fn no_query_reads_whole_tables() {
     let [versions, without_excluded] = ["", super::NOT_EXCLUDED].map(|condition| {
         history::filtered_versions(&VersionFilter { only_deleted: false, ..VersionFilter::DELETED }, condition)
     });
-    let (as_of, superseded) = (history::as_of("= ANY($2)"), history::superseded_since(true));
+    let (as_of, superseded) =
+        (history::as_of("= ANY($2)"), history::superseded_since(Some(KeyRangeEnd::Key("x", "p9"))));
     let queries = [
         (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),

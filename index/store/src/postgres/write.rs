@@ -8,7 +8,7 @@ use crate::decide::{BatchDecision, Sequence, Target, runs};
 use crate::labels::IndexedLabels;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows::{self, COLUMNS, Columns};
-use crate::{Batch, Position, Progress, Step};
+use crate::{Batch, Position, Progress, RecordWrite};
 use bytes::Bytes;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -56,16 +56,18 @@ impl PostgresStore {
             };
             targets.push(self.catalog.target(id, batch, &targets));
         }
-        let steps =
-            targets.iter().zip(batches).flat_map(|(target, batch)| batch.steps.iter().map(move |s| (target, s)));
+        let writes = targets
+            .iter()
+            .zip(batches)
+            .flat_map(|(target, batch)| batch.writes.iter().map(move |write| (target, write)));
         let mut changes = Vec::new();
-        for run in runs(steps, |(target, step)| (target.id, step.key())) {
+        for run in runs(writes, |(target, write)| (target.id, write.key())) {
             let mut current = self.read_current(&mut transaction, &run).await?;
             let mut decision = BatchDecision::default();
-            for (target, step) in run {
-                let (namespace, name) = step.key();
+            for (target, write) in run {
+                let (namespace, name) = write.key();
                 let previous = current.remove(&(target.id, namespace.to_owned(), name.to_owned()));
-                decision.add_step(target, step, previous, &mut sequence);
+                decision.add_write(target, write, previous, &mut sequence);
             }
             changes.extend(self.execute_decision(&mut transaction, decision, &indexed_labels, now_ms).await?);
         }
@@ -147,7 +149,7 @@ impl PostgresStore {
     async fn read_current(
         &self,
         connection: &mut PgConnection,
-        run: &[(&Target, &Step)],
+        run: &[(&Target, &RecordWrite)],
     ) -> Result<HashMap<(i64, String, String), Record>, Error> {
         let fail = |e| Error::store("cannot read existing records", e);
         let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
@@ -155,8 +157,8 @@ impl PostgresStore {
             AS k (collection, namespace, name) JOIN records AS r ON r.collection = k.collection \
             AND r.namespace = k.namespace AND r.name = k.name";
         let collections: Vec<i64> = run.iter().map(|(target, _)| target.id).collect();
-        let namespaces: Vec<&str> = run.iter().map(|(_, step)| step.key().0).collect();
-        let names: Vec<&str> = run.iter().map(|(_, step)| step.key().1).collect();
+        let namespaces: Vec<&str> = run.iter().map(|(_, write)| write.key().0).collect();
+        let names: Vec<&str> = run.iter().map(|(_, write)| write.key().1).collect();
         let query = sqlx::query(sql).bind(collections).bind(namespaces).bind(names);
         let targets: HashMap<i64, &Target> = run.iter().map(|(target, _)| (target.id, *target)).collect();
         let mut current = HashMap::new();
@@ -235,8 +237,8 @@ pub(super) async fn lock(connection: &mut PgConnection) -> Result<u64, Error> {
 
 /// Stores and announces the newest seq; the lock is released by the commit.
 async fn unlock(connection: &mut PgConnection, seq: u64) -> Result<(), Error> {
-    let sql =
-        "WITH told AS (UPDATE counter SET seq = $1 RETURNING seq) SELECT pg_notify($2, seq::text)::text FROM told";
+    let sql = "WITH updated AS (UPDATE counter SET seq = $1 RETURNING seq) \
+        SELECT pg_notify($2, seq::text)::text FROM updated";
     let done = sqlx::query(sql).bind(seq as i64).bind(CHANNEL).execute(connection).await;
     done.map(drop).map_err(|e| Error::store("cannot save its sequence number", e))
 }

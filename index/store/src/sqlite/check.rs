@@ -128,7 +128,7 @@ impl SqliteStore {
         let object = self.catalog.decode_object(row).map_err(|error| error.chain())?;
         let bits = label_bits::of_labels(&object.record.labels);
         if row.number(16).map_err(|error| error.to_string())? & bits != bits {
-            return Err("its label bits lack a label".to_owned());
+            return Err("its label bits do not contain all of its labels".to_owned());
         }
         let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
         let (body_metadata, record) = (body.metadata, &object.record);

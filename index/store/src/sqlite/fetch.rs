@@ -100,7 +100,7 @@ mod tests {
                 sqlx::query_as("SELECT label_bits FROM records").fetch_one(&store.readers).await.unwrap();
             assert_eq!(stored, (bits,));
             assert_eq!(store.objects(&scan, &|_| Ok(true), 10).await.unwrap().0.len(), 1);
-            // As a version that does not know the column does.
+            // An earlier version of Crowsnest, which does not have the column, would store this value.
             let mut writer = store.writer.lock().await;
             sqlx::query("UPDATE records SET label_bits = -1").execute(&mut writer.connection).await.unwrap();
         }

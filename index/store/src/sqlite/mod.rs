@@ -20,8 +20,8 @@ use super::query_batcher::QueryBatcher;
 use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store, StoreSize,
-    StoredCollection, StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, KeyRangeEnd, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store,
+    StoreSize, StoredCollection, StoredObject, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -171,8 +171,8 @@ impl Store for SqliteStore {
                 None => self.ensure_collection(&mut transaction, batch).await?,
             };
             let target = self.catalog.target(id, batch, &targets);
-            for run in runs(&batch.steps, |step| step.key()) {
-                changes.extend(self.apply_run(&mut transaction, &target, &run, &mut sequence).await?);
+            for run in runs(&batch.writes, |write| write.key()) {
+                changes.extend(self.apply_distinct_writes(&mut transaction, &target, &run, &mut sequence).await?);
             }
             save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
             targets.push(target);
@@ -402,16 +402,17 @@ impl Store for SqliteStore {
         seq: Seq,
         collection: &CollectionKey,
         after: Option<&(String, String)>,
-        until: Option<&(String, String)>,
+        until: Option<KeyRangeEnd<'_>>,
         limit: usize,
     ) -> Result<Vec<Version>, Error> {
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
-        let sql = AssertSqlSafe(history::superseded_since(until.is_some()));
+        let sql = AssertSqlSafe(history::superseded_since(until));
         let query = sqlx::query(sql).bind(seq.0 as i64).bind(id).bind(namespace.to_owned()).bind(name.to_owned());
         let query = query.bind(limit as i64);
         self.fetch_versions(match until {
-            Some((namespace, name)) => query.bind(namespace.clone()).bind(name.clone()),
+            Some(KeyRangeEnd::Key(namespace, name)) => query.bind(namespace.to_owned()).bind(name.to_owned()),
+            Some(KeyRangeEnd::Namespace(namespace)) => query.bind(namespace.to_owned()),
             None => query,
         })
         .await

@@ -22,17 +22,17 @@ impl SqliteStore {
         let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
         let row = sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
-        let cut: i64 = row.try_get(0).map_err(fail)?;
-        let row = sqlx::query(LAST_DELETION).bind(cut).fetch_one(&mut *transaction).await.map_err(fail)?;
+        let cutoff: i64 = row.try_get(0).map_err(fail)?;
+        let row = sqlx::query(LAST_DELETION).bind(cutoff).fetch_one(&mut *transaction).await.map_err(fail)?;
         raise_fact(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
-        let dropped = sqlx::query(DELETE_UNTIL).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
+        let expired = sqlx::query(DELETE_UNTIL).bind(cutoff).execute(&mut *transaction).await.map_err(fail)?;
         let trimmed = read_number_fact(&mut *transaction, "trimmed").await?;
-        let trim = sqlx::query(DELETE_EXCESS).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
-        let aged = trim.execute(&mut *transaction).await.map_err(fail)?;
+        let query = sqlx::query(DELETE_EXCESS).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
+        let excess = query.execute(&mut *transaction).await.map_err(fail)?;
         raise_fact(&mut transaction, "trimmed", latest).await?;
         transaction.commit().await.map_err(fail)?;
         sqlx::query(VACUUM_PAGES).execute(&mut writer.connection).await.map_err(fail)?;
-        Ok(dropped.rows_affected() + aged.rows_affected())
+        Ok(expired.rows_affected() + excess.rows_affected())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::history;
 use crate::record::{CollectionKey, Seq};
-use crate::{Batch, CacheOptions, Epoch, Progress, Step, Store};
+use crate::{Batch, CacheOptions, Epoch, KeyRangeEnd, Progress, RecordWrite, Store};
 use rstest::rstest;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Row};
@@ -21,9 +21,9 @@ pub(super) fn pods() -> CollectionKey {
 fn batch(codec: &Codec, name: &str) -> Batch {
     let pod = draft(&json!({"kind": "Pod", "metadata": {"name": name, "uid": name, "labels": {"app": "web"}}}));
     let packed = codec.pack("/Pod", &pod.body).unwrap().0;
-    let steps = vec![Step::Put(Box::new(pod), packed)];
+    let writes = vec![RecordWrite::Put(Box::new(pod), packed)];
     let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-    Batch { collection: pods(), epoch: Epoch::UNSHARED, steps, progress }
+    Batch { collection: pods(), epoch: Epoch::UNSHARED, writes, progress }
 }
 
 /// A store with the pod `a`, see [`batch`].
@@ -46,12 +46,16 @@ async fn a_seq_that_was_not_committed_is_not_reported() {
 
 /// A page of a list must not read the history of the whole collection.
 #[rstest]
-#[case::of_a_page(true, "versions_by_key (collection=? AND (namespace,name)>(?,?) AND (namespace,name)<(?,?))")]
-#[case::of_the_rest(false, "INTEGER PRIMARY KEY (rowid>?)")]
+#[case::of_a_page(
+    Some(KeyRangeEnd::Key("x", "p9")),
+    "versions_by_key (collection=? AND (namespace,name)>(?,?) AND (namespace,name)<(?,?))"
+)]
+#[case::of_the_rest_of_a_namespace(Some(KeyRangeEnd::Namespace("x")), "INTEGER PRIMARY KEY (rowid>?)")]
+#[case::of_the_rest(None, "INTEGER PRIMARY KEY (rowid>?)")]
 #[tokio::test]
-async fn superseded_versions_are_found_by_an_index(#[case] has_end: bool, #[case] expected: &str) {
+async fn superseded_versions_are_found_by_an_index(#[case] until: Option<KeyRangeEnd<'_>>, #[case] expected: &str) {
     let (_directory, store) = open_with_pod().await;
-    let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", history::superseded_since(has_end)));
+    let sql = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", history::superseded_since(until)));
     let rows = sqlx::raw_sql(sql).fetch_all(&store.readers).await.unwrap();
     let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
     assert!(plan[0].contains(expected), "{plan:?}");

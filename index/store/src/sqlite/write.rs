@@ -6,7 +6,7 @@ use crate::decide::{BatchDecision, Put, Sequence, Target};
 use crate::label_bits;
 use crate::record::{Change, CollectionKey, Record};
 use crate::rows;
-use crate::{Batch, Progress, Step};
+use crate::{Batch, Progress, RecordWrite};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
@@ -80,25 +80,25 @@ impl SqliteStore {
         Ok(current)
     }
 
-    /// Applies steps with distinct keys.
-    pub(super) async fn apply_run(
+    /// Applies writes with distinct keys.
+    pub(super) async fn apply_distinct_writes(
         &self,
         connection: &mut SqliteConnection,
         target: &Target,
-        steps: &[&Step],
+        writes: &[&RecordWrite],
         sequence: &mut Sequence,
     ) -> Result<Vec<Change>, Error> {
-        let keys: Vec<_> = steps.iter().map(|step| step.key()).collect();
+        let keys: Vec<_> = writes.iter().map(|write| write.key()).collect();
         let mut current = self.read_current(connection, target, &keys).await?;
         let mut decision = BatchDecision::default();
-        for step in steps {
-            let (namespace, name) = step.key();
-            // While a collection is filled, there are none.
+        for write in writes {
+            let (namespace, name) = write.key();
+            // Avoids the allocation while a collection is filled, when there are no current records.
             let previous = match current.is_empty() {
                 true => None,
                 false => current.remove(&(namespace.to_owned(), name.to_owned())),
             };
-            decision.add_step(target, step, previous, sequence);
+            decision.add_write(target, write, previous, sequence);
         }
         self.execute_decision(connection, decision, sequence.now_ms).await
     }

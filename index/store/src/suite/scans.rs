@@ -29,11 +29,11 @@ impl Backend {
 #[tokio::test]
 async fn scans_are_in_key_order_and_resume(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
-    let mut steps = Vec::new();
+    let mut writes = Vec::new();
     for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
-        steps.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
+        writes.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
     }
-    backend.apply(steps, "1").await;
+    backend.apply(writes, "1").await;
     for limit in [1, 2, 3, 100] {
         let all = backend.names(None, limit, &|_| true).await;
         assert_eq!(all, ["x/a", "x/b", "x/c", "y/a", "y/d", "z/e"], "limit {limit}");

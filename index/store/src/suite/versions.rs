@@ -2,23 +2,23 @@
 
 use super::*;
 use crate::Version;
-use crate::{VersionExclusions, VersionFilter};
+use crate::{KeyRangeEnd, VersionExclusions, VersionFilter};
 use std::time::Duration;
 
 #[rstest]
 #[tokio::test]
 async fn previous_states_are_found_by_seq(#[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind) {
     let Some(backend) = Backend::open(kind).await else { return };
-    let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
-    backend.apply(steps.into(), "1").await;
-    let steps = vec![
+    let writes = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
+    backend.apply(writes.into(), "1").await;
+    let writes = vec![
         backend.put(&pod("x", "a", "a", "2")),
         Backend::delete("x", "b", "3"),
         backend.put(&pod("x", "a", "a", "4")),
         backend.put(&pod("x", "d", "d", "5")),
     ];
-    backend.apply(steps, "5").await;
-    // The first versions of a, b and c began with seq 1, 2 and 3; the steps have seq 4 to 7.
+    backend.apply(writes, "5").await;
+    // The first versions of a, b and c began with seq 1, 2 and 3; the writes have seq 4 to 7.
     for (seq, expected) in [(3, "a 1, b 1"), (4, "a 2, b 1"), (5, "a 2"), (6, ""), (0, "")] {
         let mut found = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
         found.sort_by_key(|version| version.object.record.id);
@@ -43,13 +43,44 @@ async fn previous_states_are_found_by_seq(#[values(BackendKind::Sqlite, BackendK
     ] {
         let pods = key("x", "any").collection;
         let store = &backend.store;
-        let superseded = store.superseded_since(Seq(seq), &pods, after.as_ref(), until.as_ref(), limit).await.unwrap();
+        let end = until.as_ref().map(|(namespace, name)| KeyRangeEnd::Key(namespace, name));
+        let superseded = store.superseded_since(Seq(seq), &pods, after.as_ref(), end, limit).await.unwrap();
         let superseded = superseded.iter().map(|version| {
             let record = &version.object.record;
             format!("{} {}", record.key.name, record.resource_version)
         });
         assert_eq!(superseded.collect::<Vec<_>>().join(", "), expected, "after {seq}, {after:?}..{until:?}");
     }
+}
+
+#[rstest]
+#[case::everything("", None, "x/a y/a y/b z/a")]
+#[case::up_to_a_namespace("", Some(KeyRangeEnd::Namespace("y")), "x/a y/a y/b")]
+#[case::of_a_namespace("y", Some(KeyRangeEnd::Namespace("y")), "y/a y/b")]
+#[case::of_a_missing_namespace("xx", Some(KeyRangeEnd::Namespace("xx")), "")]
+#[case::up_to_a_key("y", Some(KeyRangeEnd::Key("y", "a")), "y/a")]
+#[tokio::test]
+async fn superseded_versions_are_those_of_the_range(
+    #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
+    #[case] first_namespace: &str,
+    #[case] until: Option<KeyRangeEnd<'_>>,
+    #[case] expected: &str,
+) {
+    let Some(backend) = Backend::open(kind).await else { return };
+    let keys = [("x", "a"), ("y", "a"), ("y", "b"), ("z", "a")];
+    for version in ["1", "2"] {
+        let puts =
+            keys.map(|(namespace, name)| backend.put(&pod(namespace, name, &format!("{namespace}-{name}"), version)));
+        backend.apply(puts.into(), version).await;
+    }
+    // The first versions began with seq 1 to 4 and ended with seq 5 to 8.
+    let after = (first_namespace.to_owned(), String::new());
+    let found = backend.store.superseded_since(Seq(4), &pods(), Some(&after), until, 9).await.unwrap();
+    let keys: Vec<String> = found
+        .iter()
+        .map(|version| format!("{}/{}", version.object.record.key.namespace, version.object.record.key.name))
+        .collect();
+    assert_eq!(keys.join(" "), expected);
 }
 
 /// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.
@@ -71,13 +102,13 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
     // Changed twice in one transaction, deleted, and recreated with the same name.
-    let steps = vec![
+    let writes = vec![
         backend.put(&pod("x", "a", "1", "2")),
         backend.put(&pod("x", "a", "1", "3")),
         Backend::delete("x", "a", "4"),
         backend.put(&pod("x", "a", "9", "5")),
     ];
-    backend.apply(steps, "5").await;
+    backend.apply(writes, "5").await;
     let version = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
     let expected = [version("3", 4, 5, true), version("2", 3, 4, false), version("1", 1, 3, false)];
     let backend = backend.reopen().await;
@@ -85,7 +116,7 @@ async fn previous_versions_are_kept(#[values(BackendKind::Sqlite, BackendKind::P
     assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "missing").await.is_empty());
     assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
 
-    // The versions of a dropped collection are kept, also after a restart.
+    // The versions of a dropped collection are kept, even after a restart.
     while !backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 1000).await.unwrap().is_empty() {}
     let backend = backend.reopen().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
@@ -140,12 +171,12 @@ async fn old_versions_are_excluded(
 ) {
     let Some(backend) = Backend::open(kind).await else { return };
     for cluster_name in ["a", "b"] {
-        let steps = ["x", "y", "z"].into_iter().flat_map(|namespace| {
+        let writes = ["x", "y", "z"].into_iter().flat_map(|namespace| {
             [backend.put(&pod(namespace, "p", namespace, "1")), Backend::delete(namespace, "p", "2")]
         });
         let collection = CollectionKey::new(cluster(cluster_name), resource_of(&json!({})));
         let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: steps.collect(), progress };
+        let batch = Batch { collection, epoch: Epoch::UNSHARED, writes: writes.collect(), progress };
         assert_eq!(backend.store.apply(&[batch], 1000).await.unwrap().len(), 6);
     }
     let exclusions = backend.store.exclusions(&mut |key| {
@@ -182,8 +213,8 @@ async fn old_versions_are_pruned(
 ) {
     let Some(backend) = Backend::open(kind).await else { return };
     backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
-    let steps = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
-    backend.apply(steps, "10").await;
+    let writes = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
+    backend.apply(writes, "10").await;
     // Late enough that no follower needs the versions.
     let now = 1000 + 3600 * 1000;
     // Versions that the text index has not processed are kept.
@@ -209,12 +240,12 @@ async fn changes_of_the_status_do_not_displace_those_of_the_spec(
     #[values(BackendKind::Sqlite, BackendKind::Postgres)] kind: BackendKind,
 ) {
     let Some(backend) = Backend::open(kind).await else { return };
-    let steps = (1..=12).map(|version| {
+    let writes = (1..=12).map(|version| {
         let mut object = pod("x", "a", "1", &version.to_string());
         object["metadata"]["generation"] = json!(version.min(3));
         backend.put(&object)
     });
-    backend.apply(steps.collect(), "12").await;
+    backend.apply(writes.collect(), "12").await;
     let history = HistoryRetention { max_versions: 2, ..UNLIMITED };
     backend.store.prune(&history, 1000 + 3600 * 1000, Seq(u64::MAX)).await.unwrap();
     let remaining: Vec<_> = versions(&backend, "a").await.into_iter().map(|version| version.0).collect();

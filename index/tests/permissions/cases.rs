@@ -8,13 +8,13 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 pub const NAMESPACES: [&str; 3] = ["lab", "ops", "shop"];
-/// Names of objects in every namespace and of nodes, so that rules naming one must not show another of the same
-/// name.
+/// Names of objects in every namespace and of nodes. They repeat, so that a rule for one object must not reveal
+/// another one of the same name.
 const NAMES: [&str; 3] = ["app", "db", "web"];
 /// Label of the searched objects.
 pub const LABEL: &str = "probe";
 const CLUSTER_ROLES: usize = 120;
-const AGGREGATED: usize = 12;
+const AGGREGATED_ROLES: usize = 12;
 const ROLES: usize = 120;
 const USERS: usize = 240;
 const TEAMS: usize = 60;
@@ -89,9 +89,9 @@ impl Cases {
             let role = cases.cluster_role(nth);
             cases.roles.push(role);
         }
-        for nth in 0..AGGREGATED {
+        for nth in 0..AGGREGATED_ROLES {
             let selectors: Vec<Value> = (0..cases.rng.random_range(1..3))
-                .map(|_| json!({"matchLabels": {"aggregate": format!("to-{}", cases.rng.random_range(0..AGGREGATED))}}))
+                .map(|_| json!({"matchLabels": {"aggregate": format!("to-{}", cases.rng.random_range(0..AGGREGATED_ROLES))}}))
                 .collect();
             cases.roles.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
                 "metadata": {"name": format!("aggregated-{nth}")},
@@ -118,14 +118,14 @@ impl Cases {
 
     /// Other rules for a role created by [`Cases::new`].
     pub fn other_rules(&mut self, role: &Value) -> Value {
-        let paths = role["kind"] == "ClusterRole";
+        let has_urls = role["kind"] == "ClusterRole";
         let mut role = role.clone();
-        role["rules"] = self.rules(paths);
+        role["rules"] = self.rules(has_urls);
         role
     }
 
-    pub fn pick<'v>(&mut self, from: &'v [Value], many: usize) -> Vec<&'v Value> {
-        from.choose_multiple(&mut self.rng, many).collect()
+    pub fn pick<'v>(&mut self, from: &'v [Value], count: usize) -> Vec<&'v Value> {
+        from.choose_multiple(&mut self.rng, count).collect()
     }
 
     /// Another binding for a random user.
@@ -139,7 +139,7 @@ impl Cases {
     fn cluster_role(&mut self, nth: usize) -> Value {
         let mut labels = json!({});
         if self.rng.random_bool(0.4) {
-            labels["aggregate"] = format!("to-{}", self.rng.random_range(0..AGGREGATED)).into();
+            labels["aggregate"] = format!("to-{}", self.rng.random_range(0..AGGREGATED_ROLES)).into();
         }
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": format!("everywhere-{nth}"), "labels": labels}, "rules": self.rules(true)})
@@ -151,9 +151,9 @@ impl Cases {
             "metadata": {"namespace": namespace, "name": format!("here-{nth}")}, "rules": self.rules(false)})
     }
 
-    fn rules(&mut self, paths: bool) -> Value {
+    fn rules(&mut self, has_urls: bool) -> Value {
         (0..self.rng.random_range(0..4))
-            .map(|_| match paths && self.rng.random_bool(0.1) {
+            .map(|_| match has_urls && self.rng.random_bool(0.1) {
                 true => json!({"verbs": ["get", "list"], "nonResourceURLs": ["/api/*", "*"]}),
                 false => self.rule(),
             })
@@ -212,12 +212,12 @@ impl Cases {
     }
 
     fn bind(&mut self, mut subjects: Vec<Value>) {
-        let everywhere = self.rng.random_bool(0.35);
+        let is_cluster_wide = self.rng.random_bool(0.35);
         let namespace = self.choose_one(&NAMESPACES);
-        let of_cluster = everywhere || self.rng.random_bool(0.5);
-        let role = match (of_cluster, self.rng.random_range(0..20)) {
+        let is_cluster_role = is_cluster_wide || self.rng.random_bool(0.5);
+        let role = match (is_cluster_role, self.rng.random_range(0..20)) {
             (_, 0) => "missing".to_owned(),
-            (true, 1..5) => format!("aggregated-{}", self.rng.random_range(0..AGGREGATED)),
+            (true, 1..5) => format!("aggregated-{}", self.rng.random_range(0..AGGREGATED_ROLES)),
             (true, _) => format!("everywhere-{}", self.rng.random_range(0..CLUSTER_ROLES)),
             // Often a role of this namespace, otherwise a missing one.
             (false, _) => {
@@ -229,15 +229,15 @@ impl Cases {
                 }
             }
         };
-        if everywhere {
+        if is_cluster_wide {
             // Cluster role bindings have no namespace to default to.
             for subject in subjects.iter_mut().filter(|subject| subject["namespace"] == "") {
                 subject["namespace"] = namespace.into();
             }
         }
-        let kind = if of_cluster { "ClusterRole" } else { "Role" };
+        let kind = if is_cluster_role { "ClusterRole" } else { "Role" };
         let name = format!("binding-{}", self.bindings.len());
-        let (kind_of_binding, namespace) = match everywhere {
+        let (kind_of_binding, namespace) = match is_cluster_wide {
             true => ("ClusterRoleBinding", Value::Null),
             false => ("RoleBinding", namespace.into()),
         };
@@ -269,8 +269,8 @@ impl Cases {
         from.choose(&mut self.rng).unwrap()
     }
 
-    fn choose_some(&mut self, from: &[&str], most: usize) -> Value {
-        (0..self.rng.random_range(1..=most)).map(|_| self.choose_one(from)).collect()
+    fn choose_some(&mut self, from: &[&str], max: usize) -> Value {
+        (0..self.rng.random_range(1..=max)).map(|_| self.choose_one(from)).collect()
     }
 }
 

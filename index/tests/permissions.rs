@@ -3,7 +3,7 @@
 //!
 //! The rule: a search reveals names, so an object is shown to a caller whom the member allows one of three requests: to
 //! `list` it in its namespace, to `list` it by name (`metadata.name=`, which a rule with `resourceNames` allows), or to
-//! `get` it by a rule that names it. The right to get all objects shows none, because the caller knows no names.
+//! `get` it by a rule that names it. The permission to get all objects shows none, because the caller knows no names.
 //! `watch` alone and subresources show nothing. A review has the attributes of the real request: a `get` of a Namespace
 //! is a request in that namespace, so roles bound there allow it. Members' rules apply to the control plane's service
 //! accounts only where these have access to the member ([`accounts`]).
@@ -14,15 +14,15 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "rights/access.rs"]
+#[path = "permissions/access.rs"]
 mod access;
-#[path = "rights/accounts.rs"]
+#[path = "permissions/accounts.rs"]
 mod accounts;
-#[path = "rights/cases.rs"]
+#[path = "permissions/cases.rs"]
 mod cases;
 #[path = "support/members.rs"]
 mod members;
-#[path = "rights/reviews.rs"]
+#[path = "permissions/reviews.rs"]
 mod reviews;
 
 use std::collections::{BTreeMap, BTreeSet};

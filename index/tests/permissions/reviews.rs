@@ -161,10 +161,10 @@ async fn members_whose_rules_are_not_cached_are_sent_reviews() {
         (UserInfo::new("cyd", ["staff"]), all[NAMESPACES.len()..].to_vec()),
         (UserInfo::new("dan", ["staff"]), all.clone()),
         (eve.clone(), Vec::new()),
-        // Only the right to list is reviewed.
+        // Only the permission to list is reviewed.
         (UserInfo::new("fay", ["staff"]), Vec::new()),
         (UserInfo::new("gus", ["staff"]), Vec::new()),
-        // An empty name would be reviewed with the rights of the requesting account.
+        // An empty name would be reviewed with the permissions of the requesting account.
         (UserInfo::new("", ["system:authenticated"]), Vec::new()),
         (UserInfo::new("root", [MASTERS]), [all, everything("member2")].concat()),
     ];

@@ -35,7 +35,7 @@ async fn count_results(env: &TestEnv, caller: &UserInfo) -> [usize; 6] {
     [response.hits.len(), facets, names, similar, exported.into_iter().sum(), members]
 }
 
-/// True if a caller is notified of a change of an object that a reader with all rights is notified of.
+/// True if a caller is notified of a change of an object that a reader with all permissions is notified of.
 async fn is_notified(env: &TestEnv, caller: &UserInfo, round: &str) -> bool {
     let live = env.cache.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
@@ -52,7 +52,7 @@ async fn is_notified(env: &TestEnv, caller: &UserInfo, round: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
+async fn accounts_named_like_members_accounts_have_no_permissions_in_members() {
     let member = start("member1").await;
     let objects = objects();
     let (namespaces, others) = objects.split_at(NAMESPACES.len());
@@ -85,7 +85,7 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             assert!(
                 env.cache
                     .searcher()
-                    .read_rights(caller, &config_maps(), ReadKind::ByName)
+                    .read_permissions(caller, &config_maps(), ReadKind::ByName)
                     .await
                     .readable_objects(&member1)
                     .unwrap()
@@ -99,8 +99,8 @@ async fn accounts_named_like_members_accounts_have_no_rights_in_members() {
             assert_eq!(count_results(&env, caller).await, [0; 6], "{round} {}", caller.name);
             assert!(!env.cache.searcher().rules_apply_in(caller, &member1));
             for reading in [ReadKind::ByName, ReadKind::Listing] {
-                let read_rights = env.cache.searcher().read_rights(caller, &config_maps(), reading).await;
-                assert_eq!(read_rights.namespace_limit(&member1), Some(BTreeSet::new()), "{reading:?}");
+                let read_permissions = env.cache.searcher().read_permissions(caller, &config_maps(), reading).await;
+                assert_eq!(read_permissions.namespace_limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }
         assert!(!is_notified(&env, &account, round).await, "an unauthorized caller was notified");

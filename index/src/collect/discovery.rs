@@ -24,7 +24,7 @@ const MAX_ATTEMPTS: u32 = 12;
 const FAILURE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Runs until dropped. Its interests end with it.
-pub(super) async fn explore(
+pub(super) async fn run(
     shared: Arc<Shared>,
     cluster: ClusterName,
     client: Client,

@@ -57,17 +57,17 @@ async fn reviews_follow_the_rules_of_the_member() {
     let env = TestEnv::new(member).await;
     let callers = [UserInfo::system(), UserInfo::new("ann", ["staff"]), UserInfo::new("cyd", ["staff"])];
     // The binding and its role must be visible.
-    let shown = async |round: &str, subjects: &[&str]| {
+    let assert_shown = async |round: &str, subjects: &[&str]| {
         for (caller, expected) in callers.iter().zip([subjects, subjects, &[]]) {
             assert_eq!(review(&env, caller).await, expected, "{round}: {}", caller.name);
         }
     };
-    shown("at first", &[]).await;
+    assert_shown("at first", &[]).await;
     let mut follower = env.cache.follow(env.cache.seq());
     let granted = binding("bob-reads", "RoleBinding", "reads-secrets", "bob");
     env.member.create(granted.clone()).await;
     env.assert_applied_soon(wait_for_change(&mut follower, "bob-reads", ChangeKind::Added).await).await;
-    shown("bound", &["User bob"]).await;
+    assert_shown("bound", &["User bob"]).await;
 
     let admin = env.member.server.admin();
     for (rules, round, subjects) in [(json!([]), "without rules", Vec::new()), (reads, "with rules", vec!["User bob"])]
@@ -76,10 +76,10 @@ async fn reviews_follow_the_rules_of_the_member() {
         let request = serde_json::from_value(changed.clone()).unwrap();
         api(&admin, &changed).replace("reads-secrets", &PostParams::default(), &request).await.unwrap();
         env.assert_applied_soon(wait_for_change(&mut follower, "reads-secrets", ChangeKind::Modified).await).await;
-        shown(round, &subjects).await;
+        assert_shown(round, &subjects).await;
     }
     api(&admin, &granted).delete("bob-reads", &DeleteParams::default()).await.unwrap();
     env.assert_applied_soon(wait_for_change(&mut follower, "bob-reads", ChangeKind::Deleted).await).await;
-    shown("deleted", &[]).await;
+    assert_shown("deleted", &[]).await;
     env.stop().await;
 }
