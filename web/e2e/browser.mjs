@@ -1,4 +1,4 @@
-// The browser of the whole-system tests, with checks for errors, foreign requests and accessibility.
+// The browser of the whole-system tests, with checks for errors, requests to other origins, and accessibility.
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -13,15 +13,15 @@ const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 const VIEWPORT = { width: 1400, height: 850 }
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
-/** True of requests that list all objects of a kind from the control plane's own API, which can be arbitrarily many. */
+/** True for requests that list all objects of a kind from the control plane's own API, which can be arbitrarily many. */
 function isList({ pathname, searchParams }) {
   const list = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
   return list && !searchParams.has('limit')
 }
 
 /**
- * A page whose errors, unbounded lists, and requests to other origins than its own and `elsewhere` are added to `problems`.
- * `contextOptions` are Playwright's of a browser context.
+ * Opens a page. Its errors, its unbounded lists, and its requests to origins other than its own and those in `elsewhere` are added to `problems`.
+ * `contextOptions` are Playwright's options of the browser context.
  */
 async function openPage(browser, origin, problems, elsewhere = [], contextOptions = {}) {
   // Other origins are test servers with self-signed certificates.
@@ -37,8 +37,8 @@ async function openPage(browser, origin, problems, elsewhere = [], contextOption
   })
   page.on('request', (request) => {
     const address = new URL(request.url())
-    if (![origin, ...elsewhere].includes(address.origin)) problems.push(`outside request: ${address}`)
-    if (request.method() === 'GET' && isList(address)) problems.push(`whole list: ${address}`)
+    if (![origin, ...elsewhere].includes(address.origin)) problems.push(`request to another origin: ${address}`)
+    if (request.method() === 'GET' && isList(address)) problems.push(`list without a limit: ${address}`)
   })
   return page
 }
@@ -48,11 +48,17 @@ export async function openPageInOwnContext(page, origin, problems) {
   return openPage(page.context().browser(), origin, problems)
 }
 
+/** True for the error that the browser logs when a request to one of these members fails because it does not respond. */
+function isOutageOf(members, problem) {
+  return /status of 50[234]\b/.test(problem) && members.some((member) => problem.includes(`/clusters/${encodeURIComponent(member)}/proxy/`))
+}
+
 /**
  * Walks through pages in a separate browser. Errors that a page logs, and requests to other origins, fail the walk unless they are
- * listed in `fine`; a failed walk leaves a screenshot. `flags` are Chromium's, `contextOptions` Playwright's of a browser context.
+ * accepted by `isExpectedProblem`, or are failed requests to one of `stoppedMembers`; a failed walk leaves a screenshot. `flags` are flags of Chromium,
+ * `contextOptions` Playwright's options of the browser context.
  */
-export async function walk(address, steps, { pictures, elsewhere, fine = () => false, flags = [], contextOptions } = {}) {
+export async function walk(address, steps, { pictures, elsewhere, isExpectedProblem = () => false, stoppedMembers = [], flags = [], contextOptions } = {}) {
   const browser = await chromium.launch({
     executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
     args: [...FLAGS, ...flags],
@@ -62,7 +68,7 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
   const page = await openPage(browser, origin, problems, elsewhere, contextOptions)
   try {
     await steps(page, origin, problems)
-    assert.deepEqual(problems.filter((problem) => !fine(problem)), [])
+    assert.deepEqual(problems.filter((problem) => !isExpectedProblem(problem) && !isOutageOf(stoppedMembers, problem)), [])
   } catch (error) {
     for (const problem of problems) console.error(problem)
     if (pictures) await page.screenshot({ path: join(pictures, 'failed.png') }).catch(() => undefined)
@@ -72,7 +78,7 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
   }
 }
 
-/** True if a file of walks is the entry point of node, and not imported by another one. */
+/** True if a module is the entry point of node, and not imported by another module. */
 export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
 
 /** Opens an address with a token, as `crowsnest up` prints it, and confirms the sign-in. */
@@ -101,7 +107,7 @@ export async function setPreference(page, name, option) {
   await page.keyboard.press('Escape')
 }
 
-/** Signs out by the account menu. */
+/** Signs out through the account menu. */
 export async function signOut(page) {
   await page.locator('.who').click()
   await page.getByRole('button', { name: 'Sign out' }).click()
@@ -116,7 +122,7 @@ export async function paste(content, text) {
   }, text)
 }
 
-/** Cluster names that are shown without their colour and shape. */
+/** In the page: cluster names that are shown without the colour and shape of the cluster. */
 function findNamesWithoutMark() {
   const elements = []
   const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
@@ -142,7 +148,7 @@ export async function assertAccessible(page) {
 }
 
 /** A request with the page's session; unexpected responses fail. */
-export async function api(page, method, path, body, fine = [200, 201, 202]) {
+export async function api(page, method, path, body, expectedStatuses = [200, 201, 202]) {
   const response = await page.evaluate(
     async ([method, path, body]) => {
       const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json'
@@ -152,7 +158,7 @@ export async function api(page, method, path, body, fine = [200, 201, 202]) {
     },
     [method, path, body],
   )
-  assert.ok(fine.includes(response.code), `${method} ${path}: ${response.code} ${response.text}`)
+  assert.ok(expectedStatuses.includes(response.code), `${method} ${path}: ${response.code} ${response.text}`)
   return JSON.parse(response.text)
 }
 
@@ -160,9 +166,15 @@ export async function api(page, method, path, body, fine = [200, 201, 202]) {
 export async function waitUntil(description, holds) {
   const end = Date.now() + 60_000
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`${description} did not occur`)
+    if (Date.now() > end) throw new Error(`timed out waiting for ${description}`)
     await new Promise((done) => setTimeout(done, 250))
   }
+}
+
+/** Removes the errors of requests to members that did not respond during a check. */
+export function removeOutages(problems, members) {
+  const others = problems.filter((problem) => !isOutageOf(members, problem))
+  problems.splice(0, problems.length, ...others)
 }
 
 /** The browser logs each error response; those that a check expects are removed. */

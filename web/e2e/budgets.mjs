@@ -6,10 +6,10 @@ import { scroll } from './scroll.mjs'
 
 const LOADS = 9
 /** Typed into the search box, one key after the other; each state of the text is a query. */
-const TYPED = 'kind:pod status:Running'
+const TYPED_QUERY = 'kind:pod status:Running'
 /** Keys that are typed before the first measured one. */
-const UNMEASURED = 'kind:pod'.length
-const ROW = 28
+const UNMEASURED_KEYS = 'kind:pod'.length
+const ROW_HEIGHT = 28
 const SCROLLED_FRAMES = 300
 /** Share of the pods that exist at any time while workloads change. */
 const EXISTING_SHARE = 0.98
@@ -35,7 +35,7 @@ async function waitForPods(page, pods) {
 }
 
 /** Loads the home page with an empty browser cache: the first contentful paint, requests and bytes until the search box is shown. */
-async function loads(page, origin, protocol) {
+async function measureLoads(page, origin, protocol) {
   const paints = []
   for (let load = 0; load < LOADS; load += 1) {
     await protocol.send('Network.clearBrowserCache')
@@ -45,7 +45,7 @@ async function loads(page, origin, protocol) {
   }
   reportDurations('ui/first-contentful-paint', paints)
 
-  // As transferred, with the headers of the responses.
+  // Transferred bytes, including the headers of the responses.
   let bytes = 0
   let requests = 0
   const files = new Set()
@@ -67,51 +67,76 @@ async function loads(page, origin, protocol) {
   report('ui/initial-requests', requests, 'requests')
 }
 
-/** In the page: waits until the visible rows of the search box's query and their number are painted; returns the durations since the key and since the request. */
-async function waitForResults() {
+/**
+ * In the page: measures keys in the search box until the visible rows of their query and the number of results are painted. Changes of the document are
+ * observed, so that polling adds no frame. `window.measureKey()` begins the measurement of the next key; `window.keyDurations` is a promise of
+ * the durations from the key and from the request of its query to the paint.
+ */
+function observeKeys() {
   const box = document.querySelector('.searchbox input')
-  const pressed = window.lastInput
-  for (;;) {
-    await new Promise(requestAnimationFrame)
-    // The rows and their number are those of the query: until then, the address is that of the previous one, or the rows are marked as incomplete.
-    const isShown = new URLSearchParams(location.search).get('q') === box.value && document.querySelector('.hits')?.getAttribute('aria-busy') === 'false'
-    const isQuery = ({ name }) => /v1alpha1\/query$/.test(new URL(name).pathname) && new URL(name).searchParams.get('q') === box.value
-    // An entry is added when the response has ended.
-    const request = performance.getEntriesByType('resource').findLast((entry) => isQuery(entry) && entry.startTime >= pressed)
-    if (!request || !isShown) continue
-    // The frame with the results has been painted when the next one begins.
-    await new Promise(requestAnimationFrame)
-    const now = performance.now()
-    return { fromKey: now - pressed, fromRequest: now - request.startTime }
+  const sendRequest = window.fetch
+  const sentAt = new Map()
+  let measurement
+  window.fetch = (input, init) => {
+    const { pathname, searchParams } = new URL(input instanceof Request ? input.url : input, location.href)
+    const query = searchParams.get('q')
+    // Further requests, such as those of the histogram, follow the first one of a query.
+    if (pathname.endsWith('/v1alpha1/query') && !sentAt.has(query)) sentAt.set(query, performance.now())
+    return sendRequest(input, init)
+  }
+  // The timestamp of the event is the time of the key, before the page handles it.
+  addEventListener('keydown', (event) => measurement && (measurement.pressedAt = event.timeStamp), true)
+  addEventListener('input', () => measurement && (measurement.query = box.value), true)
+  // While the results of a query are not shown, the address has the previous query, or the rows are marked as busy.
+  const isShown = (query) => new URLSearchParams(location.search).get('q') === query && document.querySelector('.hits')?.getAttribute('aria-busy') === 'false'
+  const finish = ({ pressedAt, query, resolve }) => {
+    const paintedAt = performance.now()
+    resolve({ fromKey: paintedAt - pressedAt, fromRequest: paintedAt - sentAt.get(query) })
+  }
+  new MutationObserver(() => {
+    if (measurement?.query === undefined || !isShown(measurement.query)) return
+    const shown = measurement
+    measurement = undefined
+    // Callbacks of requestAnimationFrame run before the paint; a message that they send is received after it.
+    requestAnimationFrame(() => {
+      if (!isShown(shown.query)) return void (measurement = shown)
+      const { port1, port2 } = new MessageChannel()
+      port1.onmessage = () => finish(shown)
+      port2.postMessage(undefined)
+    })
+  }).observe(document, { subtree: true, childList: true, characterData: true, attributes: true })
+  window.measureKey = () => {
+    window.keyDurations = new Promise((resolve) => (measurement = { resolve }))
   }
 }
 
 /** Types a query. Each key is followed by its results. */
-async function typing(page, origin) {
+async function measureTyping(page, origin) {
+  const unmeasured = TYPED_QUERY.slice(0, UNMEASURED_KEYS)
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:')}`)
   await page.getByText(/objects? in [\d.]+ ms/).waitFor()
-  await searchBox(page).fill(TYPED.slice(0, UNMEASURED))
-  await page.evaluate(() => {
-    performance.setResourceTimingBufferSize(10_000)
-    addEventListener('input', () => (window.lastInput = performance.now()), true)
-  })
+  await page.evaluate(observeKeys)
+  await searchBox(page).fill(unmeasured)
+  await page.waitForURL((url) => url.searchParams.get('q') === unmeasured)
+  await page.locator('.hits[aria-busy=false]').waitFor()
   const durations = []
-  for (const key of TYPED.slice(UNMEASURED)) {
+  for (const key of TYPED_QUERY.slice(UNMEASURED_KEYS)) {
+    await page.evaluate(() => window.measureKey())
     await page.keyboard.type(key)
-    durations.push(await page.evaluate(waitForResults))
+    durations.push(await page.evaluate(() => window.keyDurations))
   }
   reportDurations('ui/typing-to-results', durations.map(({ fromKey }) => fromKey))
   // Without the time until the query is sent.
   reportDurations('ui/request-to-results', durations.map(({ fromRequest }) => fromRequest))
 }
 
-/** Scrolls through the results by four rows a frame. */
-async function scrolling(page, origin) {
+/** Scrolls through the results by four rows per frame. */
+async function measureScrolling(page, origin) {
   await page.goto(`${origin}/search?q=kind%3Apod`)
   const status = page.getByText(/objects? in [\d.]+ ms/)
   await status.waitFor()
   const total = Number((await status.textContent()).match(/^[\d,]+/)[0].replaceAll(',', ''))
-  const frames = await page.evaluate(scroll, { by: 4 * ROW, most: SCROLLED_FRAMES, height: total * ROW })
+  const frames = await page.evaluate(scroll, { by: 4 * ROW_HEIGHT, maxFrames: SCROLLED_FRAMES, height: total * ROW_HEIGHT })
   report('ui/scroll/results', total, 'rows')
   report('ui/scroll/frame-p50', frames.median, 'ms')
   report('ui/scroll/frame-p95', frames.p95, 'ms')
@@ -127,7 +152,7 @@ async function measureMemory(protocol) {
 }
 
 /** Memory while results are updated live, after a tenth of the time and at its end. */
-async function liveUpdates(page, origin, protocol, seconds) {
+async function measureLiveUpdates(page, origin, protocol, seconds) {
   await page.goto(`${origin}/search?q=kind%3Apod&live=true`)
   await page.locator('.live i.beat').waitFor()
   await page.evaluate(() => {
@@ -151,8 +176,8 @@ await walkSignedIn(address, async (page, origin) => {
   const protocol = await page.context().newCDPSession(page)
   await protocol.send('Network.enable')
   await waitForPods(page, Number(pods))
-  await loads(page, origin, protocol)
-  await typing(page, origin)
-  await scrolling(page, origin)
-  await liveUpdates(page, origin, protocol, Number(seconds))
+  await measureLoads(page, origin, protocol)
+  await measureTyping(page, origin)
+  await measureScrolling(page, origin)
+  await measureLiveUpdates(page, origin, protocol, Number(seconds))
 })

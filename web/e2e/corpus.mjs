@@ -1,4 +1,4 @@
-// Sends queries from the search page and prints the results, typed in and by address:
+// Sends each query twice, typed into the search box and as an address of the search page, and prints the results:
 // node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
@@ -46,8 +46,9 @@ async function readResults(page) {
   })
 }
 
-const answers = []
-await walkSignedIn(address, async (page, origin) => {
+const results = []
+
+async function sendQueries(page, origin) {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // Start from another page each time, so that no earlier result is left.
     await page.getByRole('link', { name: 'Home', exact: true }).click()
@@ -59,7 +60,10 @@ await walkSignedIn(address, async (page, origin) => {
     await page.goto(`${origin}/search?q=${encodeURIComponent(query)}`)
     const linked = await readResults(page)
     assert.equal(await page.getByRole('combobox', { name: 'Search all clusters' }).inputValue(), query)
-    answers.push({ typed, linked })
+    results.push({ typed, linked })
   }
-})
-console.log(JSON.stringify(answers))
+}
+
+// The member with stale objects is stopped.
+await walkSignedIn(address, sendQueries, { stoppedMembers: ['member2'] })
+console.log(JSON.stringify(results))

@@ -8,12 +8,12 @@ import { assertAccessible, api, removeExpected, isMain, paste, setPreference, wa
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
-const HEAP = 150 << 20
+const MAX_HEAP_BYTES = 150 << 20
 
 /** Walks through all tabs, on a page that is signed in. `problems` are those of the walk. */
 export async function object(page, origin, pictures, problems) {
   await page.goto(origin)
-  const pod = await web(page)
+  const pod = await podOfWeb(page)
   await overview(page, origin, pod, pictures)
   await manifest(page, origin, pod, pictures)
   await edit(page, origin, pictures, problems)
@@ -33,8 +33,8 @@ export async function object(page, origin, pictures, problems) {
   for (const left of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
 }
 
-/** One pod of the Deployment in member1. */
-async function web(page) {
+/** Name of a pod of the Deployment `web` in member1. */
+async function podOfWeb(page) {
   const { items } = await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/pods?labelSelector=app%3Dweb`)
   return items[0].metadata.name
 }
@@ -184,14 +184,14 @@ async function secret(page, origin, pictures) {
     found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
     assert.ok(found > 0 || Date.now() < end, 'the Secret is not found')
   }
-  const asked = []
-  const answers = []
-  const note = async (response) => {
+  const requestedUrls = []
+  const responseTexts = []
+  const recordResponse = async (response) => {
     if (!response.url().includes('/apis/')) return
-    asked.push(response.url())
-    answers.push(await response.text().catch(() => ''))
+    requestedUrls.push(response.url())
+    responseTexts.push(await response.text().catch(() => ''))
   }
-  page.on('response', note)
+  page.on('response', recordResponse)
   await show(page, origin, { resource: 'secrets', name: 'hidden' })
   await page.getByText('Keys of data').waitFor()
   await page.getByText('password', { exact: true }).waitFor()
@@ -199,8 +199,8 @@ async function secret(page, origin, pictures) {
   await page.getByText('values are requested only').waitFor()
   await page.locator('.editor').getByText('password', { exact: true }).waitFor()
   const value = Buffer.from('correct-horse').toString('base64')
-  assert.deepEqual(asked.filter((url) => url.includes('/secrets/hidden')), [])
-  assert.ok(!answers.some((text) => text.includes(value) || text.includes('correct-horse')))
+  assert.deepEqual(requestedUrls.filter((url) => url.includes('/secrets/hidden')), [])
+  assert.ok(!responseTexts.some((text) => text.includes(value) || text.includes('correct-horse')))
   const button = page.getByRole('button', { name: 'Edit' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
   assert.match(await button.getAttribute('title'), /Show the values/)
@@ -212,7 +212,7 @@ async function secret(page, origin, pictures) {
   await page.reload()
   await page.getByRole('button', { name: 'Show values' }).waitFor()
   assert.equal(await page.locator('.editor').getByText(value).count(), 0)
-  page.off('response', note)
+  page.off('response', recordResponse)
 }
 
 async function events(page, origin, pod) {
@@ -255,7 +255,7 @@ async function history(page, origin, pictures) {
   await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
-  // Each version has its change in a line; an earlier one is restored after a dry run.
+  // Each version shows its change in one line; an earlier version is restored after a dry run.
   await versions.getByRole('cell', { name: /colour red → blue/ }).waitFor()
   await versions.getByRole('row').last().getByRole('button', { name: 'Restore…' }).click()
   const restore = page.getByRole('dialog', { name: `Restore ${EDITED}` })
@@ -280,15 +280,15 @@ async function logs(page, origin, pod, pictures) {
   const lines = page.locator('.log .line')
   for (const member of ['member1', 'member2', 'member3']) await lines.filter({ hasText: member }).first().waitFor()
   await page.getByText('6 logs').waitFor()
-  // Clusters have their colours and shapes, pods a colour each.
+  // Each cluster has its colour and shape, and each pod has a colour.
   await page.waitForFunction(() => new Set([...document.querySelectorAll('.log .cluster svg')].map((mark) => mark.outerHTML)).size === 3)
-  const looks = await lines.evaluateAll((all) => all.map((line) => [line.querySelector('.pod').textContent, line.querySelector('.pod').style.borderLeftColor]))
-  assert.equal(new Set(looks.map(([pod, colour]) => `${pod} ${colour}`)).size, new Set(looks.map(([pod]) => pod)).size)
+  const podColours = await lines.evaluateAll((all) => all.map((line) => [line.querySelector('.pod').textContent, line.querySelector('.pod').style.borderLeftColor]))
+  assert.equal(new Set(podColours.map(([pod, colour]) => `${pod} ${colour}`)).size, new Set(podColours.map(([pod]) => pod)).size)
   await page.getByText('following', { exact: true }).waitFor()
   // New lines appear while following.
-  const came = async () => Number(/(\d+) lines/.exec(await page.locator('.said').textContent())[1])
-  const before = await came()
-  await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.said').textContent)?.[1]) > before, before)
+  const countLines = async () => Number(/(\d+) lines/.exec(await page.locator('.log-status').textContent())[1])
+  const before = await countLines()
+  await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.log-status').textContent)?.[1]) > before, before)
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'logs-merged.png') })
   // One pod; a line has an address of its own.
@@ -298,13 +298,13 @@ async function logs(page, origin, pod, pictures) {
   await page.getByRole('listbox', { name: 'Log' }).focus()
   await page.keyboard.press('Home')
   await page.getByRole('region', { name: 'Selected line' }).waitFor()
-  const chosen = await page.locator('.whole pre').textContent()
+  const selectedText = await page.locator('.whole pre').textContent()
   assert.match(parameter(page, 'line'), new RegExp(`^20\\d\\d-.* member1 default ${pod} `))
   await assertAccessible(page)
   await page.reload()
   await page.locator('.line[aria-selected=true]').waitFor()
-  assert.equal(await page.locator('.whole pre').textContent(), chosen)
-  // The link that skips to the content has the focus and is visible; it must not move the page under the clicks that follow.
+  assert.equal(await page.locator('.whole pre').textContent(), selectedText)
+  // Tab focuses the skip link, which is visible only while it has the focus. It must not shift the elements that are clicked next.
   await page.keyboard.press('Tab')
   // Lines are counted over time; long ones take several rows if they are wrapped.
   await page.getByRole('img', { name: /^[\d,]+ lines over time, \d+ errors, \d+ warnings$/ }).waitFor()
@@ -319,7 +319,7 @@ async function logs(page, origin, pod, pictures) {
   await page.getByRole('checkbox', { name: 'Wrap lines' }).uncheck()
   await waitForParameter(page, 'wrap', null)
   // The server applies the filters.
-  const word = /\w{3,}/.exec(chosen)[0]
+  const word = /\w{3,}/.exec(selectedText)[0]
   await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')
   await page.keyboard.press('Enter')
   await waitForParameter(page, 'exclude', '.*')
@@ -363,7 +363,7 @@ async function manyLines(page, origin, pod) {
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('HeapProfiler.collectGarbage')
   const { usedSize } = await cdp.send('Runtime.getHeapUsage')
-  assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
+  assert.ok(usedSize < MAX_HEAP_BYTES, `${usedSize} bytes of heap`)
   await page.unroute(/v1alpha1\/logs\?/)
 }
 
@@ -372,8 +372,8 @@ async function terminal(page, origin, pod, pictures) {
     const Real = window.WebSocket
     window.sockets = []
     window.WebSocket = class extends Real {
-      constructor(...given) {
-        super(...given)
+      constructor(...args) {
+        super(...args)
         window.sockets.push(this)
       }
       send(message) {
@@ -382,8 +382,8 @@ async function terminal(page, origin, pod, pictures) {
       }
     }
     // The keepalive interval is shortened here.
-    const every = window.setInterval
-    window.setInterval = (act, pause, ...given) => every(act, pause === 25_000 ? 200 : pause, ...given)
+    const setRealInterval = window.setInterval
+    window.setInterval = (act, pause, ...args) => setRealInterval(act, pause === 25_000 ? 200 : pause, ...args)
   })
   await show(page, origin, { resource: 'pods', name: pod, tab: 'terminal' })
   await page.getByText(/^connected: /).waitFor()
@@ -424,7 +424,7 @@ async function terminal(page, origin, pod, pictures) {
 }
 
 async function commands(page, origin, pod) {
-  const wanted = [
+  const expectedCommands = [
     ['overview', {}, `kubectl --context member1 -n default describe pods/${pod}`],
     ['yaml', {}, `crowsnest get pods/${pod} -n default --cluster member1 -o yaml`],
     ['events', {}, `crowsnest search 'kind:event about:pod/default/${pod} cluster:=member1'`],
@@ -433,7 +433,7 @@ async function commands(page, origin, pod) {
     ['logs', { since: '1h', previous: 'true' }, `kubectl --context member1 -n default logs pods/${pod} --all-containers --since 1h -p`],
     ['terminal', { shell: 'sh' }, `crowsnest exec -it -n default --cluster member1 ${pod} -- sh`],
   ]
-  for (const [tab, view, command] of wanted) {
+  for (const [tab, view, command] of expectedCommands) {
     await show(page, origin, { resource: 'pods', name: pod, tab, ...view })
     await page.getByText(/ old$/).waitFor()
     await page.getByRole('button', { name: 'Copy as command' }).click()
@@ -447,7 +447,7 @@ async function commands(page, origin, pod) {
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^kubectl --context member1 -n default exec -it /)
 }
 
-const OWN = {
+const OWN_DEPLOYMENT = {
   apiVersion: 'apps/v1',
   kind: 'Deployment',
   metadata: { name: 'own' },
@@ -461,7 +461,7 @@ const OWN = {
 async function actions(page, origin, pictures, problems) {
   const path = `${MEMBER}/apis/apps/v1/namespaces/default/deployments`
   const read = () => api(page, 'GET', `${path}/own`)
-  await api(page, 'POST', path, OWN)
+  await api(page, 'POST', path, OWN_DEPLOYMENT)
   await show(page, origin, { ...WEB, name: 'own' })
   await page.getByRole('button', { name: 'Scale' }).click()
   const scale = page.getByRole('dialog', { name: 'Scale Deployment own' })

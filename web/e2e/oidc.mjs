@@ -6,10 +6,10 @@ const [address, issuer] = process.argv.slice(2)
 const provider = new URL(issuer).origin
 
 async function signInAndOut(page, origin) {
-  const there = `${origin}/search?q=kind%3Apod`
-  await page.goto(there)
+  const searchUrl = `${origin}/search?q=kind%3Apod`
+  await page.goto(searchUrl)
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).click()
-  await page.waitForURL(there)
+  await page.waitForURL(searchUrl)
   await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
   // The session is renewed for each of these requests without user interaction.
   for (const view of ['/fleet', '/steer', '/saved', '/search?q=kind%3Apod']) {
@@ -17,16 +17,16 @@ async function signInAndOut(page, origin) {
     await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
     await page.locator('main h1').first().waitFor({ state: 'attached' })
   }
-  assert.equal(await page.locator('.over').count(), 0)
+  assert.equal(await page.locator('.session-ended').count(), 0)
   const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
   assert.ok(readable.startsWith('["",') && !readable.includes('eyJ'), readable)
 
   await signOut(page)
-  const elsewhere = page.getByRole('link', { name: 'Sign out of 127.0.0.1, too' })
-  assert.equal(await elsewhere.getAttribute('href'), `${issuer}/logout?client_id=crowsnest`)
-  await elsewhere.click()
+  const providerSignOut = page.getByRole('link', { name: 'Sign out of 127.0.0.1, too' })
+  assert.equal(await providerSignOut.getAttribute('href'), `${issuer}/logout?client_id=crowsnest`)
+  await providerSignOut.click()
   await page.getByText('You are signed out.').waitFor()
-  await page.goto(there)
+  await page.goto(searchUrl)
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).waitFor()
 
   // A callback without a sign-in in progress.
@@ -39,6 +39,6 @@ async function signInAndOut(page, origin) {
 
 await walk(address, signInAndOut, {
   elsewhere: [provider],
-  // The browser logs forbidden requests and the response above as errors; the provider's pages are not checked.
-  fine: (problem) => /status of 40[03]/.test(problem) || problem.includes(provider),
+  // The browser logs refused requests and the rejected callback as errors; the provider's pages are not checked.
+  isExpectedProblem: (problem) => /status of 40[03]/.test(problem) || problem.includes(provider),
 })

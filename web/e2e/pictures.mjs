@@ -1,4 +1,4 @@
-// Pictures of the documentation, taken by the tests that prove what they show.
+// Pictures of the documentation, taken by the tests of the features that they show.
 import { access, mkdir } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'

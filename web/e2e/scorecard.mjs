@@ -1,4 +1,4 @@
-// Twenty details of the UI that users of such tools praise or ask for, each shown and asserted.
+// Twenty features that users of fleet UIs value, each shown and asserted.
 // As part of tests/tests/tasks.rs, which prepares the fleet: node e2e/scorecard.mjs <address with token> <folder for screenshots>
 // With UPDATE_SCREENSHOTS=1, it takes the pictures of docs/UI.md.
 import assert from 'node:assert/strict'
@@ -33,8 +33,8 @@ async function podOf(page, cluster, app) {
 
 const openPod = async (page, cluster, app, view) => openObject(page, await podOf(page, cluster, app), { cluster, apiVersion: 'v1', resource: 'pods', ...view })
 
-/** Each detail shows itself and returns nothing, or a function that is called after its picture has been taken. */
-const DETAILS = {
+/** Each function shows a feature. It may return a function that is called after the picture has been taken. */
+const FEATURES = {
   async palette(page) {
     await page.goto('/')
     await searchBox(page).waitFor()
@@ -85,7 +85,7 @@ const DETAILS = {
     await page.getByLabel('Visible to all users who may search').check()
     await page.getByRole('button', { name: 'Save this search' }).click()
     await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
-    // A saved search can be used in queries once the server has seen it.
+    // A saved search can be used in queries once the server has received it.
     await waitUntil('a result in the scope', async () => {
       await search(page, 'scope:"Broken pods"')
       return (await rows(page).count()) === 1
@@ -227,7 +227,7 @@ const DETAILS = {
     await page.getByRole('checkbox', { name: /Include \d+ versions with changes of the status only/ }).waitFor()
   },
 
-  /** The cluster answers here that the user may only read. */
+  /** The access reviews of the cluster allow only reads. */
   async permissions(page) {
     await page.route(/selfsubjectaccessreviews$/, (route) => {
       const { verb, subresource } = JSON.parse(route.request().postData()).spec.resourceAttributes
@@ -245,7 +245,7 @@ const DETAILS = {
   },
 
   async clusterIdentity(page) {
-    // The notes of a cluster, which the UI requests again after a minute.
+    // A page reads these annotations from the index when it is loaded, so it is loaded after the index contains them.
     const cluster = '/apis/cluster.karmada.io/v1alpha1/clusters/west'
     const annotate = (annotations) => api(page, 'PATCH', cluster, { metadata: { annotations } })
     await annotate({ 'ui.crowsnest.io/warning': 'Production: changes need a ticket.', 'ui.crowsnest.io/read-only': 'true' })
@@ -281,7 +281,7 @@ const DETAILS = {
     await page.goto('/')
     await page.getByRole('region', { name: 'Needs attention' }).waitFor()
     await page.locator('article[data-cluster=west]').getByRole('meter').first().waitFor()
-    // A state has a glyph and a text besides its colour.
+    // A state has a glyph and a text in addition to its colour.
     assert.match(await page.locator('article[data-cluster=west] .pill').textContent(), /^✓ Ready$/)
     return () => page.emulateMedia({ colorScheme: 'light' })
   },
@@ -304,11 +304,11 @@ const [address, pictures] = process.argv.slice(2)
 await walkSignedIn(
   address,
   async (page) => {
-    const details = Object.entries(DETAILS)
-    assert.equal(details.length, 20)
+    const features = Object.entries(FEATURES)
+    assert.equal(features.length, 20)
     // All are tried, so that one run shows all failures.
     const failures = []
-    for (const [nth, [name, show]] of details.entries()) {
+    for (const [nth, [name, show]] of features.entries()) {
       try {
         const after = await show(page)
         await assertAccessible(page)

@@ -11,7 +11,7 @@ const THRESHOLD = 0.03
 const TOLERANCE = 0.00005
 export const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
 /**
- * Time for which a view is compared, because data can arrive after it came to rest. Shorter for an update, in which all views may differ.
+ * Time for which a view is compared, because data can arrive after the view is stable. It is shorter for an update, in which all views may differ.
  */
 const PATIENCE_MS = isUpdate ? 3_000 : 20_000
 /** Colours of a palette. */
@@ -70,12 +70,12 @@ function comparePixels(expected, actual) {
   return { isEqual: count <= limit, message: `${count} pixels differ, at most ${limit} may`, difference }
 }
 
-/** Replaces a picture of the documentation by a screenshot, with a palette. */
+/** Replaces a picture of the documentation with a screenshot, which gets a palette. */
 export async function writePicture(file, screenshot) {
   await writeFile(file, encodePng(PNG.sync.read(screenshot)))
 }
 
-/** A file with a palette, which is a quarter as large as one with colours; the colours of antialiased edges are merged with similar ones. */
+/** A file with a palette, which is a quarter of the size of one without; the colours of antialiased edges are merged with similar ones. */
 function encodePng({ width, height, data }) {
   const pixels = Uint32Array.from({ length: width * height }, (_, nth) => data.readUInt32BE(nth * 4))
   const counts = new Map()

@@ -4,14 +4,14 @@ import assert from 'node:assert/strict'
 import { isMain, walkSignedIn } from './browser.mjs'
 
 const ROWS = 100_000
-const ROW = 28
-const HEAP = 150 << 20
-/** Limit of rows in the document. */
-const RENDERED = 120
-/** Limit of the CPU time per frame of the page's thread while scrolling with a wheel, in milliseconds: twice a frame at 60 per second, for slow machines. */
-const WORK = 33
-/** Limit for frames of any scroll distance, as a multiple: the number of rendered rows is bounded. */
-const MORE = 3
+const ROW_HEIGHT = 28
+const MAX_HEAP_BYTES = 150 << 20
+/** Maximum number of rows in the document. */
+const MAX_RENDERED_ROWS = 120
+/** Maximum CPU time of the page's thread per frame while scrolling with a wheel, in milliseconds: two frames at 60 Hz, for slow machines. */
+const MAX_FRAME_MS = 33
+/** Maximum factor by which frames with a larger scroll distance may be slower: the number of rendered rows is bounded. */
+const MAX_FRAME_FACTOR = 3
 
 /** Generated responses of the server to a query with this number of hits. */
 export const respondWithHits = (total) => (route) => {
@@ -41,19 +41,19 @@ export const respondWithHits = (total) => (route) => {
 }
 
 /** In the page: scrolls by a number of pixels per frame, for a number of frames or to the end. */
-export async function scroll({ by, most, height }) {
+export async function scroll({ by, maxFrames, height }) {
   const grid = document.querySelector('.hits')
   const times = []
   let rendered = 0
   let frames = 0
-  while (times.length < most && grid.scrollTop + grid.clientHeight < height) {
+  while (times.length < maxFrames && grid.scrollTop + grid.clientHeight < height) {
     const before = performance.now()
     const at = grid.scrollTop
     grid.scrollTop += by
     await new Promise(requestAnimationFrame)
     frames += 1
     rendered = Math.max(rendered, grid.querySelectorAll('.row').length)
-    // At the end of the loaded rows, wait for the next page.
+    // A frame in which the list cannot scroll waits for the next page and is not measured.
     if (grid.scrollTop !== at) times.push(performance.now() - before)
   }
   times.sort((a, b) => a - b)
@@ -61,47 +61,47 @@ export async function scroll({ by, most, height }) {
 }
 
 export async function checkManyRows(page, origin) {
-  const many = /v1alpha1\/query\?.*many-rows/
-  await page.route(many, respondWithHits(ROWS))
+  const manyRows = /v1alpha1\/query\?.*many-rows/
+  await page.route(manyRows, respondWithHits(ROWS))
   await page.goto(`${origin}/search?q=many-rows`)
   await page.getByText(`${ROWS.toLocaleString('en')} objects in`).waitFor()
   const browser = await page.context().newCDPSession(page)
   // CPU time of the page's thread, without drawing and other load.
   await browser.send('Performance.enable', { timeDomain: 'threadTicks' })
-  const worked = async () => {
+  const readCpuTimes = async () => {
     const { metrics } = await browser.send('Performance.getMetrics')
     return Object.fromEntries(metrics.map(({ name, value }) => [name, value * 1_000]))
   }
-  const scrolled = async (how, by, bound, most = Infinity) => {
-    const before = await worked()
-    const frames = await page.evaluate(scroll, { by, most, height: ROWS * ROW })
-    const after = await worked()
+  const measureScroll = async (how, by, bound, maxFrames = Infinity) => {
+    const before = await readCpuTimes()
+    const frames = await page.evaluate(scroll, { by, maxFrames, height: ROWS * ROW_HEIGHT })
+    const after = await readCpuTimes()
     const work = (name) => (after[name] - before[name]) / frames.frames
     const durations = ['TaskDuration', 'ScriptDuration', 'RecalcStyleDuration', 'LayoutDuration'].map((name) => work(name).toFixed(1))
     console.log(`${how}: ${durations[0]} ms of work a frame (script ${durations[1]}, styles ${durations[2]}, layout ${durations[3]}); ${frames.median.toFixed(1)} ms from frame to frame (95 %: ${frames.p95.toFixed(1)}); ${frames.rendered} rows rendered`)
     assert.ok(work('TaskDuration') < bound, `${how}: ${work('TaskDuration')} ms of work a frame, of ${bound}`)
-    assert.ok(frames.rendered < RENDERED, `${how}: ${frames.rendered} rows are rendered at a time`)
+    assert.ok(frames.rendered < MAX_RENDERED_ROWS, `${how}: ${frames.rendered} rows are rendered at a time`)
     return work('TaskDuration')
   }
-  // As with a wheel, as with a finger, and to the end.
-  const slowly = await scrolled('by four rows a frame', 4 * ROW, WORK, 120)
-  await scrolled('by twenty rows a frame', 20 * ROW, MORE * slowly, 120)
-  await scrolled('by two hundred rows a frame', 200 * ROW, MORE * slowly)
+  // Distances per frame of scrolling with a wheel and with a finger, and a larger one to the end of the list.
+  const wheelFrameMs = await measureScroll('by four rows a frame', 4 * ROW_HEIGHT, MAX_FRAME_MS, 120)
+  await measureScroll('by twenty rows a frame', 20 * ROW_HEIGHT, MAX_FRAME_FACTOR * wheelFrameMs, 120)
+  await measureScroll('by two hundred rows a frame', 200 * ROW_HEIGHT, MAX_FRAME_FACTOR * wheelFrameMs)
   const last = page.locator('.hits .row', { hasText: `checkout-${ROWS - 1}-` })
   await last.waitFor()
   await assertDocumentOrder(page)
   await browser.send('HeapProfiler.collectGarbage')
   const { usedSize } = await browser.send('Runtime.getHeapUsage')
   console.log(`${(usedSize / (1 << 20)).toFixed(1)} MiB of heap`)
-  assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
-  // Back at the top, whose pages were dropped.
-  await page.evaluate((top) => (document.querySelector('.hits').scrollTop = top), 310 * ROW)
+  assert.ok(usedSize < MAX_HEAP_BYTES, `${usedSize} bytes of heap`)
+  // Scroll back to the top, whose pages were dropped.
+  await page.evaluate((top) => (document.querySelector('.hits').scrollTop = top), 310 * ROW_HEIGHT)
   await page.locator('.hits .row', { hasText: 'checkout-310-' }).waitFor()
   await assertDocumentOrder(page)
-  await page.unroute(many)
+  await page.unroute(manyRows)
 }
 
-/** At rest, rows are in document order, for screen readers and selections. */
+/** While the list does not scroll, its rows are in document order, for screen readers and text selection. */
 async function assertDocumentOrder(page) {
   await page.waitForFunction(() => {
     const rows = [...document.querySelectorAll('.hits .row')].map((row) => Number(row.getAttribute('aria-rowindex')))

@@ -30,7 +30,7 @@ async function navigation(page, origin) {
   await crumbs.getByRole('link', { name: 'Fleet' }).click()
   await page.waitForURL(`${origin}/fleet`)
   assert.equal(await main.getByRole('link', { name: 'Fleet' }).getAttribute('aria-current'), 'page')
-  // A narrow navigation keeps its names.
+  // In a narrow navigation, the links keep their accessible names.
   await main.getByRole('button', { name: 'Narrow menu' }).click()
   await page.locator('.frame[data-rail=narrow]').waitFor()
   assert.equal((await main.boundingBox()).width, 56)
@@ -45,7 +45,7 @@ async function navigation(page, origin) {
   assert.equal(queryOf(page), 'kind:deployments cluster:@control-plane ns:default')
 }
 
-/** The drawer follows the selection; the list keeps its place on Back. */
+/** The drawer follows the selection; Back restores the position of the list. */
 async function drawer(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod label:app=web sort:name,cluster')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
@@ -82,7 +82,7 @@ async function overTime(page, origin, pictures) {
   assert.equal(await bars.getByRole('option').count(), 30)
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'histogram.png') })
-  // The brush by keyboard: the last two bars.
+  // Select the last two bars with the keyboard.
   await bars.focus()
   await page.keyboard.press('End')
   await page.keyboard.press('Shift+ArrowLeft')
@@ -90,7 +90,7 @@ async function overTime(page, origin, pictures) {
   await page.keyboard.press('Enter')
   await page.waitForURL((url) => /^kind:pod changed:\S+Z\.\.\S+Z$/.test(url.searchParams.get('q') ?? ''))
   await page.getByText(/objects? in [\d.]+ ms/).waitFor()
-  // By mouse, for Events.
+  // Select bars of Events with the mouse.
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:event last:<1h')}`)
   await bars.waitFor()
   const { x, y, width } = await bars.boundingBox()
@@ -206,7 +206,7 @@ async function phone(page, origin, pictures) {
   for (const view of VIEWS) {
     await page.goto(origin + view)
     await page.locator('main').locator('h1, h2, p').first().waitFor({ state: 'attached' })
-    // Pages with a stream are never without a request; their content has arrived when nothing stands in for it.
+    // Pages with a stream are never without a request; their content has arrived when no placeholder is left.
     await page.waitForFunction(() => document.querySelector('main .skeleton') === null)
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, `${view} is wider than a phone`)
     await assertAccessible(page)

@@ -6,17 +6,17 @@ import { join } from 'node:path'
 import { assertAccessible, signInByLink, signOut, walk } from './browser.mjs'
 
 /** The policy of proxied responses. */
-const PASSED = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+const PROXIED_POLICY = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 const POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 /** All views that need no object. */
 const VIEWS = ['/', '/search?q=kind:namespace', '/search?q=kind:namespace&live=true', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/fleet/join', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', '/steer/rebalance', '/plan?new=PropagationPolicy', '/object?cluster=@control-plane&apiVersion=v1&resource=namespaces&name=default&tab=yaml', '/nosuchpage']
 
 const [address, kubeconfig, pictures, token] = process.argv.slice(2)
 
-const file = (page) => page.getByLabel('Or a kubeconfig')
-/** Text as a file that the user selects. */
-const chosen = (text) => ({ name: 'config', mimeType: 'application/yaml', buffer: Buffer.from(text) })
-const signedIn = (page) => page.locator('.who', { hasText: /\S/ }).waitFor()
+const kubeconfigInput = (page) => page.getByLabel('Or a kubeconfig')
+/** A file with this text, as the file input accepts it. */
+const toFile = (text) => ({ name: 'config', mimeType: 'application/yaml', buffer: Buffer.from(text) })
+const waitForSignIn = (page) => page.locator('.who', { hasText: /\S/ }).waitFor()
 
 async function refusals(page, origin) {
   await page.goto(origin)
@@ -32,7 +32,7 @@ async function refusals(page, origin) {
     [user('{client-certificate: /etc/hostname, client-key: /etc/hostname}'), 'refers to files, which the server does not read'],
     [user('{client-certificate-data: YQ==, client-key-data: YQ==}'), 'cannot use the client certificate or key'],
   ]) {
-    await file(page).setInputFiles(chosen(text))
+    await kubeconfigInput(page).setInputFiles(toFile(text))
     await page.getByRole('alert').getByText(why).waitFor()
   }
   await page.screenshot({ path: join(pictures, 'signin.png') })
@@ -40,11 +40,11 @@ async function refusals(page, origin) {
 
 /** An address with a token signs in only after confirmation. */
 async function signInLink(page, origin) {
-  const there = `${origin}/#token=${token}`
+  const signInUrl = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
   // A change of the fragment alone does not load a page.
   await page.goto('about:blank')
-  await page.goto(there)
+  await page.goto(signInUrl)
   await page.getByRole('button', { name: 'Sign in as system:admin', exact: true }).waitFor()
   assert.ok(!page.url().includes('token='), 'the token stays in the address')
   assert.deepEqual(await cookies(), [])
@@ -54,11 +54,11 @@ async function signInLink(page, origin) {
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await cookies(), [])
   await page.goto('about:blank')
-  await signInByLink(page, there)
-  await signedIn(page)
+  await signInByLink(page, signInUrl)
+  await waitForSignIn(page)
   const [{ name, value, httpOnly, sameSite }, ...others] = await cookies()
   assert.deepEqual([name, httpOnly, sameSite, others.length], ['crowsnest-session', true, 'Strict', 0])
-  assert.ok(!value.includes(token), 'the token lies in the cookie')
+  assert.ok(!value.includes(token), 'the cookie contains the token')
   await signOut(page)
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await cookies(), [])
@@ -69,8 +69,8 @@ async function certificate(page, origin) {
   const text = await readFile(kubeconfig, 'utf8')
   assert.match(text, /client-certificate-data/)
   assert.doesNotMatch(text, /token:/)
-  await file(page).setInputFiles(kubeconfig)
-  await signedIn(page)
+  await kubeconfigInput(page).setInputFiles(kubeconfig)
+  await waitForSignIn(page)
   await page.goto(`${origin}/search?q=kind%3Anamespace`)
   await page.getByText(/objects? in [\d.]+ ms/).waitFor()
   const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
@@ -79,7 +79,7 @@ async function certificate(page, origin) {
   assert.deepEqual(cookies, [{ name: 'crowsnest-identity', httpOnly: true, sameSite: 'Strict' }])
 }
 
-/** Input in a page outlives its session: the user signs in in another tab and continues. */
+/** Unsaved input survives the end of a session: the user signs in again in another tab and continues. */
 async function endedSession(page, origin) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   const editor = page.getByRole('textbox', { name: 'Draft' })
@@ -87,16 +87,16 @@ async function endedSession(page, origin) {
   const other = await page.context().newPage()
   await other.goto(origin)
   await signOut(other)
-  await file(other).waitFor()
+  await kubeconfigInput(other).waitFor()
   await editor.click()
   await page.keyboard.press('Control+End')
   await page.keyboard.type('# kept')
-  const banner = page.locator('.over')
+  const banner = page.locator('.session-ended')
   await banner.getByText('Your session has ended (401)').waitFor()
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'signin-over.png') })
-  await file(other).setInputFiles(kubeconfig)
-  await signedIn(other)
+  await kubeconfigInput(other).setInputFiles(kubeconfig)
+  await waitForSignIn(other)
   await other.close()
   await banner.getByRole('button', { name: 'then continue here' }).click()
   await banner.waitFor({ state: 'detached' })
@@ -106,8 +106,8 @@ async function endedSession(page, origin) {
 /** Every response has the policy, and the browser enforces it. */
 async function policy(page, origin) {
   const responses = []
-  const note = (response) => responses.push(response)
-  page.on('response', note)
+  const recordResponse = (response) => responses.push(response)
+  page.on('response', recordResponse)
   for (const view of VIEWS) {
     await page.goto(origin + view)
     await page.locator('main').waitFor()
@@ -117,12 +117,12 @@ async function policy(page, origin) {
     assert.deepEqual(elsewhere, [], view)
     assert.equal(await page.locator('style, [style*="url("], script:not([src])').count(), 0, view)
   }
-  page.off('response', note)
+  page.off('response', recordResponse)
   assert.ok(responses.length > VIEWS.length)
   for (const response of responses) {
     const headers = response.headers()
-    const passed = /^\/(api|apis|openapi)(\/|$)/.test(new URL(response.url()).pathname)
-    assert.equal(headers['content-security-policy'], passed ? PASSED : POLICY, response.url())
+    const isProxied = /^\/(api|apis|openapi)(\/|$)/.test(new URL(response.url()).pathname)
+    assert.equal(headers['content-security-policy'], isProxied ? PROXIED_POLICY : POLICY, response.url())
     assert.equal(headers['x-content-type-options'], 'nosniff', response.url())
     assert.equal(headers['referrer-policy'], 'no-referrer', response.url())
   }
@@ -132,7 +132,7 @@ async function policy(page, origin) {
   await page.evaluate(async (elsewhere) => {
     window.refused = new Set()
     document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => window.refused.add(effectiveDirective))
-    const add = (name, given, into = document.body) => into.append(Object.assign(document.createElement(name), given))
+    const add = (name, properties, into = document.body) => into.append(Object.assign(document.createElement(name), properties))
     add('script', { textContent: 'window.ran = true' })
     add('style', { textContent: 'body { display: none }' })
     add('img', { src: `${elsewhere}/a.png` })
@@ -142,7 +142,7 @@ async function policy(page, origin) {
     document.body.setAttribute('onclick', 'window.ran = true')
     document.body.click()
   }, 'http://127.0.0.1:9')
-  await page.waitForFunction((wanted) => wanted.every((directive) => window.refused.has(directive)), directives)
+  await page.waitForFunction((expected) => expected.every((directive) => window.refused.has(directive)), directives)
   const done = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
   assert.deepEqual(done, { ran: false, display: 'block' })
   // The server refuses requests that its own pages do not send.
@@ -151,8 +151,8 @@ async function policy(page, origin) {
   assert.equal(bare.headers()['access-control-allow-origin'], undefined)
 }
 
-/** The browser logs intentionally refused requests. */
-const fine = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
+/** True for the errors that the browser logs about requests that are refused intentionally. */
+const isExpectedProblem = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
 async function checkSignIn(page, origin) {
   await refusals(page, origin)
@@ -165,4 +165,4 @@ async function checkSignIn(page, origin) {
   assert.deepEqual(await page.context().cookies(), [])
 }
 
-await walk(address, checkSignIn, { pictures, fine })
+await walk(address, checkSignIn, { pictures, isExpectedProblem })

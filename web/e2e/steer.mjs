@@ -3,7 +3,7 @@
 // The fleet has the Deployment default/web with its policy and override, as created by tests/tests/quickstart.rs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { checkUnresponsiveMember, checkOneNamespace } from './bounds.mjs'
+import { checkUnresponsiveMember, checkOneNamespace } from './partial-access.mjs'
 import { assertAccessible, api, removeExpected, isMain, paste, setPreference, waitUntil, walkSignedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
@@ -61,15 +61,15 @@ async function overview(page, origin, shot) {
   // Clusters have a name, a colour and a shape, the same in all views.
   const marks = () =>
     page.locator('[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
-  const here = await marks()
-  assert.equal(new Set(Object.values(here)).size, 3)
+  const overviewMarks = await marks()
+  assert.equal(new Set(Object.values(overviewMarks)).size, 3)
   await page.goto(origin)
   await page.locator('article[data-cluster]').nth(2).waitFor()
-  assert.deepEqual(await marks(), here)
+  assert.deepEqual(await marks(), overviewMarks)
   await page.goBack()
   await row.getByText('✓ Ready').waitFor()
   assert.match(await row.textContent(), /v1\.\d+\.\d+/)
-  // Problems are queries: here bindings that fit no cluster.
+  // A problem is the result of a query: here, bindings that fit no cluster.
   const nowhere = { metadata: { name: 'nowhere' } }
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
@@ -87,7 +87,7 @@ async function overview(page, origin, shot) {
   await page.waitForURL(`${origin}/cluster/member1`)
 }
 
-/** The clusters in groups: the address has them, and the keyboard collapses them. */
+/** Clusters can be grouped. The address contains the grouping and the collapsed groups; groups are collapsed with the keyboard. */
 async function clusterGroups(page, origin) {
   await page.goto(`${origin}/fleet`)
   await page.getByRole('combobox', { name: 'Group by' }).selectOption('Region')
@@ -204,8 +204,8 @@ async function events(page, origin) {
   await page.goto(`${origin}/fleet/events?span=15m`)
   await bars.waitFor()
   await page.locator('.histogram g').last().waitFor()
-  const full = page.locator('.histogram g').filter({ has: page.locator('rect.others:not([height="0"])') })
-  await full.last().click({ force: true })
+  const filledBar = page.locator('.histogram g').filter({ has: page.locator('rect.others:not([height="0"])') })
+  await filledBar.last().click({ force: true })
   await page.waitForURL(/from=.*to=/)
   await rows.first().waitFor()
   await page.getByRole('button', { name: 'The whole time' }).click()
@@ -216,11 +216,11 @@ async function events(page, origin) {
 
 async function joining(page, origin) {
   await page.goto(`${origin}/fleet/join`)
-  const make = page.getByRole('button', { name: 'Create the account and its token' })
+  const createButton = page.getByRole('button', { name: 'Create the account and its token' })
   await page.getByRole('textbox').fill('member1')
   await page.waitForFunction(() => document.querySelector('[aria-disabled=true]')?.title.includes('in the fleet already'))
   await page.getByRole('textbox').fill('edge-1')
-  await make.click()
+  await createButton.click()
   const config = page.locator('pre', { hasText: 'kind: Config' })
   await config.waitFor()
   const text = await config.textContent()
@@ -276,9 +276,9 @@ async function why(page, origin) {
   const { spec, ...lesser } = policy('lesser', 'Deployment', 'apps/v1', ['member1'])
   const resourceSelectors = [{ apiVersion: 'apps/v1', kind: 'Deployment' }]
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, { ...lesser, spec: { ...spec, resourceSelectors } })
-  const lost = table(page, 'Policies that select it').locator('tr', { hasText: 'PropagationPolicy default/lesser' })
-  await lost.getByText('lost').waitFor()
-  assert.match(await lost.locator('td').last().textContent(), /\w{3,}/)
+  const lostPolicy = table(page, 'Policies that select it').locator('tr', { hasText: 'PropagationPolicy default/lesser' })
+  await lostPolicy.getByText('lost').waitFor()
+  assert.match(await lostPolicy.locator('td').last().textContent(), /\w{3,}/)
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/lesser`)
   const clusters = table(page, 'Current scheduling result')
   await clusters.locator('tr[data-cluster=member2]').getByText('✓ fits').waitFor()
@@ -441,7 +441,7 @@ async function draft(page, origin, problems, shot) {
   removeExpected(problems, /404/)
   await apply.click()
   await page.getByRole('status').getByRole('link', { name: 'PropagationPolicy default/drafted' }).waitFor()
-  await waitUntil('the ConfigMap in member2', async () => {
+  await waitUntil('the binding to have two clusters', async () => {
     const binding = await api(page, 'GET', '/apis/work.karmada.io/v1alpha2/namespaces/default/resourcebindings/drafted-configmap', undefined, [200, 404])
     return (binding.spec?.clusters ?? []).length === 2
   })
@@ -456,7 +456,7 @@ async function concurrentChange(page, origin, problems) {
   await editor(page).getByText('resourceVersion', { exact: true }).waitFor()
   const text = await editor(page).evaluate((content) => content.innerText)
   assert.match(text, /member3/)
-  // Moves that it would cause, before → after.
+  // The preview shows the clusters that an edited policy would add and remove.
   const { resourceVersion, labels } = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata
   const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
@@ -484,7 +484,7 @@ async function deletion(page, origin, problems) {
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
   await page.getByText('PropagationPolicy drafted has been deleted').waitFor()
-  await waitUntil('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
+  await waitUntil('the deletion of the policy', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/drafted')
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/settings')
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/settings`)
@@ -510,7 +510,7 @@ async function failover(page, origin) {
   await row.getByText('no healthy replacement').waitFor()
   await row.getByText(/left/).waitFor()
   await page.locator('[data-breaker=calm]').getByText('All 3 ready').waitFor()
-  await page.getByRole('heading', { name: 'Doubted or leaving clusters' }).waitFor()
+  await page.getByRole('heading', { name: 'Clusters that are doubted or being removed' }).waitFor()
   await page.unroute(evicting)
 }
 
@@ -561,17 +561,17 @@ async function rebalance(page, origin) {
 }
 
 async function palette(page, origin) {
-  const run = async (text) => {
+  const findEntry = async (text) => {
     await page.keyboard.press('Control+k')
     await page.getByRole('dialog').getByRole('combobox').fill(text)
     await page.getByRole('dialog').getByRole('option').first().waitFor()
   }
   await page.goto(`${origin}/steer`)
   await heading(page, 'Policies').waitFor()
-  await run('quotas')
+  await findEntry('quotas')
   await page.keyboard.press('Enter')
   await page.waitForURL(`${origin}/steer/quotas`)
-  await run('member2')
+  await findEntry('member2')
   await page.getByRole('option', { name: /member2\s*cluster/ }).click()
   await page.waitForURL(`${origin}/cluster/member2`)
   assert.equal(await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')

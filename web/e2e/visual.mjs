@@ -7,7 +7,7 @@ import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { walkSignedIn } from './browser.mjs'
 import { Expectation } from './screenshots.mjs'
-import { CONTEXT, FLAGS, prepare, takeScreenshot } from './steady.mjs'
+import { CONTEXT, FLAGS, prepare, takeScreenshot } from './reproducible-pages.mjs'
 
 const EXPECTED = join(dirname(fileURLToPath(import.meta.url)), 'visual')
 const WEB = '/object?cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web'
@@ -21,12 +21,12 @@ const VIEWS = {
   home: {
     path: '/',
     ready: (page) => page.locator('article[data-cluster=west]').getByRole('meter', { name: 'CPU requested, west' }),
-    // In the order of the changes.
+    // The list is in the order of the changes, which differs between runs.
     masks: (page) => [page.getByRole('region', { name: 'Recent changes' }).getByRole('list')],
   },
   search: {
     path: `/search?q=${encodeURIComponent('kind:pod ns:shop sort:cluster,name')}`,
-    // Later than the results.
+    // The histogram is shown after the results.
     ready: (page) => page.getByRole('listbox', { name: /^Results over time/ }),
     masks: (page) => [page.getByRole('listbox', { name: /^Results over time/ }), page.locator('.ends')],
   },
@@ -88,7 +88,7 @@ async function compareViews(page, origin, actualFolder) {
   }
   assert.ok(differences.length === 0, `${differences.length} of ${names.length} screenshots differ:\n${differences.join('\n')}\nif this is intended: UPDATE_SCREENSHOTS=1 cargo test -p crowsnest --test system visual::`)
   const unused = (await readdir(EXPECTED)).filter((file) => !names.includes(file))
-  assert.deepEqual(unused, [], 'expected screenshots that no view has')
+  assert.deepEqual(unused, [], 'expected screenshots without a view')
 }
 
 const [address, pictures] = process.argv.slice(2)

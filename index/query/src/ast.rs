@@ -178,7 +178,7 @@ pub enum LabelOp {
 #[serde(rename_all = "camelCase")]
 pub enum Pattern {
     Word(String),
-    /// Quoted: literal, including blanks.
+    /// Quoted: literal, including whitespace.
     Phrase(String),
     /// `*` matches any characters, `?` one character.
     Glob(String),

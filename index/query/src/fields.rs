@@ -35,7 +35,7 @@ pub static FIELDS: &[FieldDefinition] = &[
     field("ready", &[], Number, "ready replicas or containers"),
     field("age", &[], Age, "time since creation"),
     field("created", &[], Time, "creation time"),
-    field("changed", &[], Age, "time since the last change seen"),
+    field("changed", &[], Age, "time since the last observed change"),
     field("deleted", &[], Age, "time since deletion"),
     field("cpu.req", &[], Quantity, "requested CPU"),
     field("cpu.limit", &[], Quantity, "CPU limit"),
@@ -53,16 +53,16 @@ pub static FIELDS: &[FieldDefinition] = &[
     field("override", &[], Word, "override policy that was applied"),
     field("binding", &[], Word, "resource binding"),
     field("work", &[], Word, "work"),
-    field("on", &[], Word, "scheduled to the cluster"),
+    field("on", &[], Word, "cluster to which a resource is scheduled"),
     field("health", &[], Word, "health of a propagated resource"),
-    field("quota", &[], Word, "federated quota that limits it"),
-    field("evicting", &[], Word, "being evicted from the cluster"),
+    field("quota", &[], Word, "federated quota that limits a resource"),
+    field("evicting", &[], Word, "cluster from which a resource is being evicted"),
     field("is", &[], Word, "state: unhealthy, deleted, terminating, orphan, …"),
     field("type", &[], Word, "type of an event, service or secret"),
     field("about", &[], Reference, "object of an event or journal entry: kind/name"),
     field("cause", &[], Reference, "object that caused a journal entry: kind/name"),
-    field("count", &[], Number, "how often an event happened"),
-    field("last", &[], Age, "time since an event last happened"),
+    field("count", &[], Number, "number of times that an event occurred"),
+    field("last", &[], Age, "time since the last occurrence of an event"),
     field("related", &[], Reference, "objects related to kind/namespace/name; kind may have a group"),
     field("uses", &[], Reference, "objects that use kind/namespace/name; kind may have a group (deployments.apps)"),
     field("usedby", &[], Reference, "objects used by kind/namespace/name; kind may have a group"),
@@ -71,7 +71,7 @@ pub static FIELDS: &[FieldDefinition] = &[
     field("changed.field", &[], Word, "path that changed"),
     field("content", &[], Word, "anywhere in the manifest"),
     field("message", &[], Word, "message of an event or condition"),
-    field("select", &[], Output, "show objects of this kind that belong to what matched"),
+    field("select", &[], Output, "show objects of this kind that belong to the matched objects"),
     field("depth", &[], Output, "maximum number of steps of relations"),
     field("scope", &[], Output, "a saved scope"),
     field("at", &[], Output, "view as of a time"),
@@ -98,8 +98,8 @@ pub const STATES: &[&str] = &[
     "failover",
 ];
 
-/// Facets by which `group:` groups the hits; so does a label (`label:KEY`). With any other value, `group:` filters by
-/// API group.
+/// Facets by which `group:` groups the hits, in addition to labels (`label:KEY`). With any other value, `group:` filters
+/// by API group.
 pub const FACETS: &[&str] = &[
     "cluster",
     "kind",

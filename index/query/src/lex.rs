@@ -36,7 +36,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    pub(super) fn skip_blanks(&mut self) {
+    pub(super) fn skip_whitespace(&mut self) {
         while self.peek().is_some_and(char::is_whitespace) {
             self.bump();
         }
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         Span { start, end: self.at }
     }
 
-    /// Consumes an operator (`AND`, `OR`, `NOT`) if a blank, a parenthesis or the end of the text follows it.
+    /// Consumes an operator (`AND`, `OR`, `NOT`) if whitespace, a parenthesis or the end of the text follows it.
     pub(super) fn eat_operator(&mut self, operator: &str) -> bool {
         let Some(after) = self.rest().strip_prefix(operator) else { return false };
         let is_operator = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A bare word; ends at a blank, at `,` if `ends_at_comma`, and at an unmatched `)`.
+    /// A bare word; ends at whitespace, at `,` if `ends_at_comma`, and at an unmatched `)`.
     pub(super) fn parse_word(&mut self, ends_at_comma: bool) -> &'a str {
         let start = self.at;
         let mut open_parentheses = Vec::new();

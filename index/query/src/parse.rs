@@ -75,7 +75,7 @@ impl Parser<'_> {
     fn parse_or(&mut self) -> Result<Expr, LimitExceeded> {
         let mut parts = vec![self.parse_and()?];
         loop {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             let at = self.cursor.at;
             if !self.cursor.eat_operator("OR") {
                 break;
@@ -96,9 +96,9 @@ impl Parser<'_> {
     fn parse_and(&mut self) -> Result<Expr, LimitExceeded> {
         let mut parts = Vec::new();
         loop {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             while self.cursor.eat_operator("AND") {
-                self.cursor.skip_blanks();
+                self.cursor.skip_whitespace();
             }
             let start = self.cursor.clone();
             if matches!(self.cursor.peek(), None | Some(')')) || self.cursor.eat_operator("OR") {
@@ -124,7 +124,7 @@ impl Parser<'_> {
             return self.parse_primary();
         }
         self.enter_nesting()?;
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         let inner = if matches!(self.cursor.peek(), None | Some(')')) { Expr::All } else { self.parse_not()? };
         self.depth -= 1;
         if inner == Expr::All {
@@ -286,7 +286,7 @@ impl Parser<'_> {
         let mut any = Vec::new();
         if self.cursor.eat("(") {
             loop {
-                self.cursor.skip_blanks();
+                self.cursor.skip_whitespace();
                 if self.cursor.eat_operator("OR") || self.cursor.eat(",") {
                     continue;
                 }

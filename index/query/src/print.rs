@@ -206,7 +206,7 @@ impl Display for Output {
     }
 }
 
-/// Quotes text that contains the end of a word (a blank, quote or parenthesis) or begins with `=`.
+/// Quotes text that contains the end of a word (whitespace, a quote or a parenthesis) or begins with `=`.
 fn quote_if_needed(text: String) -> String {
     if text.starts_with('=') || text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
         Pattern::Phrase(text).to_string()

@@ -23,9 +23,9 @@ pub(super) fn parse_requirement(text: &str) -> Option<LabelMatch> {
 
 /// Parses a set-based requirement: `tier in (a,b)` or `tier notin (a,b)`.
 pub(super) fn parse_set_requirement(text: &str) -> Option<LabelMatch> {
-    let (head, tail) = text.trim().split_once('(')?;
-    let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| parse_word_pattern(v.trim())).collect();
-    let mut words = head.split_whitespace();
+    let (expression, values) = text.trim().split_once('(')?;
+    let values: Vec<Pattern> = values.strip_suffix(')')?.split(',').map(|v| parse_word_pattern(v.trim())).collect();
+    let mut words = expression.split_whitespace();
     let (key, op) = (words.next()?, words.next()?);
     let op = match op {
         "in" => LabelOp::In(values),

@@ -3,21 +3,22 @@
 //! A new engine needs a folder, as [`super::tantivy`] and [`crate::opensearch`] have, and an entry in [`BACKENDS`].
 //!
 //! Before it calls an engine, [`super::execute`] resolves relations ([`Match::Relation`]) and changed fields
-//! ([`Match::Changed`]), and paths ([`Match::Path`]) unless [`Engine::decides_paths`] returns true. An engine treats a
+//! ([`Match::Changed`]), and paths ([`Match::Path`]) unless [`Engine::evaluates_paths`] returns true. An engine treats a
 //! condition that is not resolved as [`Match::All`]. An engine contains current objects. Earlier versions, manifests and
 //! reasons are read from the store, for all engines.
 //!
 //! Rules for every method:
 //!
-//! - **Rights**: an object that the caller may not list is neither found nor counted, nor is it a step of a
-//!   relation. The engine applies the rights of the context before it counts, by deciding scopes
-//!   ([`CallerRights::cached_decision`]) or by a filter of terms ([`CallerRights::scope_terms`]).
+//! - **Permissions**: an object that the caller may not list is neither found nor counted, nor is it a step of a
+//!   relation. The engine applies the permissions of the context before it counts, by deciding scopes
+//!   ([`CallerPermissions::cached_decision`]) or by a filter of terms ([`CallerPermissions::scope_terms`]).
 //! - **Deadline**: after the deadline, the engine returns the results that it has, marked as incomplete.
-//! - **Outage**: if the engine, or a part of it, does not answer, the result is incomplete (empty in the worst case) and a
-//!   notice names the reason, as for clusters that do not answer.
+//! - **Outage**: if the engine, or a part of it, does not respond, the result is incomplete (empty in the worst case) and a
+//!   notice names the reason, as for clusters that do not respond.
 //! - **Inexact matches**: if the engine cannot match a condition exactly, it finds more or fewer objects and adds a notice.
 //! - **Errors**: [`Error::Text`] if the index is damaged or the engine's reply cannot be read.
-//! - **Rounds**: search calls a method once for each round of a query. An engine never calls back for single documents.
+//! - **Calls**: search calls a method once for each step of a query, such as a step of a relation, with all objects of the
+//!   step. An engine never calls back for single documents.
 //! - **Types**: types of an engine are not used outside of its folder.
 
 use super::collect::terms::{TermCounts, TermsRequest};
@@ -26,7 +27,7 @@ use super::execute::permits::SearchPermits;
 use super::plan::predicate::Match;
 use super::plan::sort::RankedHit;
 use super::tantivy;
-use crate::authorization::{CallerRights, RbacRules};
+use crate::authorization::{CallerPermissions, RbacRules};
 use crate::document::columns::Key;
 use crate::opensearch::engine as opensearch;
 use async_trait::async_trait;
@@ -52,13 +53,13 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
 /// Number of ids or keys that every lookup must be able to return. An engine may omit further ones.
-pub const MAX_NUMBERS: usize = 200_000;
+pub const MAX_LOOKUP_VALUES: usize = 200_000;
 
-/// The caller's rights, arrival time and deadline of a request.
+/// The caller's permissions, arrival time and deadline of a request.
 #[derive(Debug, Clone)]
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
-    pub rights: Arc<Mutex<CallerRights>>,
+    pub permissions: Arc<Mutex<CallerPermissions>>,
     /// Arrival time of the request. Search permits are granted in this order.
     pub requested_at: Instant,
     pub deadline: Instant,
@@ -67,23 +68,26 @@ pub struct SearchContext {
 /// Ids or keys of matching documents.
 #[derive(Debug, Default)]
 pub struct Lookup {
-    pub numbers: BTreeSet<u64>,
-    /// Numbers were omitted because of [`MAX_NUMBERS`], the deadline or an outage.
+    pub values: BTreeSet<u64>,
+    /// Values were omitted because of [`MAX_LOOKUP_VALUES`], the deadline or an outage.
     pub incomplete: bool,
     /// Notices for the caller, a sentence each.
     pub notices: BTreeSet<String>,
 }
 
-/// A text engine. It is a trait object because the options of the process choose it; calls are dispatched once per round of
-/// a query.
+/// Computes the facets and sums of a search when it is polled. The result has no hits, and a total of 0.
+pub type PendingCounts = BoxFuture<'static, Result<TopHits, Error>>;
+
+/// A text engine. It is a trait object because the options of the process choose it; calls are few, so dynamic dispatch
+/// costs little.
 #[async_trait]
 pub trait Engine: fmt::Debug + Send + Sync {
     /// The best hits in the order of the request, the total, facet counts, and sums.
     ///
     /// The order is that of [`super::plan::sort::compare`]: the columns of the request, then name, then id. It is total, so
     /// pages neither repeat nor miss a hit of an index that does not change. Scores are the sums of
-    /// [`super::plan::score`]. Unless the answer is incomplete, the total and the facets are exact counts of everything the
-    /// caller may list, also of hits before `after`. Sums are exact as well; an engine that rounds large sums adds a notice.
+    /// [`super::plan::score`]. Unless the response is incomplete, the total and the facets are exact counts of everything the
+    /// caller may list, including hits before `after`. Sums are exact as well; an engine that rounds large sums adds a notice.
     async fn top_hits(
         &self,
         context: &SearchContext,
@@ -91,15 +95,29 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TopHitsRequest,
     ) -> Result<TopHits, Error>;
 
+    /// As [`Engine::top_hits`], but the facets and sums are computed afterwards, by the returned future, from the same
+    /// snapshot. By default, they are computed together with the hits, for engines that return both in one response.
+    async fn hits_before_counts(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<(TopHits, PendingCounts), Error> {
+        let mut top = self.top_hits(context, matches, request).await?;
+        let counts = top.take_counts();
+        Ok((top, Box::pin(std::future::ready(Ok(counts)))))
+    }
+
     /// Record ids of the matching objects.
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
 
     /// Keys that the matching objects have in any of the columns: one step of a relation. `matches` may contain
-    /// [`MAX_NUMBERS`] keys of the previous step.
+    /// [`MAX_LOOKUP_VALUES`] keys of the previous step.
     async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
 
-    /// Terms of a column, each with the exact number of matching objects that have it. An engine may compare the most frequent
-    /// terms only; the result is incomplete if a frequent term may be missing.
+    /// Terms of a column, each with the exact number of matching objects that have it, and with sums of their numbers. An
+    /// engine may compare the most frequent terms only; the result is incomplete if a frequent term may be missing. An engine
+    /// that rounds large sums adds a notice.
     async fn terms(
         &self,
         context: &SearchContext,
@@ -107,7 +125,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TermsRequest,
     ) -> Result<TermCounts, Error>;
 
-    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, from one snapshot. Facets
+    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `max_hits`, from one snapshot. Facets
     /// of the request are ignored. Fails with [`Error::Incomplete`] where other methods return an incomplete result, because
     /// an export must not present a partial result as complete.
     async fn scan(
@@ -117,13 +135,13 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Error>;
 
-    /// Distinct values of [`crate::document::columns::Facet::Scope`] of a cluster's objects, regardless of rights: the scopes of
+    /// Distinct values of [`crate::document::columns::Facet::Scope`] of a cluster's objects, regardless of permissions: the scopes of
     /// the access reviews that are sent to a member whose rules are unknown. Values of deleted objects may be among them.
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
 
     /// True if the engine evaluates the paths in this condition itself. Otherwise search evaluates them on manifests first, and
     /// passes [`Match::without_paths`] with the ids of the matching objects to the engine.
-    fn decides_paths(&self, _matches: &Match) -> bool {
+    fn evaluates_paths(&self, _matches: &Match) -> bool {
         false
     }
 
@@ -146,7 +164,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Starts to fill a new index, while the current one answers searches. Fails with [`Error::RebuildNotSupported`] unless the
+    /// Starts to fill a new index, while the current one serves searches. Fails with [`Error::RebuildNotSupported`] unless the
     /// engine overrides this method.
     async fn rebuild(&self) -> Result<(), Error> {
         Err(Error::RebuildNotSupported)
@@ -231,9 +249,9 @@ pub(crate) struct EngineContext<'o> {
     pub identity: &'o str,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
-    /// The known collections, from which [`CallerRights::scope_terms`] derives a caller's terms.
+    /// The known collections, from which [`CallerPermissions::scope_terms`] derives a caller's terms.
     pub states: Arc<CollectionStates>,
-    pub rights: Arc<RbacRules>,
+    pub rbac_rules: Arc<RbacRules>,
     pub metrics: Arc<Metrics>,
     pub permits: Arc<SearchPermits>,
     /// Written by the engine: the newest change that is durable in the index. The store keeps later deletions, so that the

@@ -1,7 +1,7 @@
 //! Search over all objects in the cache, in a query language, limited to the objects that the caller may list. Counts are
-//! exact, and answers name the clusters whose data is missing or outdated.
+//! exact, and responses name the clusters whose data is missing or outdated.
 //!
-//! Hits are found in the text index and read from the store. Answers are streams of [`SearchEvent`]s, so that
+//! Hits are found in the text index and read from the store. Responses are streams of [`SearchEvent`]s, so that
 //! clients can show the first hits while the rest is read.
 
 pub mod authorization;
@@ -34,7 +34,7 @@ pub use plan::saved_search;
 pub use plan::sort::{ClusterProperty, Cursor, InvalidCursor, Rank, Sort, SortBy, SortPosition};
 pub use searcher::{CacheParts, Discovery, Searcher, SearcherParts};
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::document::columns::{Facet, Number};
 use collect::facets::FacetRequest;
 use collect::sums::parse_amount;
@@ -45,12 +45,12 @@ use engine::SearchContext;
 use execute::Sources;
 use futures::Stream;
 use futures::stream::try_unfold;
-use hydrate::Stage;
+use hydrate::{CountOrder, Stage};
 use parking_lot::Mutex;
 use plan::predicate::Match;
 use plan::retention::HistoryRange;
 use plan::sort::MAX_COLUMNS;
-use plan::{FleetFacts, Plan, TimeScope, plan};
+use plan::{Plan, PlanningContext, TimeScope, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,10 +60,12 @@ use std::time::{Duration, Instant};
 pub const MAX_HITS: usize = 10_000;
 const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// Number of hits that are read from the store and sent at once.
+/// Number of hits that are read from the store and sent at once: the first page of the web UI.
+const HITS_IN_FIRST_CHUNK: usize = 60;
+/// Number of further hits that are read and sent at once, so that they do not delay other searches.
 const HITS_PER_CHUNK: usize = 50;
 
-/// Hits that a search returns, from all that the query matches.
+/// The page of hits that a search returns.
 #[derive(Debug, Clone, Default)]
 pub struct RequestedPage {
     /// Maximum number of hits; `limit:` in the query takes precedence.
@@ -119,7 +121,7 @@ impl SearchRequest {
         self
     }
 
-    /// Reason why the query cannot be answered at all: it is too large, or its `scope:` does not exist or is invalid. Its
+    /// Reason why the query cannot be executed at all: it is too large, or its `scope:` does not exist or is invalid. Its
     /// response contains the reason as a notice, and no hits.
     pub fn query_error(&self) -> Option<String> {
         match parse(&self.query, &Limits::default()) {
@@ -143,7 +145,7 @@ impl SearchRequest {
         Ok(())
     }
 
-    /// Sets the amounts to sum. Fails if a field is no amount; the error lists the fields that can be summed.
+    /// Sets the amounts to sum. Fails if a field is not an amount; the error lists the fields that can be summed.
     pub fn set_sums<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
         let mut sums = Vec::new();
         for field in fields {
@@ -202,7 +204,7 @@ pub struct GroupSums {
     pub values: Vec<i64>,
 }
 
-/// Summary at the end of an answer.
+/// Summary at the end of a response.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Number of all hits that the caller may see.
@@ -212,7 +214,7 @@ pub struct Summary {
     pub next: Option<Cursor>,
     /// True if the deadline or a limit was reached: totals and counts are lower bounds.
     pub incomplete: bool,
-    /// The newest change that the answer certainly includes.
+    /// The newest change that the response certainly includes.
     pub seq: Seq,
     /// Number of changes in the cache that are newer than `seq`.
     pub behind: u64,
@@ -235,8 +237,17 @@ pub struct Notice {
     pub message: String,
 }
 
-/// An event of a response, in this order: Notices, Skipped, Facets, Groups (if hits are grouped), any number of
-/// Hits, Done.
+impl Notice {
+    /// A notice about the query as a whole.
+    fn without_position(message: String) -> Self {
+        Self { start: 0, end: 0, message }
+    }
+}
+
+/// An event of a response.
+///
+/// The order is Notices, Skipped, any number of Hits, Facets, Done. If the hits are grouped, or if no facets are requested, Facets
+/// and Groups precede the hits. Notices of the counts precede Facets.
 #[derive(Debug, Clone)]
 pub enum SearchEvent {
     Notices(Vec<Notice>),
@@ -244,6 +255,9 @@ pub enum SearchEvent {
     Facets(Vec<FacetCounts>),
     Groups(FacetCounts),
     Hits(Vec<Hit>),
+    /// Sent after the last hits if the counts, or the suggestions for a query without hits, are still to be computed.
+    Summary(Summary),
+    /// The summary, including suggestions.
     Done(Summary),
 }
 
@@ -266,31 +280,32 @@ struct PlannedSearch {
     plan: Plan,
     notices: Vec<Notice>,
     /// Maximum number of hits on the page.
-    keep: usize,
+    max_hits: usize,
     sort: Vec<Sort>,
     facet_request: FacetRequest,
-    facts: Arc<FleetFacts>,
+    planning_context: Arc<PlanningContext>,
 }
 
 impl Searcher {
     /// The response as a stream. Queries never fail: invalid parts are ignored with a notice, and the response to a query
     /// with a [`SearchRequest::query_error`] has that notice and no hits. Errors are those of the store and the text index.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
-        let state = Stage::Requested(Box::new((self.clone(), request)));
+        let state = Stage::Requested(Box::new((self.clone(), request, CountOrder::AfterHits)));
         try_unfold(state, |stage| stage.next())
     }
 
     /// The complete response, for callers without streaming.
     pub async fn search_all(&self, request: SearchRequest) -> Result<SearchResponse, Error> {
-        let mut stage = Stage::Requested(Box::new((self.clone(), request)));
+        let mut stage = Stage::Requested(Box::new((self.clone(), request, CountOrder::BeforeHits)));
         let mut response = SearchResponse::default();
         while let Some((event, next)) = stage.next().await? {
             match event {
-                SearchEvent::Notices(notices) => response.notices = notices,
+                SearchEvent::Notices(notices) => response.notices.extend(notices),
                 SearchEvent::Skipped(skipped) => response.skipped = skipped,
                 SearchEvent::Facets(facets) => response.facets = facets,
                 SearchEvent::Groups(groups) => response.groups = Some(groups),
                 SearchEvent::Hits(hits) => response.hits.extend(hits),
+                SearchEvent::Summary(_) => {}
                 SearchEvent::Done(summary) => response.summary = Some(summary),
             }
             stage = next;
@@ -309,8 +324,8 @@ impl Searcher {
             query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         let timeout = requested_timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
         let sources = self.sources(&request.caller, timeout).await;
-        let facts = self.fleet_facts(&sources.context.rights.lock());
-        (self.assemble_plan(request, query, query_error, Arc::new(facts)), sources)
+        let planning_context = self.planning_context(&sources.context.permissions.lock());
+        (self.assemble_plan(request, query, query_error, Arc::new(planning_context)), sources)
     }
 
     fn assemble_plan(
@@ -318,9 +333,9 @@ impl Searcher {
         request: &SearchRequest,
         query: Query,
         query_error: Option<String>,
-        facts: Arc<FleetFacts>,
+        planning_context: Arc<PlanningContext>,
     ) -> PlannedSearch {
-        let mut plan = plan(&query, &facts);
+        let mut plan = plan(&query, &planning_context);
         let from_query = |notice: &crowsnest_query::Notice| Notice {
             start: notice.span.start,
             end: notice.span.end,
@@ -339,8 +354,8 @@ impl Searcher {
         let group = resolve_group(&query, &mut add_notice);
         let sums = resolve_sums(&request.counts.sums, group.as_ref(), &mut add_notice);
         let facet_request = FacetRequest { facets: request.counts.facets.clone(), group, sums };
-        let keep = query.output.limit.or(request.page.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
-        PlannedSearch { query, plan, notices, keep, sort, facet_request, facts }
+        let max_hits = query.output.limit.or(request.page.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
+        PlannedSearch { query, plan, notices, max_hits, sort, facet_request, planning_context }
     }
 
     fn history_range(&self) -> HistoryRange {
@@ -352,18 +367,19 @@ impl Searcher {
     async fn sources(&self, caller: &UserInfo, timeout: Duration) -> Sources {
         let requested_at = Instant::now();
         let deadline = requested_at + timeout;
-        let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
+        let permissions = Arc::new(Mutex::new(self.permissions_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
         let dependency_permits = Arc::clone(&self.inner.dependency_permits);
-        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.cache.store));
+        let (context, store) =
+            (SearchContext { permissions, requested_at, deadline }, Arc::clone(&self.inner.cache.store));
         let references = Arc::clone(&self.inner.references);
         Sources { engine, permits, dependency_permits, store, references, context }
     }
 
-    /// Facts about the fleet that a caller's plans use.
-    fn fleet_facts(&self, rights: &CallerRights) -> FleetFacts {
-        FleetFacts {
-            clusters: hydrate::skipped_clusters::cluster_facts(self, rights),
+    /// Context of the plans of a caller.
+    fn planning_context(&self, permissions: &CallerPermissions) -> PlanningContext {
+        PlanningContext {
+            clusters: hydrate::skipped_clusters::cluster_properties(self, permissions),
             kinds: self.inner.cache.discovery.kinds(),
             now: (self.inner.now_ms)() / 1000,
         }
@@ -400,11 +416,7 @@ fn resolve_sums(
 ) -> Vec<Number> {
     match group {
         _ if requested.is_empty() => Vec::new(),
-        Some(group) if group.has_sums() => requested.to_vec(),
-        Some(group) => {
-            add_notice(0, format!("cannot sum by {}, ignored", group.field()));
-            Vec::new()
-        }
+        Some(_) => requested.to_vec(),
         None => {
             add_notice(0, "sums are computed per group; add group: to the query".to_owned());
             Vec::new()

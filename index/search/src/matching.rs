@@ -5,7 +5,7 @@ use crate::Searcher;
 use crate::authorization::DecisionBasis;
 use crate::execute::{TRUNCATED, resolve_with_notices};
 use crate::plan::predicate::Match;
-use crate::plan::{FleetFacts, TimeScope, plan};
+use crate::plan::{PlanningContext, TimeScope, plan};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{LimitExceeded, Limits, Query, parse};
@@ -59,7 +59,7 @@ impl StandingQuery {
         if query.output.limit.is_some() {
             return Err(StandingQueryError::ResultLimit);
         }
-        if plan(&query, &FleetFacts::default()).scope != TimeScope::Now {
+        if plan(&query, &PlanningContext::default()).scope != TimeScope::Now {
             return Err(StandingQueryError::PastObjects);
         }
         Ok(Self(query))
@@ -80,28 +80,28 @@ impl Searcher {
         let deadline = Instant::now() + timeout;
         self.searchable_at(as_of, deadline).await?;
         let sources = self.sources(caller, deadline.saturating_duration_since(Instant::now())).await;
-        let facts = self.fleet_facts(&sources.context.rights.lock());
-        let matches = plan(&query.0, &facts).matches;
+        let planning_context = self.planning_context(&sources.context.permissions.lock());
+        let matches = plan(&query.0, &planning_context).matches;
         let (matches, notices) = resolve_with_notices(&sources, matches).await?;
         let lookup = sources.engine.ids(&sources.context, &matches.and(Match::Ids(Arc::new(ids)))).await?;
         if lookup.incomplete || notices.contains(TRUNCATED) {
             return Err(Error::Incomplete);
         }
-        let rights = sources.context.rights.lock();
+        let permissions = sources.context.permissions.lock();
         let clusters = self.inner.cache.fleet.cluster_names().into_iter();
-        let undecided = clusters.filter(|cluster| rights.missing_reason(cluster).is_some()).collect();
-        Ok(MatchingObjects { ids: lookup.numbers, undecided, basis: rights.basis() })
+        let undecided = clusters.filter(|cluster| permissions.missing_reason(cluster).is_some()).collect();
+        Ok(MatchingObjects { ids: lookup.values, undecided, basis: permissions.basis() })
     }
 
     /// True if a caller's permissions, or the clusters in which they are known, may differ from those of an earlier decision.
-    pub async fn has_other_rights(&self, caller: &UserInfo, basis: &DecisionBasis, timeout: Duration) -> bool {
-        let rights = self.rights_of(caller, Instant::now() + timeout).await;
-        rights.changed_from(basis).is_none_or(|changed| !changed.is_empty())
+    pub async fn has_other_permissions(&self, caller: &UserInfo, basis: &DecisionBasis, timeout: Duration) -> bool {
+        let permissions = self.permissions_of(caller, Instant::now() + timeout).await;
+        permissions.changed_from(basis).is_none_or(|changed| !changed.is_empty())
     }
 
     /// Digests of a caller's permissions by cluster, in a state that includes the change `as_of`. Clusters in which the
     /// permissions are unknown are omitted. Equal rules have equal digests in all processes of a version.
-    pub async fn rights_digests(
+    pub async fn permission_digests(
         &self,
         caller: &UserInfo,
         as_of: Seq,
@@ -109,9 +109,9 @@ impl Searcher {
     ) -> Result<BTreeMap<ClusterName, u128>, Error> {
         let deadline = Instant::now() + timeout;
         self.searchable_at(as_of, deadline).await?;
-        let mut rights = self.rights_of(caller, deadline).await;
+        let mut permissions = self.permissions_of(caller, deadline).await;
         let clusters = self.inner.cache.fleet.cluster_names().into_iter();
-        let digest = |cluster: ClusterName| rights.digest(&cluster).map(|digest| (cluster, digest));
+        let digest = |cluster: ClusterName| permissions.digest(&cluster).map(|digest| (cluster, digest));
         Ok(clusters.filter_map(digest).collect())
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Answers searches and authorizes reads. Cheap to clone.
+/// Executes searches and authorizes reads. Cheap to clone.
 #[derive(Clone)]
 pub struct Searcher {
     pub(crate) inner: Arc<Inner>,
@@ -29,7 +29,7 @@ pub(crate) struct Inner {
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub dependency_permits: Arc<SearchPermits>,
-    pub rights: Arc<RbacRules>,
+    pub rbac_rules: Arc<RbacRules>,
     pub reviews: ReviewCache,
     /// Time since which the store is filled, Unix milliseconds.
     pub filled_since_ms: i64,
@@ -47,7 +47,7 @@ pub trait Discovery: Send + Sync {
     fn kinds(&self) -> Arc<KindsByName>;
 
     /// True if this process collects the cluster but has not discovered its resources yet.
-    fn is_unexplored(&self, cluster: &ClusterName) -> bool;
+    fn is_undiscovered(&self, cluster: &ClusterName) -> bool;
 }
 
 /// Parts of the cache that a [`Searcher`] reads.
@@ -85,14 +85,14 @@ impl Searcher {
         let SearcherParts { options, cache, tasks, .. } = parts;
         let stop = tasks.stop_token();
         let backend = engine::backend(&options.index_backend)?;
-        let (rights, permits) = (Arc::new(RbacRules::new(Arc::clone(&cache.metrics))), SearchPermits::for_cores());
+        let (rbac_rules, permits) = (Arc::new(RbacRules::new(Arc::clone(&cache.metrics))), SearchPermits::for_cores());
         let context = EngineContext {
             options,
             identity: parts.identity,
             store: Arc::clone(&cache.store),
             tail: Arc::clone(&cache.tail),
             states: Arc::clone(&cache.states),
-            rights: Arc::clone(&rights),
+            rbac_rules: Arc::clone(&rbac_rules),
             metrics: Arc::clone(&cache.metrics),
             permits: Arc::clone(&permits),
             committed: parts.committed,
@@ -101,19 +101,19 @@ impl Searcher {
         };
         let EngineHandle { engine, worker } = (backend.open)(context).await?;
         let follower = RulesFollower {
-            rights: Arc::clone(&rights),
+            rbac_rules: Arc::clone(&rbac_rules),
             store: Arc::clone(&cache.store),
             tail: Arc::clone(&cache.tail),
             states: Arc::clone(&cache.states),
             outlives_outages: options.store.outlives_outages(),
         };
-        let workers: [Worker; 2] = [("text index", worker), ("rights", Box::pin(follower.run(stop.clone())))];
+        let workers: [Worker; 2] = [("text index", worker), ("authorization", Box::pin(follower.run(stop.clone())))];
         let inner = Inner {
             cache,
             engine,
             permits,
             dependency_permits: SearchPermits::new(MAX_DEPENDENCY_SEARCHES),
-            rights,
+            rbac_rules,
             reviews: ReviewCache::default(),
             filled_since_ms: parts.filled_since_ms,
             history_retention: options.history.max_age,
@@ -147,12 +147,12 @@ impl Searcher {
 
     /// Notified when RBAC rules of any cluster change.
     pub fn rule_changes(&self) -> watch::Receiver<u64> {
-        self.inner.rights.rule_changes()
+        self.inner.rbac_rules.rule_changes()
     }
 
     /// The newest change whose RBAC rules are applied.
     pub fn applied_seq(&self) -> watch::Receiver<Seq> {
-        self.inner.rights.applied_seq()
+        self.inner.rbac_rules.applied_seq()
     }
 
     /// The newest change in the tail.

@@ -109,8 +109,8 @@ impl Searcher {
 
     fn context(&self) -> SearchContext {
         let now = Instant::now();
-        let rights = Arc::new(Mutex::new(self.inner.rights.for_caller(&UserInfo::system())));
-        SearchContext { rights, requested_at: now, deadline: now + CATCH_UP_TIMEOUT }
+        let permissions = Arc::new(Mutex::new(self.inner.rbac_rules.for_caller(&UserInfo::system())));
+        SearchContext { permissions, requested_at: now, deadline: now + CATCH_UP_TIMEOUT }
     }
 
     /// Clusters and kinds with different numbers of objects in the store and in the index.
@@ -194,16 +194,16 @@ async fn count_indexed(
     let kinds = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total_only() };
     for cluster in clusters {
         let matches = Match::Clusters([cluster.clone()].into());
-        let answer = engine.top_hits(context, &matches, &kinds).await?;
-        let values = answer.facets.into_iter().flatten();
+        let results = engine.top_hits(context, &matches, &kinds).await?;
+        let values = results.facets.into_iter().flatten();
         counts.extend(values.map(|(kind, count)| ((cluster.clone(), kind.to_string()), count)));
-        notices.extend(answer.notices);
+        notices.extend(results.notices);
     }
     let others = Match::Clusters(clusters.clone()).negated();
-    let answer = engine.top_hits(context, &others, &TopHitsRequest::total_only()).await?;
-    notices.extend(answer.notices);
-    if answer.total > 0 {
-        counts.insert((String::new(), String::new()), answer.total);
+    let results = engine.top_hits(context, &others, &TopHitsRequest::total_only()).await?;
+    notices.extend(results.notices);
+    if results.total > 0 {
+        counts.insert((String::new(), String::new()), results.total);
     }
     Ok((counts, notices))
 }
@@ -251,7 +251,7 @@ async fn has_match(engine: &dyn Engine, context: &SearchContext, matches: &Match
         let reason = found.notices.into_iter().next().unwrap_or_else(|| "a limit was reached".to_owned());
         return Err(Error::text("cannot be compared", reason));
     }
-    Ok(!found.numbers.is_empty())
+    Ok(!found.values.is_empty())
 }
 
 /// A condition for each value by which an object can be found, with its field.

@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use crowsnest_query::{Expr, Limits, Query, parse};
-use crowsnest_search::plan::{ClusterFacts, FleetFacts, plan};
+use crowsnest_search::plan::{ClusterProperties, PlanningContext, plan};
 use crowsnest_tests::cpu_time;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -190,10 +190,17 @@ impl Case {
     }
 }
 
-fn fleet_facts() -> FleetFacts {
-    let cluster =
-        |name: &str| ClusterFacts { name: name.to_owned(), region: "eu".to_owned(), ..ClusterFacts::default() };
-    FleetFacts { clusters: ["member1", "member2"].map(cluster).into(), now: 1_800_000_000, ..FleetFacts::default() }
+fn planning_context() -> PlanningContext {
+    let cluster = |name: &str| ClusterProperties {
+        name: name.to_owned(),
+        region: "eu".to_owned(),
+        ..ClusterProperties::default()
+    };
+    PlanningContext {
+        clusters: ["member1", "member2"].map(cluster).into(),
+        now: 1_800_000_000,
+        ..PlanningContext::default()
+    }
 }
 
 fn terms(query: &Query) -> usize {
@@ -211,7 +218,7 @@ fn depth(expr: &Expr) -> usize {
 }
 
 /// Invariants for any text.
-fn check(text: &str, limits: &Limits, fleet_facts: &FleetFacts) {
+fn check(text: &str, limits: &Limits, planning_context: &PlanningContext) {
     match parse(text, limits) {
         Ok(query) => {
             assert!(text.len() <= limits.length, "it is {} bytes long", text.len());
@@ -220,7 +227,7 @@ fn check(text: &str, limits: &Limits, fleet_facts: &FleetFacts) {
             assert!(depth(&query.filter) <= 3 * (limits.depth + 1), "it is {} levels deep", depth(&query.filter));
             assert!(query.notices.len() <= text.len() + 1, "{} notices", query.notices.len());
             assert_eq!(parse(text, limits).as_ref(), Ok(&query), "parsing is not deterministic");
-            drop(plan(&query, fleet_facts));
+            drop(plan(&query, planning_context));
             let printed = query.to_string();
             assert!(printed.len() <= 64 * (text.len() + 16), "{} bytes became {}", text.len(), printed.len());
             drop(parse(&printed, limits));
@@ -240,24 +247,29 @@ fn read_number(name: &str, default: u64) -> u64 {
 #[test]
 fn any_text_is_read_and_planned() {
     let (cases, seed) = (read_number("CROWSNEST_QUERY_CASES", CASES), read_number("CROWSNEST_QUERY_SEED", SEED));
-    let (limits, fleet_facts) = (Limits::default(), fleet_facts());
-    let began = cpu_time();
+    let (limits, planning_context) = (Limits::default(), planning_context());
+    let started_at = cpu_time();
     let mut slowest = (Duration::ZERO, 0);
     for nth in 0..cases {
         // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
         let case_began = cpu_time();
-        let result = std::panic::catch_unwind(|| check(&text, &limits, &fleet_facts));
+        let result = std::panic::catch_unwind(|| check(&text, &limits, &planning_context));
         assert!(result.is_ok(), "case {nth} of seed {seed}: {text:?}");
         slowest = slowest.max((cpu_time() - case_began, nth));
     }
-    println!("{cases} cases in {:?}, the slowest one (number {}) in {:?}", cpu_time() - began, slowest.1, slowest.0);
+    println!(
+        "{cases} cases in {:?}, the slowest one (number {}) in {:?}",
+        cpu_time() - started_at,
+        slowest.1,
+        slowest.0
+    );
     assert!(slowest.0 < MAX_CASE_TIME, "case {} of seed {seed} took {:?}", slowest.1, slowest.0);
 }
 
 #[test]
 fn oversized_queries_are_refused_immediately() {
-    let (limits, fleet_facts) = (Limits::default(), fleet_facts());
+    let (limits, planning_context) = (Limits::default(), planning_context());
     let (many, deep) = (10 << 20, 1 << 20);
     for (text, limit) in [
         ("a".repeat(many), limits.length),
@@ -268,11 +280,11 @@ fn oversized_queries_are_refused_immediately() {
         ("a ".repeat(limits.length / 2), limits.terms),
         (format!("/{}/", "a".repeat(limits.regex + 1)), limits.regex),
     ] {
-        let began = cpu_time();
+        let started_at = cpu_time();
         let refused = parse(&text, &limits).unwrap_err().to_string();
         assert!(refused.contains(&limit.to_string()), "{refused}");
-        let took = cpu_time() - began;
+        let took = cpu_time() - started_at;
         assert!(took < MAX_CASE_TIME, "{refused}: {took:?}");
-        check(&text, &limits, &fleet_facts);
+        check(&text, &limits, &planning_context);
     }
 }

@@ -20,7 +20,7 @@ mod test_env;
 use crowsnest_search::opensearch::bulk::BulkLimits;
 use crowsnest_search::opensearch::writer::{BatchBounds, Progress, State, WriterOptions};
 use node::Node;
-use proxy::{Fault, answer};
+use proxy::{Fault, response};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,12 +103,12 @@ async fn network_faults_are_retried(engine: &'static str) {
         (Fault::TruncateRequest, "connection to"),
         (Fault::TruncateResponse(0), "connection to"),
         (Fault::TruncateResponse(150), "connection to"),
-        (Fault::Silence, "did not answer within"),
+        (Fault::Silence, "did not respond within"),
         (Fault::Endless, "more than 4194304 bytes"),
-        (answer(429, "", rejected), "429 rejected_execution_exception: queue"),
-        (answer(503, "retry-after: 1\r\n", ""), "503"),
-        (answer(200, "", "<html>"), "cannot read the search engine's response"),
-        (answer(307, redirect, ""), "redirect (307)"),
+        (response(429, "", rejected), "429 rejected_execution_exception: queue"),
+        (response(503, "retry-after: 1\r\n", ""), "503"),
+        (response(200, "", "<html>"), "cannot read the search engine's response"),
+        (response(307, redirect, ""), "redirect (307)"),
         (Fault::Authorization("Basic b3RoZXI6cGFzcw==".to_owned()), "401"),
     ];
     for (number, (fault, reason)) in faults.into_iter().enumerate() {

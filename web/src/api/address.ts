@@ -28,6 +28,11 @@ export function readSearch(search: string): SearchView {
   return { q, columns: columns ? columns.split(',') : undefined, live: live === 'true', peek: peek === 'true' || undefined }
 }
 
+/** The query that an address shows; undefined if it is not that of the search page. */
+export function queryAt({ pathname, search }: Pick<Location, 'pathname' | 'search'>): string | undefined {
+  return pathname === '/search' ? readSearch(search).q : undefined
+}
+
 export function searchAddress({ q, columns, live, peek }: SearchView): string {
   return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined, peek: peek || undefined })}`
 }

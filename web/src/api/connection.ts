@@ -7,7 +7,7 @@ const MIN_RETRY_DELAY_MS = 1_000
 const MAX_RETRY_DELAY_MS = 10_000
 
 export class Connection {
-  /** The server does not respond. */
+  /** True while the server does not respond. */
   isLost = false
   private isChecking = false
   private retryDelayMs = MIN_RETRY_DELAY_MS

@@ -50,7 +50,7 @@ test('each kind has a skeleton', () => {
 test.each(Object.entries(SKELETONS))('a new %s is a valid object', (kind, text) => {
   const object = parse(text) as { kind: string; metadata: { name: string } }
   expect(object.kind).toBe(kind)
-  // A placeholder that is no valid name would open the editor with an error.
+  // A placeholder that is not a valid name would open the editor with an error.
   expect(object.metadata.name).toMatch(/^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/)
   expect(text).not.toMatch(/: [A-Z]{2,}$/m)
 })

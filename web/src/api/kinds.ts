@@ -25,7 +25,7 @@ export function resourceOf(apiVersion: string, kind: string): string | undefined
   return KNOWN_GROUP_VERSIONS.test(apiVersion) ? plural(kind.toLowerCase()) : undefined
 }
 
-/** Whether a value of `kind:` names this kind. */
+/** True if a value of `kind:` names this kind. */
 export function isKindName(word: string, kind: string): boolean {
   const [name, expected] = [word.toLowerCase(), kind.toLowerCase()]
   return name === expected || SHORT_NAMES[name] === expected || name === plural(expected)

@@ -7,7 +7,7 @@ import { API } from './useSearch'
 export const REQUESTED_RESOURCES = ['cpu', 'memory'] as const
 export type RequestedResource = (typeof REQUESTED_RESOURCES)[number]
 
-/** Fields of the query language, and their amounts in base units. */
+/** Fields of the query language with these requests, and the factors that convert their values to base units. */
 const FIELDS: Record<RequestedResource, { name: string; unit: number }> = { cpu: { name: 'cpu.req', unit: 1e-3 }, memory: { name: 'mem.req', unit: 1 } }
 
 export interface NodeRequestsResponse {

@@ -56,9 +56,9 @@ describe('pages', () => {
   })
 
   it.each([
-    ['their last rows are rendered', 0, MAX_FIRST_PAGE_SIZE - 1, { cursor: 'c1', nth: undefined }],
+    ['its last rows are rendered', 0, MAX_FIRST_PAGE_SIZE - 1, { cursor: 'c1', nth: undefined }],
     ['the user scrolls', 1, 40, { cursor: 'c1', nth: undefined }],
-    ['a row after them is to be restored', 90, 90, { cursor: 'c1', nth: undefined }],
+    ['a row beyond its end is to be restored', 90, 90, { cursor: 'c1', nth: undefined }],
   ])('a new result has one page until %s', (_name, first, last, expected) => {
     const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, MAX_FIRST_PAGE_SIZE)), next: 'c1' }
     expect(findPageToLoad(all, first, last)).toEqual(expected)
@@ -78,7 +78,7 @@ describe('pages', () => {
     expect(findPageToLoad(bottom, 36 * PAGE_SIZE, 36 * PAGE_SIZE + 40)).toBeUndefined()
   })
 
-  it('in memory are few, even of 100,000 rows', () => {
+  it('in memory are bounded, also for 100,000 rows', () => {
     let all = loadedPages(1)
     for (let nth = 1; nth < 200; nth++) all = dropFarPages(appendPage(all, page(nth), `c${nth + 1}`), nth * PAGE_SIZE, (nth + 1) * PAGE_SIZE - 1)
     expect(rowCount(all)).toBe(100_000)

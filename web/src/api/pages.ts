@@ -1,4 +1,5 @@
-// Loaded pages of a search result. Pages far from the visible rows are dropped, and loaded again by their cursor. Pure.
+// Loaded pages of a search result. Pages far from the visible rows are dropped, and loaded again by their cursor. Has
+// no side effects.
 import type { Hit } from './types'
 
 /** Limits of the size of the first page in hits. */

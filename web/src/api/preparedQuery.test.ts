@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { END_DELAY_MS, PreparedQuery, ResultStream, SHOW_DELAY_MS } from './preparedQuery'
+import { SUMMARY_DELAY_MS, PreparedQuery, ResultStream, SHOW_DELAY_MS } from './preparedQuery'
 
 const realSetTimeout = setTimeout
 
@@ -42,10 +42,16 @@ test('a query is shown when its answer is complete, with all events that have ar
   expect(shown[0]!.isShown).toBe(true)
 })
 
+test('a query is shown when its hits are complete; facets follow', async () => {
+  prepare()
+  await send(['notices', []], ['matches', [1]], ['summary', { total: 1 }])
+  expect(shown[0]!.takeEvents().map(([event]) => event)).toEqual(['notices', 'matches', 'summary'])
+})
+
 test('the first hits of a long answer are shown before its end', async () => {
   prepare()
   await send(['matches', [1]])
-  vi.advanceTimersByTime(END_DELAY_MS - 1)
+  vi.advanceTimersByTime(SUMMARY_DELAY_MS - 1)
   expect(shown).toEqual([])
   vi.advanceTimersByTime(1)
   expect(shown[0]!.takeEvents()).toEqual([['matches', [1]]])
@@ -89,7 +95,7 @@ test('a failed request is shown, and its reader gets the error', async () => {
 test.each([
   { name: 'cancelled', end: (query: PreparedQuery) => query.cancel() },
   { name: 'taken', end: (query: PreparedQuery) => void query.take('/query') },
-])('a query that was $name is not shown any more', async ({ name, end }) => {
+])('a query that was $name is no longer shown', async ({ name, end }) => {
   const query = prepare()
   end(query)
   vi.advanceTimersByTime(SHOW_DELAY_MS)
@@ -106,13 +112,13 @@ test('a page that needs another response does not take the query', () => {
   expect(shown.length).toBe(1)
 })
 
-test('a cancelled stream delivers nothing any more', async () => {
+test('a cancelled stream delivers no further event', async () => {
   const stream = new ResultStream('/query')
   const events: string[] = []
   const end = stream.read((event) => events.push(event))
   await send(['matches', []])
   stream.cancel()
-  vi.advanceTimersByTime(END_DELAY_MS)
+  vi.advanceTimersByTime(SUMMARY_DELAY_MS)
   await expect(end).rejects.toThrow()
   expect(events).toEqual([])
 })

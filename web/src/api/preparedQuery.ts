@@ -1,24 +1,24 @@
-// The request of a query that is being typed. It is sent before the page shows the query, and the page shows the query when its answer begins:
-// a key leads to two paints, of the text and of the results, and not to one for each step between them.
+// The request of a query that is being typed. It is sent at once, but the page shows the query only when the first results arrive. A key press
+// therefore causes two paints: one of the text in the search box, and one of the results.
 import { parseJson } from './json'
 import { streamEvents } from './sse'
 
-/** Time without an answer after which the page shows the query, and that it is searching. */
+/** Time without an answer after which the page shows the query and a progress message. */
 export const SHOW_DELAY_MS = 100
-/** Time that the end of a result may follow its first hits, to be shown with them. */
-export const END_DELAY_MS = 10
+/** Time after the first hits within which the summary must arrive to be shown together with them. */
+export const SUMMARY_DELAY_MS = 10
 
 export type ResultEvent = [event: string, data: unknown]
 
-/** The events of a query's response. They are kept until the answer begins, with hits or an error, and until they are read. */
+/** The events of a query's response. They are buffered until the answer begins (with hits or an error) and a reader is registered. */
 export class ResultStream {
   readonly path: string
-  /** The first events were taken. */
+  /** True once `takeEvents` has returned events: the page shows them. */
   isShown = false
   private readonly abort = new AbortController()
   private readonly onAnswer: () => void
   private readonly end: Promise<void>
-  private kept: ResultEvent[] = []
+  private buffer: ResultEvent[] = []
   private hasAnswer = false
   private onEvent: ((...event: ResultEvent) => void) | undefined
 
@@ -38,23 +38,23 @@ export class ResultStream {
     return this.end
   }
 
-  /** The events with which the answer begins; none before. They are not passed to `read`. */
+  /** Removes and returns the events that are buffered when the answer has begun; none before that. `read` does not receive them. */
   takeEvents(): ResultEvent[] {
-    const events = this.hasAnswer ? this.kept.splice(0) : []
+    const events = this.hasAnswer ? this.buffer.splice(0) : []
     this.isShown ||= events.length > 0
     return events
   }
 
-  /** Ends the request; no event is delivered any more. */
+  /** Aborts the request. No further event is delivered. */
   cancel(): void {
     this.abort.abort()
   }
 
   private receive(event: string, data: unknown): void {
-    this.kept.push([event, data])
-    // After the other events that have arrived with it.
-    if (event === 'done' || event === 'error') queueMicrotask(() => this.beginAnswer())
-    else if (event === 'matches') setTimeout(() => this.beginAnswer(), END_DELAY_MS)
+    this.buffer.push([event, data])
+    // A microtask runs after the other events of the same chunk are received. The summary follows the last hits; facets may take longer.
+    if (event === 'summary' || event === 'done' || event === 'error') queueMicrotask(() => this.beginAnswer())
+    else if (event === 'matches') setTimeout(() => this.beginAnswer(), SUMMARY_DELAY_MS)
     this.deliver()
   }
 
@@ -67,7 +67,7 @@ export class ResultStream {
 
   private deliver(): void {
     while (this.hasAnswer && this.onEvent && !this.abort.signal.aborted) {
-      const next = this.kept.shift()
+      const next = this.buffer.shift()
       if (!next) return
       this.onEvent(...next)
     }
@@ -81,7 +81,7 @@ export class PreparedQuery {
   private readonly timer: ReturnType<typeof setTimeout>
   private onShow: ((stream: ResultStream) => void) | undefined
 
-  /** `onShow` makes the page show the query. It is called once: when the answer begins, or when it is late. */
+  /** `onShow` makes the page show the query. It is called once: when the answer begins, or after SHOW_DELAY_MS. */
   constructor(q: string, path: string, onShow: (stream: ResultStream) => void) {
     this.q = q
     this.onShow = onShow

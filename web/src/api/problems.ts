@@ -47,5 +47,5 @@ export async function readPastCounts(name: ProblemName, q: string, signal: Abort
 
 const isCountedByTime = (name: ProblemName) => name === 'warnings'
 
-/** Counts of the last hour including the current one, which is requested more often than past counts. */
+/** Points of a trend: the past counts and the current one. The last quarter of Events already contains the current ones. */
 export const trendOf = (name: ProblemName, pastCounts: readonly number[], now: number): number[] => (isCountedByTime(name) ? [...pastCounts] : [...pastCounts, now])

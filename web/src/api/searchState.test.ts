@@ -36,6 +36,47 @@ it('previous results stay until the first new hits arrive', () => {
   expect(replaced.notices).toEqual([{ message: 'n' }])
 })
 
+const summary = (total: number, more: object = {}) => ({ total, totalRelation: 'eq', tookMs: 1, seq: 1, cursor: 'next', ...more })
+const NODE_FACETS = { kind: [{ value: 'Node', count: 1 }] }
+
+it('hits are complete with the summary, and the previous facets stay with their query until the new ones arrive', () => {
+  const found = after(shown, { type: 'start', q: 'kind:node' }, event('notices', []), event('matches', [hit('c')]), event('summary', summary(1)))
+  expect([names(found), found.done?.total, found.pages.next]).toEqual([['c'], 1, 'next'])
+  expect([found.query, found.countedQuery, found.facets]).toEqual(['kind:node', 'kind:pod', FACETS])
+  const counted = after(found, event('facets', NODE_FACETS))
+  expect([counted.countedQuery, counted.facets]).toEqual(['kind:node', NODE_FACETS])
+  // The end of the answer has nothing new, so that nothing is rendered.
+  expect(after(counted, event('done', summary(1, { tookMs: 20 })))).toBe(counted)
+})
+
+it('a page that was loaded before the facets is kept', () => {
+  const page: Action = { type: 'nextPage', after: 'next', hits: [hit('d')], cursor: 'last' }
+  const loaded = after(shown, START, event('matches', [hit('c')]), event('summary', summary(2)), page, event('facets', {}), event('done', summary(2, { totalRelation: 'gte' })))
+  expect([names(loaded), loaded.pages.next, loaded.done?.totalRelation]).toEqual([['c', 'd'], 'last', 'gte'])
+})
+
+it('suggestions follow the summary of an empty result', () => {
+  const empty = after(shown, START, event('summary', summary(0)))
+  expect([names(empty), empty.done?.total]).toEqual([[], 0])
+  const done = after(empty, event('facets', {}), event('done', summary(0, { tookMs: 20, didYouMean: ['kind:node'] }))).done
+  expect([done?.didYouMean, done?.tookMs]).toEqual([['kind:node'], 1])
+})
+
+it.each([
+  { name: 'the answer ends', end: event('done', summary(1)) },
+  { name: 'the answer fails', end: event('error', { message: 'no' }) },
+  { name: 'the connection fails', end: { type: 'error', message: 'no' } as const },
+])('the previous facets are removed if $name without new ones', ({ end }) => {
+  const ended = after(shown, { type: 'start', q: 'kind:node' }, event('matches', [hit('c')]), end)
+  expect([ended.facets, ended.countedQuery]).toEqual([{}, 'kind:node'])
+})
+
+it('notices of the counts are added to the first ones', () => {
+  const [first, second] = [{ message: 'a' }, { message: 'b' }]
+  expect(after(shown, START, event('notices', [first]), event('matches', []), event('notices', [second])).notices).toEqual([first, second])
+  expect(after(shown, START, event('notices', [first]), event('notices', [second]), done(0)).notices).toEqual([first, second])
+})
+
 it('an empty response replaces the previous results', () => {
   const empty = after(shown, START, event('facets', {}), done(0))
   expect(names(empty)).toEqual([])

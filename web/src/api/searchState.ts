@@ -1,4 +1,4 @@
-// Reducer for the state of a search: events of its stream, further pages, and live changes. Pure.
+// Reducer for the state of a search: events of its stream, further pages, and live changes. Has no side effects.
 import { appendStreamedHits, applyChanges, appendPage, dropFarPages, NO_PAGES, restorePage, type Changes, type Pages } from './pages'
 import type { Facets, Groups, Hit, Notice, SearchDone, SkippedCluster } from './types'
 
@@ -7,6 +7,8 @@ export type Live = 'off' | 'on' | 'paused'
 export interface SearchState {
   pages: Pages
   facets: Facets
+  /** The query of the facets. Those of a new result arrive after its hits; until then, the previous ones stay. */
+  countedQuery: string | undefined
   groups: Groups | undefined
   notices: Notice[]
   skipped: SkippedCluster[]
@@ -52,6 +54,7 @@ export type Action =
 export const INITIAL_STATE: ReducerState = {
   pages: NO_PAGES,
   facets: {},
+  countedQuery: undefined,
   groups: undefined,
   notices: [],
   skipped: [],
@@ -74,7 +77,7 @@ export function reduce(state: ReducerState, action: Action): ReducerState {
     case 'start':
       return { ...state, pages: { ...state.pages, next: undefined }, isStarting: true, startedQuery: action.q, pendingParts: {}, done: undefined, error: undefined, pageError: undefined, pendingChanges: 0, isFollowing: false }
     case 'error':
-      return { ...state, error: action.message, isFollowing: false }
+      return { ...withoutPreviousFacets(state), error: action.message, isFollowing: false }
     case 'pageError':
       return { ...state, pageError: action.message, failedPages: state.failedPages + 1 }
     case 'nextPage':
@@ -99,7 +102,7 @@ export function reduce(state: ReducerState, action: Action): ReducerState {
     case 'changes':
       return { ...state, pages: applyChanges(state.pages, action.changes), changedKeys: new Set(action.changes.keys()), pendingChanges: 0 }
     case 'pendingChanges':
-      return { ...state, pendingChanges: action.pendingChanges }
+      return action.pendingChanges === state.pendingChanges ? state : { ...state, pendingChanges: action.pendingChanges }
     case 'following':
       return { ...state, isFollowing: action.isFollowing }
     case 'event':
@@ -107,28 +110,57 @@ export function reduce(state: ReducerState, action: Action): ReducerState {
   }
 }
 
-/** Events whose data replaces the part of the state with the same name. */
+/** Events whose data is a part of the state with the same name. */
 const PARTS = ['facets', 'groups', 'notices', 'skipped'] as const
+type Parts = ReducerState['pendingParts']
+
+/** Adds a part. Further notices may follow the first ones; any other part is replaced. */
+function addPart(parts: Parts, name: (typeof PARTS)[number], data: unknown): Parts {
+  return { ...parts, [name]: name === 'notices' ? [...(parts.notices ?? []), ...(data as Notice[])] : data }
+}
 
 function reduceEvent(state: ReducerState, event: string, data: unknown): ReducerState {
   const part = PARTS.find((name) => name === event)
-  if (part !== undefined) return state.isStarting ? { ...state, pendingParts: { ...state.pendingParts, [part]: data } } : { ...state, [part]: data }
-  const base = state.isStarting && (event === 'matches' || event === 'done') ? { ...INITIAL_STATE, ...state.pendingParts, isStarting: false, startedQuery: state.startedQuery, query: state.startedQuery, receivedPages: state.receivedPages, failedPages: state.failedPages } : state
+  if (part !== undefined) {
+    if (state.isStarting) return { ...state, pendingParts: addPart(state.pendingParts, part, data) }
+    return { ...state, ...addPart({ notices: state.notices }, part, data), countedQuery: part === 'facets' ? state.startedQuery : state.countedQuery }
+  }
+  const base = state.isStarting && (event === 'matches' || event === 'summary' || event === 'done') ? startResult(state) : state
   switch (event) {
     case 'matches':
       return { ...base, pages: appendStreamedHits(base.pages, data as Hit[]) }
-    case 'done': {
-      const done = data as SearchDone
-      return { ...base, done, pages: { ...base.pages, next: done.cursor } }
-    }
+    case 'summary':
+      return finishHits(base, data as SearchDone)
+    case 'done':
+      return finishHits(withoutPreviousFacets(base), data as SearchDone)
     case 'counts': {
       const counts = data as { total: number; facets: Facets; groups?: Groups }
       const done = base.done && { ...base.done, total: counts.total }
-      return { ...base, done, facets: counts.facets, groups: counts.groups ?? base.groups }
+      return { ...base, done, facets: counts.facets, countedQuery: base.query, groups: counts.groups ?? base.groups }
     }
     case 'error':
-      return { ...base, error: (data as { message: string }).message }
+      return { ...withoutPreviousFacets(base), error: (data as { message: string }).message }
     default:
       return base
   }
+}
+
+/** Replaces the previous results by those of the query that has started. */
+function startResult(state: ReducerState): ReducerState {
+  const { startedQuery, receivedPages, failedPages, pendingParts } = state
+  const countedQuery = pendingParts.facets ? startedQuery : state.countedQuery
+  return { ...INITIAL_STATE, facets: state.facets, ...pendingParts, countedQuery, isStarting: false, startedQuery, query: startedQuery, receivedPages, failedPages }
+}
+
+/** The hits are complete. The time is that of their first report, also if counts and suggestions follow. */
+function finishHits(state: ReducerState, summary: SearchDone): ReducerState {
+  const done = { ...summary, tookMs: state.done?.tookMs ?? summary.tookMs }
+  if (JSON.stringify(done) === JSON.stringify(state.done)) return state
+  // After the summary, further pages may have been loaded.
+  return { ...state, done, pages: state.done ? state.pages : { ...state.pages, next: done.cursor } }
+}
+
+/** Removes the facets of the previous result, if those of the shown one did not arrive. */
+function withoutPreviousFacets(state: ReducerState): ReducerState {
+  return state.isStarting || state.countedQuery === state.query ? state : { ...state, facets: {}, countedQuery: state.query }
 }

@@ -1,18 +1,58 @@
+import { useLayoutEffect, useRef } from 'react'
 import { quote } from './query'
 import { characterOffset, byteOffset } from './tokens'
 import type { Suggestion, Suggestions } from './types'
 import { API } from './useSearch'
-import { useTypedRequest } from './useTypeAhead'
+import { useTypedRequest, type TypedResponse } from './useTypeAhead'
+
+/** Maximum number of suggestions. */
+export const MAX_SUGGESTIONS = 12
+/** Fields of which the server suggests all values that contain the typed text; those that begin with it and the most frequent ones first. */
+const SEARCHED_VALUES = new Set(['kind', 'status', 'cluster', 'namespace', 'image', 'reason', 'node', 'type'])
 
 /**
  * Completions at the cursor. Counts respect the rest of the query and the user's permissions. Previous suggestions stay until new ones arrive, as
- * long as the same term is typed.
+ * long as the same term is typed. No request is sent for text that only restricts them.
  */
 export function useSuggestions(query: string, at: number, enabled: boolean): Suggestions | undefined {
   // On an error there are no suggestions; the query can still be sent.
-  const response = useTypedRequest<Suggestions>(enabled ? `${API}/suggest?${new URLSearchParams({ limit: '12', q: query, cursor: `${byteOffset(query, at)}` })}` : undefined)
-  const requested = response && new URLSearchParams(response.path.split('?')[1]).get('q')
-  return response && reposition(response.body, requested ?? '', query)
+  const latest = useRef<TypedResponse<Suggestions>>(undefined)
+  const previous = enabled ? latest.current : undefined
+  const narrowed = previous && narrow(previous.body, requestOf(previous.path), query, at)
+  const path = `${API}/suggest?${new URLSearchParams({ limit: `${MAX_SUGGESTIONS}`, q: query, cursor: `${byteOffset(query, at)}` })}`
+  const response = useTypedRequest<Suggestions>(!enabled ? undefined : previous && narrowed ? previous.path : path)
+  useLayoutEffect(() => {
+    latest.current = response
+  })
+  if (!response) return undefined
+  const requested = requestOf(response.path)
+  return narrow(response.body, requested, query, at) ?? reposition(response.body, requested.query, query)
+}
+
+interface SuggestRequest {
+  query: string
+  /** Byte offset of the cursor. */
+  cursor: number
+}
+
+function requestOf(path: string): SuggestRequest {
+  const parameters = new URLSearchParams(path.split('?')[1])
+  return { query: parameters.get('q') ?? '', cursor: Number(parameters.get('cursor')) }
+}
+
+/** Suggestions that the server would return for `query`, if its value has only been typed on since they were requested and they were complete. */
+export function narrow(suggestions: Suggestions, requested: SuggestRequest, query: string, at: number): Suggestions | undefined {
+  const { start, end, field, items } = suggestions
+  if (field === undefined || !SEARCHED_VALUES.has(field) || items.length >= MAX_SUGGESTIONS) return undefined
+  const current = reposition(suggestions, requested.query, query)
+  if (!current || requested.cursor !== end || byteOffset(query, at) !== current.end) return undefined
+  const valueOf = (text: string, until: number) => text.slice(characterOffset(text, start), characterOffset(text, until)).toLowerCase()
+  const value = valueOf(query, current.end)
+  // A leading `!` is an operator.
+  if (!value.startsWith(valueOf(requested.query, end)) || value.startsWith('!')) return undefined
+  const isPrefix = ({ text }: Suggestion) => Number(text.toLowerCase().startsWith(value))
+  const compare = (a: Suggestion, b: Suggestion) => isPrefix(b) - isPrefix(a) || (b.count ?? 0) - (a.count ?? 0) || (a.text < b.text ? -1 : 1)
+  return { ...current, items: items.filter(({ text }) => text.toLowerCase().includes(value)).toSorted(compare) }
 }
 
 /** Suggestions that were requested for another query, if `query` differs from it only within their term, or `undefined`. */

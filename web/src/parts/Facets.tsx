@@ -14,12 +14,14 @@ const TRUNCATED_AT_START = new Set(['label', 'image'])
 
 interface FacetsProps {
   facets: Facets
+  /** The query of the facets. */
   q: string
-  onQuery: (query: string) => void
+  /** Edits the query of the page, which may be a newer one. */
+  onEdit: (edit: (query: string) => string) => void
 }
 
 /** Facets of a result. A click edits the query. */
-export const FacetRail = memo(function FacetRail({ facets, q, onQuery }: FacetsProps) {
+export const FacetRail = memo(function FacetRail({ facets, q, onEdit }: FacetsProps) {
   const t = useText()
   return (
     <aside aria-label={t.facets}>
@@ -27,13 +29,13 @@ export const FacetRail = memo(function FacetRail({ facets, q, onQuery }: FacetsP
         .map(({ field, values }) => ({ field, values: [...values, ...excludedValues(q, field, values)] }))
         .filter(({ values }) => values.length > 0)
         .map(({ field, values }) => (
-          <Facet key={field} field={field} values={values} q={q} onAsk={onQuery} />
+          <Facet key={field} field={field} values={values} q={q} onEdit={onEdit} />
         ))}
     </aside>
   )
 })
 
-function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[]; q: string; onAsk: (query: string) => void }) {
+function Facet({ field, values, q, onEdit }: { field: string; values: FacetValue[] } & Pick<FacetsProps, 'q' | 'onEdit'>) {
   const t = useText()
   const [isExpanded, setIsExpanded] = useState(false)
   const shownValues = values.filter(({ value }, at) => isExpanded || at < COLLAPSED_VALUES || selectionOf(q, field, value) !== undefined)
@@ -43,7 +45,7 @@ function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[
       {shownValues.map(({ value, count }) => {
         const term = `${field}:${value}`
         const state = selectionOf(q, field, value)
-        const edit = (exclude: boolean) => onAsk(toggleTerm(q, field, value, exclude))
+        const edit = (exclude: boolean) => onEdit((query) => toggleTerm(query, field, value, exclude))
         const label = field === 'cluster' ? <ClusterName name={value} /> : <bdi>{value}</bdi>
         if (state === 'excluded')
           return (

@@ -3,7 +3,7 @@ import { GLYPHS, toneOf, type Tone } from './status'
 interface PillProps {
   /** A state of the table in `status.ts`. */
   state: string | undefined
-  /** Its text, if it is not the state itself. */
+  /** The text to show; default: the state. */
   text?: string | undefined
   /** Overrides the tone of the table. */
   tone?: Tone | undefined

@@ -1,4 +1,5 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState, type KeyboardEvent } from 'react'
+import { onNavigation } from '../api/navigation'
 import type { Notice, SearchDone, Suggestion } from '../api/types'
 import { insertSuggestion, useSuggestions } from '../api/useSuggestions'
 import { useTypeAhead } from '../api/useTypeAhead'
@@ -14,14 +15,16 @@ interface SearchBoxProps {
   notices: Notice[]
   /** Previous queries, newest first. */
   recentQueries: string[]
-  /** The end of the last search: a new object or message for each; undefined while a search is running. */
+  /** Outcome of the last search: its summary, or an error message; undefined while a search is running. Each search has a new object. */
   outcome: SearchDone | string | undefined
   /** `typing`: the user is still typing. */
   onQuery: (query: string, typing: boolean) => void
+  /** Called when the query that was typed last must no longer be shown. */
+  onCancel: () => void
 }
 
 /** The search box: text with syntax highlighting and suggestions. `/` focuses it from any view. */
-export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: SearchBoxProps) {
+export function SearchBox({ value, notices, recentQueries, outcome, onQuery, onCancel }: SearchBoxProps) {
   const t = useText()
   const list = useId()
   const [text, setText] = useState(value)
@@ -52,6 +55,20 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
   useEffect(() => {
     if (outcome !== undefined) typeAhead.complete()
   }, [outcome, typeAhead])
+
+  // A navigation cancels what is being typed, unless it leads to the query that was sent; also one to the current page, whose `value` stays.
+  useEffect(
+    () =>
+      onNavigation((query) => {
+        if (query === sentQuery.current) return
+        typeAhead.cancel()
+        typeAhead.complete()
+        onCancel()
+        sentQuery.current = query ?? ''
+        setText(sentQuery.current)
+      }),
+    [typeAhead, onCancel],
+  )
 
   useLayoutEffect(() => {
     if (cursorAfterInsert.current !== undefined) box.current?.setSelectionRange(cursorAfterInsert.current, cursorAfterInsert.current)
@@ -104,7 +121,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery }: S
     if (isDown || event.key === 'ArrowUp') {
       if (!isOpen) setIsOpen(true)
       else if (items.length > 0) {
-        // From the text into the list, around, and back to the text.
+        // The arrow keys cycle through the text (-1) and the options.
         const positions = items.length + 1
         setActive(((active + 1 + (isDown ? 1 : -1) + positions) % positions) - 1)
       }

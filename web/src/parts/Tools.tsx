@@ -1,9 +1,10 @@
 // Actions on a result: live mode, columns, save, export.
-import { useEffect, useId, useState } from 'react'
+import { memo, useEffect, useId, useState } from 'react'
 import { exportCommand, downloadExport, type Format } from '../api/export'
 import { isAboutPast } from '../api/query'
 import { createSavedSearch } from '../api/saved'
-import type { SearchState, Live } from '../api/useSearch'
+import type { Facets } from '../api/types'
+import type { Live } from '../api/useSearch'
 import { useText } from '../text'
 import { TimeControl } from './time/TimeControl'
 import { exportColumns, moveName, otherColumns, titleOf, type Column } from './columns'
@@ -14,7 +15,13 @@ import { Popover } from './Popover'
 
 interface ToolsProps {
   q: string
-  result: SearchState
+  facets: Facets
+  /** Number of results; undefined while it is unknown. */
+  total: number | undefined
+  /** The results are updated live. */
+  isFollowing: boolean
+  /** Number of live changes that are not shown yet. */
+  pendingChanges: number
   columns: Column[]
   onColumns: (names: string[] | undefined) => void
   /** True if the table has all printed columns; undefined if the query matches several kinds. */
@@ -31,30 +38,29 @@ interface ToolsProps {
   maxSelected: number
 }
 
-export function Tools({ q, result, columns, onColumns, isWide, onWide, live, onLive, onQuery, onSaved, onSelectAll, maxSelected }: ToolsProps) {
+export const Tools = memo(function Tools({ q, facets, total, isFollowing, pendingChanges, columns, onColumns, isWide, onWide, live, onLive, onQuery, onSaved, onSelectAll, maxSelected }: ToolsProps) {
   const t = useText()
-  const total = result.done?.total ?? 0
   return (
     <div className="tools">
       <TimeControl q={q} onQuery={onQuery} />
-      <LiveTools q={q} result={result} live={live} onLive={onLive} />
-      <ColumnChooser q={q} result={result} columns={columns} onColumns={onColumns} />
+      <LiveTools q={q} isFollowing={isFollowing} pendingChanges={pendingChanges} live={live} onLive={onLive} />
+      <ColumnChooser q={q} facets={facets} columns={columns} onColumns={onColumns} />
       <ActionButton disabledReason={isWide === undefined ? t.wideOneKind : undefined} title={t.wideTitle} aria-pressed={isWide === true} onClick={() => onWide(isWide !== true)}>
         {t.wideTable}
       </ActionButton>
       <SaveSearch q={q} onSaved={onSaved} />
-      <Export q={q} result={result} columns={columns} />
+      <Export q={q} total={total} columns={columns} />
       <CopyCommand q={q} />
-      {total > 0 && (
+      {total !== undefined && total > 0 && (
         <ActionButton disabledReason={total > maxSelected ? t.tooManyToSelect(maxSelected) : undefined} onClick={onSelectAll}>
           {t.selectAll}
         </ActionButton>
       )}
     </div>
   )
-}
+})
 
-function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' | 'live' | 'onLive'>) {
+function LiveTools({ q, isFollowing, pendingChanges, live, onLive }: Pick<ToolsProps, 'q' | 'isFollowing' | 'pendingChanges' | 'live' | 'onLive'>) {
   const t = useText()
   const why = isAboutPast(q) ? t.livePast : undefined
   const pause = () => onLive(live === 'paused' ? 'on' : 'paused')
@@ -66,7 +72,7 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   return (
     <>
       <ActionButton disabledReason={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
-        <i aria-hidden="true" className={live === 'on' && result.isFollowing ? 'beat' : undefined} /> {t.live}
+        <i aria-hidden="true" className={live === 'on' && isFollowing ? 'beat' : undefined} /> {t.live}
       </ActionButton>
       {live !== 'off' && (
         <button type="button" onClick={pause}>
@@ -75,14 +81,14 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
       )}
       {live !== 'off' && (
         <span className="waiting" role="status">
-          {live === 'paused' && result.pendingChanges > 0 ? t.waiting(result.pendingChanges) : live === 'on' && !result.isFollowing ? t.notFollowing : ''}
+          {live === 'paused' && pendingChanges > 0 ? t.waiting(pendingChanges) : live === 'on' && !isFollowing ? t.notFollowing : ''}
         </span>
       )}
     </>
   )
 }
 
-function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' | 'result' | 'columns' | 'onColumns'>) {
+function ColumnChooser({ q, facets, columns, onColumns }: Pick<ToolsProps, 'q' | 'facets' | 'columns' | 'onColumns'>) {
   const t = useText()
   const names = columns.map(({ name }) => name)
   return (
@@ -115,8 +121,8 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
               </li>
             ))}
           </ul>
-          <PrintedColumns q={q} result={result} names={names} onAdd={(name) => onColumns([...names, name])} />
-          <LabelColumn keys={(result.facets.label ?? []).map(({ value }) => value)} onAdd={(name) => onColumns([...names, name])} />
+          <PrintedColumns q={q} facets={facets} names={names} onAdd={(name) => onColumns([...names, name])} />
+          <LabelColumn keys={(facets.label ?? []).map(({ value }) => value)} onAdd={(name) => onColumns([...names, name])} />
           <button type="button" onClick={() => onColumns(undefined)}>
             {t.resetColumns}
           </button>
@@ -127,10 +133,10 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
 }
 
 /** Printed columns that can be added, if all hits are of one kind. */
-function PrintedColumns({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
+function PrintedColumns({ q, facets, names, onAdd }: Pick<ToolsProps, 'q' | 'facets'> & { names: string[]; onAdd: (name: string) => void }) {
   const t = useText()
   const [printed, setPrinted] = useState<string[]>([])
-  const kinds = result.facets.kind ?? []
+  const kinds = facets.kind ?? []
   const kind = kinds.length === 1 ? kinds[0]?.value : undefined
   useEffect(() => {
     setPrinted([])
@@ -222,7 +228,7 @@ function SaveSearch({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
   )
 }
 
-function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'columns'>) {
+function Export({ q, total, columns }: Pick<ToolsProps, 'q' | 'total' | 'columns'>) {
   const t = useText()
   const [errorMessage, setErrorMessage] = useState<string>()
   const [busy, setBusy] = useState(false)
@@ -234,7 +240,7 @@ function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'colum
       .finally(() => setBusy(false))
   }
   return (
-    <Popover label={t.export} disabledReason={result.done?.total === 0 ? t.nothingToExport : undefined}>
+    <Popover label={t.export} disabledReason={total === 0 ? t.nothingToExport : undefined}>
       {() => (
         <>
           <button type="button" disabled={busy} onClick={() => startExport('csv')}>

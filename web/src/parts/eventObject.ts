@@ -1,4 +1,4 @@
-// Search query for the object that an Event is about. Pure.
+// Search query for the object that an Event is about. Has no side effects.
 import { quote } from '../api/query'
 import type { Hit } from '../api/types'
 

@@ -1,4 +1,4 @@
-// Default columns of results with one kind: the fields that matter most for it. Pure.
+// Default columns of results with one kind: the fields that matter most for it. Has no side effects.
 import { selectionOf, fieldValues, quote, termsOf } from '../api/query'
 import type { Hit } from '../api/types'
 import { findColumns, DEFAULT_COLUMNS, isRequestedColumn, type Column } from './columns'
@@ -29,6 +29,7 @@ const KINDS = Object.keys(COLUMNS_BY_KIND)
 const KIND_GROUPS = new Set(['workload', 'workloads', 'all'])
 /** Maximum number of printed columns for a kind that is not in the table. */
 const MAX_PRINTED_COLUMNS = 5
+/** Printed columns that duplicate columns of every hit. */
 const STANDARD_COLUMNS = /^print:(Name|Age|Ready|Status|Restarts|Node|Namespace)$/
 
 /** The only kind that a query matches, in CamelCase if it is in the table; undefined for several or any kinds. */
@@ -55,8 +56,9 @@ export function defaultColumnNames(kind: string | undefined, hits: readonly Hit[
 }
 
 /**
- * Columns that are requested with a query's hits. For a kind without chosen columns, the server computes all printed columns if some of them
- * may be shown: of a kind that is not in the table, which ones depends on their values.
+ * Columns that are requested with a query's hits. If the user has chosen no columns for the kind, all printed columns are requested as soon as
+ * one of them may be shown. For a kind that is not in the table, the shown columns depend on their values. `widePaths` is set for a wide table:
+ * the JSON paths of the columns that the kind's CustomResourceDefinition prints.
  */
 export function requestedColumnNames(chosenNames: readonly string[] | undefined, kind: string | undefined, widePaths?: readonly string[]): string[] {
   if (kind !== undefined && widePaths) return [...new Set([...requestedColumnNames(chosenNames, kind), 'print:*', ...widePaths])].sort()
@@ -88,7 +90,10 @@ export function numericColumns(names: readonly string[], hits: readonly Hit[]): 
   })
 }
 
-/** Names of the printed columns of hits that a wide table adds to the shown ones. Empty columns and those that duplicate a shown one are omitted. */
+/**
+ * Names of the columns that a wide table adds to the shown ones: the printed columns of hits, and the JSON paths of a CustomResourceDefinition.
+ * Empty columns and those that duplicate a shown one are omitted.
+ */
 export function wideColumns(shown: readonly string[], hits: readonly Hit[], widePaths: readonly string[]): string[] {
   const printed = hits.flatMap(({ columns }) => Object.keys(columns ?? {})).filter((name) => name.startsWith('print:'))
   const isDuplicate = (name: string) => shown.includes(name) || STANDARD_COLUMNS.test(name) || (name === 'print:Images' && shown.includes('images'))

@@ -1,4 +1,5 @@
-// Position in a list of results, stored in the browser's history entry, so that Back returns to the selected row. Pure.
+// Position in a list of results, stored in the browser's history entry, so that Back returns to the selected row. Has
+// no side effects.
 import { keyOf, hitAt, rowCount, type Pages } from '../api/pages'
 
 export interface ListPosition {

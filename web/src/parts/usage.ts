@@ -1,4 +1,4 @@
-// Levels of resource usage, which every view marks in the same way. Pure.
+// Levels of resource usage, which every view marks in the same way. Has no side effects.
 
 /** Used fractions from which on usage is high, and full. */
 const HIGH_FRACTION = 0.7

@@ -12,7 +12,7 @@ test.each([
   expect(visibleRows(top, height, 30, count)).toEqual({ first, last })
 })
 
-test('rows are in document order at rest, and reused while scrolling', () => {
+test('rows are in document order when the scroll position is unchanged, and reused while scrolling', () => {
   expect(maxRenderedRows(600, 30)).toBe(37)
   expect(renderOrder({ first: 0, last: -1 }, 37, true)).toEqual([])
   expect(renderOrder({ first: 3, last: 7 }, 5, false)).toEqual([3, 4, 5, 6, 7])

@@ -1,4 +1,4 @@
-// Virtual scrolling: the rows of a long list that are rendered. Sizes and positions are in pixels. Pure.
+// Virtual scrolling: the rows of a long list that are rendered. Sizes and positions are in pixels. Has no side effects.
 
 /** Rows rendered above and below the visible ones, so that fast scrolling shows no gap. */
 const OVERSCAN_ROWS = 8
@@ -21,7 +21,7 @@ export function maxRenderedRows(height: number, row: number): number {
   return Math.ceil(height / row) + 2 * OVERSCAN_ROWS + 1
 }
 
-/** The rendered rows: in document order at rest; while scrolling, elements keep their place and show other hits. */
+/** The rendered rows: in document order, except while scrolling: then elements keep their place and show other hits. */
 export function renderOrder({ first, last }: Window, slots: number, moving: boolean): number[] {
   const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => first + nth)
   return moving ? rows.sort((a, b) => (a % slots) - (b % slots)) : rows

@@ -5,7 +5,7 @@ const en = {
   title: 'Placement history',
   heads: ['At (UTC)', 'Action', 'Object', 'Message', 'Cause'],
   hint: 'Events of this object and of their causes. The first placement is not recorded.',
-  templateHint: 'The placement history belongs to the template: this is the one of the template of this copy.',
+  templateHint: 'The placement history belongs to the template. These are the entries of the template of this copy.',
   at: 'Around',
   atHint: '10:05 (UTC), now-2h, 2026-08-01T10:05',
   within: '± range',

@@ -25,7 +25,7 @@ const en = {
   divided: 'replicas are divided',
   duplicated: 'replicas are duplicated',
 
-  unknownKind: (kind: string) => `${kind || 'This'} is no kind of policy.`,
+  unknownKind: (kind: string) => `${kind || 'This'} is not a policy kind.`,
   claimedTemplates: 'Claimed templates',
   noneReadable: 'There are none that you may read.',
   appliedTo: 'Works it was applied to',
@@ -183,7 +183,7 @@ const en = {
   manifestOf: (cluster: string) => `Manifest in ${cluster}`,
   close: 'Close',
 
-  doubts: 'Doubted or leaving clusters',
+  doubts: 'Clusters that are doubted or being removed',
   noClusters: 'There are no clusters you can list.',
   noDoubts: 'All health signals agree, and no evictions are halted.',
   doubtHeaders: ['Cluster', 'Ready', 'Condition', 'Reason', 'Since', 'Message'],
@@ -410,7 +410,7 @@ const zh: typeof en = {
   manifestOf: (cluster) => `${cluster} 中的清单`,
   close: '关闭',
 
-  doubts: '存疑或正在离开的集群',
+  doubts: '存疑或正在移除的集群',
   noClusters: '没有您有权列出的集群。',
   noDoubts: '所有集群都如所见：信号一致，没有暂停的驱逐。',
   doubtHeaders: ['集群', '就绪', '状况', '原因', '始于', '说明'],

@@ -21,7 +21,7 @@ import { AccessLink } from './analysis/AccessLink'
 import { Actions } from './object/Actions'
 import { commandsFor, type Command } from './object/commands'
 import { Events } from './object/Events'
-import { describeError } from './object/explain'
+import { describeError } from './object/describeError'
 import { Failures } from './object/Failures'
 import { Header } from './object/Header'
 import { History } from './object/History'
@@ -37,7 +37,7 @@ import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
 const PlacementSummary = lazy(() => import('./propagation/PlacementSummary').then((part) => ({ default: part.PlacementSummary })))
-const Why = lazy(() => import('./propagation/Why').then((part) => ({ default: part.Why })))
+const PlacementExplanation = lazy(() => import('./propagation/PlacementExplanation').then((part) => ({ default: part.PlacementExplanation })))
 const Topology = lazy(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
 const Drift = lazy(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
@@ -144,7 +144,7 @@ function Propagation({ tab, objectRef, selectedCluster }: { tab: PlacementTab; o
     <div className="page">
       <Suspense fallback={<Skeleton />}>
         {tab === 'placement' ? (
-          <Why template={template} />
+          <PlacementExplanation template={template} />
         ) : tab === 'topology' ? (
           <Topology template={template} />
         ) : (

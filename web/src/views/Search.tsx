@@ -1,4 +1,4 @@
-import { lazy, Suspense, useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
+import { lazy, memo, Suspense, useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readSearch, searchAddress } from '../api/address'
 import { keyOf } from '../api/pages'
@@ -6,7 +6,7 @@ import { withoutTime, timeOf, toggleTerm } from '../api/query'
 import { useSavedSearches } from '../api/saved'
 import { useDefinitionPaths } from '../api/useDefinitionPaths'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
-import type { Hit } from '../api/types'
+import type { Groups, Hit } from '../api/types'
 import { findColumns, isKindSpecific, type Column } from '../parts/columns'
 import { kindQueryOf, onlyKindOf, numericColumns, requestedColumnNames, shownColumns, wideColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
@@ -50,9 +50,13 @@ export function Search() {
   const definitionPaths = useDefinitionPaths(isWide ? kindQueryOf(q) : undefined, q)
   const widePaths = isWide ? definitionPaths : undefined
   const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
-  // The rows are painted before the facets.
-  const rail = useDeferredValue(useMemo(() => ({ facets: result.facets, q }), [result.facets, q]))
   const visibleColumns = useColumns(chosen, kind, widePaths, result)
+  const { facets, countedQuery } = result
+  const total = result.done?.total
+  // The rows are painted before the facets and the tools. While the facets of the shown results are being counted, the previous ones stay.
+  const facetQuery = result.query === q ? (countedQuery ?? q) : q
+  const rail = useDeferredValue(useMemo(() => ({ facets, q: facetQuery }), [facets, facetQuery]))
+  const tools = useDeferredValue(useMemo(() => ({ q, facets, total, columns: visibleColumns }), [q, facets, total, visibleColumns]))
 
   // Rounded to ten seconds, so that rows are not rendered again with each result.
   const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
@@ -82,6 +86,24 @@ export function Search() {
   const toggleHit = useCallback((hit: Hit) => setMarked((before) => toggleMark(before, hit)), [])
   const setPreview = useCallback((isShown: boolean) => updateView({ peek: isShown }, true), [updateView])
   const setQuery = useCallback((query: string) => updateView({ q: query }), [updateView])
+  const editQuery = useCallback((edit: (query: string) => string) => updateView({ q: edit(readSearch(window.location.search).q) }), [updateView])
+  const setColumns = useCallback(
+    (names: string[] | undefined) => {
+      saveColumns(kind, names)
+      // The chosen columns include those of a wide table.
+      if (kind !== undefined) setWide(kind, false)
+      updateView({ columns: names }, true)
+    },
+    [kind, updateView],
+  )
+  const setWideTable = useCallback((wide: boolean) => kind !== undefined && setWide(kind, wide), [kind])
+  const setLive = useCallback(
+    (next: Live) => {
+      setPaused(next === 'paused')
+      updateView({ live: next !== 'off' }, true)
+    },
+    [updateView],
+  )
   const recordQuery = useCallback(() => addRecentQuery(user, q), [user, q])
 
   // A selection belongs to its query.
@@ -100,7 +122,7 @@ export function Search() {
           {t.skipToResults}
         </a>
       )}
-      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={recentQueries} outcome={result.done ?? result.error} onQuery={runQuery} />
+      <SearchBox value={isHome ? '' : q} notices={isHome ? [] : result.notices} recentQueries={recentQueries} outcome={result.done ?? result.error} onQuery={runQuery} onCancel={result.cancelPrepared} />
       {isHome ? (
         <>
           <Suspense fallback={<Skeleton />}>
@@ -112,31 +134,23 @@ export function Search() {
         <>
           <PastNotice q={q} />
           <div className="answer">
-            <Summary result={result} q={q} />
+            <Summary q={q} done={result.done} error={result.error ?? result.pageError} notices={result.notices} skipped={result.skipped} received={result.pages.pages[0]?.count ?? 0} />
             <Tools
-              q={q}
-              result={result}
-              columns={visibleColumns}
-              onColumns={(chosen) => {
-                saveColumns(kind, chosen)
-                // The chosen columns include those of a wide table.
-                if (kind !== undefined) setWide(kind, false)
-                updateView({ columns: chosen }, true)
-              }}
+              {...tools}
+              isFollowing={result.isFollowing}
+              pendingChanges={result.pendingChanges}
+              onColumns={setColumns}
               isWide={kind === undefined ? undefined : isWide}
-              onWide={(wide) => kind !== undefined && setWide(kind, wide)}
+              onWide={setWideTable}
               live={following}
-              onLive={(next) => {
-                setPaused(next === 'paused')
-                updateView({ live: next !== 'off' }, true)
-              }}
+              onLive={setLive}
               onQuery={setQuery}
               onSaved={saved.reload}
               onSelectAll={selectAll}
               maxSelected={MAX_OBJECTS}
             />
           </div>
-          <GroupCounts result={result} q={q} />
+          <GroupCounts groups={result.groups} q={q} />
           {marked.size > 0 && (
             <Suspense fallback={null}>
               <Bulk marked={marked} onClear={() => setMarked(NO_HITS)} />
@@ -173,7 +187,7 @@ export function Search() {
               </Suspense>
             )}
             {/* Facets follow the results in the order of focus, because there may be a hundred values. */}
-            <FacetRail facets={rail.facets} q={rail.q} onQuery={setQuery} />
+            <FacetRail facets={rail.facets} q={rail.q} onEdit={editQuery} />
           </div>
         </>
       )}
@@ -213,7 +227,7 @@ function useSelectAll(q: string, { pages, done, failedPages, setVisibleRows }: R
     setPending(undefined)
     onSelected(step.selected)
   }, [pending, q, pages, done, failedPages, setVisibleRows, onSelected])
-  return () => setPending({ q, failedPages })
+  return useCallback(() => setPending({ q, failedPages }), [q, failedPages])
 }
 
 /** The columns of the result. The array keeps its identity while the columns do not change. */
@@ -249,10 +263,14 @@ function PastNotice({ q }: { q: string }) {
   )
 }
 
-function Summary({ result, q }: { result: SearchState; q: string }) {
+interface SummaryProps extends Pick<SearchState, 'done' | 'notices' | 'skipped' | 'error'> {
+  q: string
+  /** Number of hits that have arrived. */
+  received: number
+}
+
+const Summary = memo(function Summary({ q, done, error, notices, skipped, received }: SummaryProps) {
   const t = useText()
-  const { done, notices, skipped, pages } = result
-  const error = result.error ?? result.pageError
   return (
     <div className="summary">
       <p role="status">
@@ -261,7 +279,7 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
         ) : done ? (
           t.found(done.total, done.totalRelation === 'gte', done.tookMs)
         ) : (
-          t.searching(pages.pages[0]?.count ?? 0)
+          t.searching(received)
         )}
       </p>
       {notices.map((notice) => (
@@ -282,7 +300,7 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
       )}
     </div>
   )
-}
+})
 
 /** The number of changes that are not searchable yet is shown if it is larger; a few are normal. */
 const BEHIND_THRESHOLD = 1_000
@@ -304,7 +322,7 @@ function QueryLinks({ label, queries }: { label: string; queries: string[] }) {
 }
 
 /** Number of hits per group, if the query contains `group-by:`, each as a link. */
-function GroupCounts({ result: { groups }, q }: { result: SearchState; q: string }) {
+const GroupCounts = memo(function GroupCounts({ groups, q }: { groups: Groups | undefined; q: string }) {
   const t = useText()
   if (!groups || groups.values.length === 0) return null
   return (
@@ -317,7 +335,7 @@ function GroupCounts({ result: { groups }, q }: { result: SearchState; q: string
       {groups.values.length + groups.more > MAX_GROUPS && <span>{t.moreGroups(groups.values.length - MAX_GROUPS + groups.more)}</span>}
     </section>
   )
-}
+})
 
 /** Maximum number of groups shown, the largest first. */
 const MAX_GROUPS = 40

@@ -208,7 +208,7 @@ function SessionEndedBanner({ reason, dismiss, onBack }: EndedSession & { onBack
     )
   }
   return (
-    <p role="alert" className="over">
+    <p role="alert" className="session-ended">
       {t.sessionOver(reason)}{' '}
       <a href="/" target="_blank" rel="noopener">
         {t.signInElsewhere}

@@ -1,4 +1,4 @@
-// Breadcrumbs of a view. Pure.
+// Breadcrumbs of a view. Has no side effects.
 import { clusterAddress, readAddress, readObject, readSearch, searchAddress } from '../api/address'
 import { CONTROL_PLANE } from '../api/client'
 import { quote } from '../api/query'

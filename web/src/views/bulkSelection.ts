@@ -1,4 +1,4 @@
-// Hits that are selected for an action on several objects. Pure.
+// Hits that are selected for an action on several objects. Has no side effects.
 import { CONTROL_PLANE } from '../api/client'
 import { keyOf, type Pages } from '../api/pages'
 import type { Hit } from '../api/types'

@@ -1,4 +1,4 @@
-// The dialog above the page: the command palette or the list of shortcut keys. Pure.
+// The dialog above the page: the command palette or the list of shortcut keys. Has no side effects.
 
 export type Overlay = { dialog: 'keys' } | { dialog: 'palette'; initialText: string }
 

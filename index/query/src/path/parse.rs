@@ -16,7 +16,7 @@ pub(super) fn parse_pattern(text: &str) -> Result<PathPattern, PatternError> {
     let mut parser = Parser { cursor: Cursor::new(text), variables: BTreeSet::new() };
     let mut pattern = PathPattern { first: parser.parse_node()?, hops: Vec::new() };
     loop {
-        parser.cursor.skip_blanks();
+        parser.cursor.skip_whitespace();
         let at = parser.cursor.at;
         if parser.cursor.peek().is_none() {
             return Ok(pattern);
@@ -48,12 +48,12 @@ impl Parser<'_> {
     }
 
     fn require(&mut self, token: &str) -> ParseResult<()> {
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         if self.cursor.eat(token) { Ok(()) } else { self.expected_error(&format!("{token:?}")) }
     }
 
     fn parse_node(&mut self) -> ParseResult<NodePattern> {
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         match self.cursor.peek() {
             Some('(') => self.parse_cypher_node(),
             Some(c) if c.is_ascii_alphanumeric() || c == '*' => self.parse_short_node(),
@@ -64,20 +64,20 @@ impl Parser<'_> {
     /// `(variable:Label {name: "value"})`
     fn parse_cypher_node(&mut self) -> ParseResult<NodePattern> {
         self.cursor.eat("(");
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         let mut node = NodePattern { variable: self.parse_variable()?, ..NodePattern::default() };
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         if self.cursor.eat(":") {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             let at = self.cursor.at;
             let Some(label) = self.parse_identifier()? else { return self.expected_error("a kind") };
             self.set_kind(&mut node, at, &label)?;
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             if self.cursor.peek() == Some(':') {
                 return self.error(self.cursor.at, "an object has one kind");
             }
         }
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         if self.cursor.eat("{") {
             self.parse_properties(&mut node)?;
         }
@@ -99,12 +99,12 @@ impl Parser<'_> {
     }
 
     fn parse_properties(&mut self, node: &mut NodePattern) -> ParseResult<()> {
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         if self.cursor.eat("}") {
             return Ok(());
         }
         loop {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             let at = self.cursor.at;
             let Some(name) = self.parse_identifier()? else { return self.expected_error("a property") };
             let Some(property) = Property::ALL.into_iter().find(|property| property.name() == name) else {
@@ -112,19 +112,19 @@ impl Parser<'_> {
                 return self.error(at, format!("unknown property {name:?}; properties are {names}"));
             };
             self.require(":")?;
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             let value = self.parse_string()?;
             if !node.set(property, value) {
                 return self.error(at, format!("the property {name} is stated twice"));
             }
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             if !self.cursor.eat(",") {
                 return self.require("}");
             }
         }
     }
 
-    /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`. Ends at a blank, because names may contain dashes.
+    /// `KIND`, `KIND/NAME`, `KIND/NAMESPACE/NAME` or `*`. Ends at whitespace, because names may contain dashes.
     fn parse_short_node(&mut self) -> ParseResult<NodePattern> {
         let start = self.cursor.at;
         while self.cursor.peek().is_some_and(|c| !c.is_whitespace()) {
@@ -137,11 +137,11 @@ impl Parser<'_> {
         }
         if let Some(arrow) = text.find(['<', '>', '[', '(']) {
             let end = text[..arrow].trim_end_matches('-').len();
-            let reason = "expected a blank between a node and an arrow, as in pod --> service";
+            let reason = "expected a space between a node and an arrow, as in pod --> service";
             return self.error(start + end, reason);
         }
         if let Some(star) = text.find(['*', '?']) {
-            let reason = "a reference has no globs; use a query, such as (:Pod {q: \"name:web-*\"})";
+            let reason = "a reference cannot contain globs; use a query, such as (:Pod {q: \"name:web-*\"})";
             return self.error(start + star, reason);
         }
         let (kind, namespace, name) = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -176,11 +176,11 @@ impl Parser<'_> {
             min_steps: 1,
             max_steps: 1,
         };
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         if self.cursor.eat("[") {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             hop.variable = self.parse_variable()?;
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             if self.cursor.eat(":") {
                 self.parse_types(&mut hop)?;
             }
@@ -205,32 +205,32 @@ impl Parser<'_> {
     /// `OWNS|USES`
     fn parse_types(&mut self, hop: &mut HopPattern) -> ParseResult<()> {
         loop {
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             let at = self.cursor.at;
             let Some(name) = self.parse_identifier()? else { return self.expected_error("a type, such as OWNS") };
             match name.parse::<EdgeType>() {
                 Ok(edge) => hop.types.insert(edge),
                 Err(error) => return self.error(at, error.to_string()),
             };
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             if !self.cursor.eat("|") {
                 return Ok(());
             }
             // Older versions of openCypher repeat the colon: `:OWNS|:USES`.
-            self.cursor.skip_blanks();
+            self.cursor.skip_whitespace();
             self.cursor.eat(":");
         }
     }
 
     /// `*`, `*2`, `*1..3`, `*..3` or `*2..`
     fn parse_steps(&mut self, hop: &mut HopPattern) -> ParseResult<()> {
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         let at = self.cursor.at;
         if !self.cursor.eat("*") {
             return Ok(());
         }
         let min = self.parse_number()?;
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         (hop.min_steps, hop.max_steps) = match (min, self.cursor.eat("..")) {
             (None, false) => (1, DEFAULT_MAX_STEPS),
             (Some(exactly), false) => (exactly, exactly),
@@ -249,7 +249,7 @@ impl Parser<'_> {
     }
 
     fn parse_number(&mut self) -> ParseResult<Option<u8>> {
-        self.cursor.skip_blanks();
+        self.cursor.skip_whitespace();
         let start = self.cursor.at;
         while self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
             self.cursor.bump();

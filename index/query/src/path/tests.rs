@@ -25,7 +25,7 @@ fn canonical(text: &str) -> String {
 #[case::steps("(:A)-[*]->()-[:OWNS*..2]->()", "(:A)-[*1..5]->()-[:OWNS*1..2]->()")]
 #[case::exact_steps("(:A)-[*3]->()-[*0..1]->()", "(:A)-[*3]->()-[*0..1]->()")]
 #[case::from_steps("(:A)-[*6..]->()", "(:A)-[*6]->()")]
-#[case::blanks(" ( a :A ) - [ :OWNS * 1 .. 3 ] -> ( ) ", "(a:A)-[:OWNS*1..3]->()")]
+#[case::spaces(" ( a :A ) - [ :OWNS * 1 .. 3 ] -> ( ) ", "(a:A)-[:OWNS*1..3]->()")]
 #[case::short(
     "secret/shop/db <-USES- deploy -OWNS*..3-> pod",
     r#"(:secret {name: "db", namespace: "shop"})<-[:USES]-(:deploy)-[:OWNS*1..3]->(:pod)"#
@@ -73,12 +73,15 @@ fn patterns_have_one_printed_form(#[case] text: &str, #[case] expected: &str) {
 #[case::huge_steps("(:A)-[*999]->(:B)", "byte 7: 999 steps are more than 8")]
 #[case::sum_of_steps("(:A)-[*]->(:B)-[*4]->(:C)", "byte 14: the pattern has more than 8 steps")]
 #[case::variable_twice("(a)-->(a)", "byte 7: the variable a is used twice")]
-#[case::glob("pod/web-* --> *", "byte 8: a reference has no globs; use a query, such as (:Pod {q: \"name:web-*\"})")]
-#[case::no_blanks("pod-->svc", "byte 3: expected a blank between a node and an arrow, as in pod --> service")]
-#[case::no_blank("pod/web-0<-USES- *", "byte 9: expected a blank between a node and an arrow, as in pod --> service")]
-#[case::any_without_blank(
+#[case::glob(
+    "pod/web-* --> *",
+    "byte 8: a reference cannot contain globs; use a query, such as (:Pod {q: \"name:web-*\"})"
+)]
+#[case::no_spaces("pod-->svc", "byte 3: expected a space between a node and an arrow, as in pod --> service")]
+#[case::no_space("pod/web-0<-USES- *", "byte 9: expected a space between a node and an arrow, as in pod --> service")]
+#[case::any_without_space(
     "*-[:USES]->pod",
-    "byte 1: expected a blank between a node and an arrow, as in pod --> service"
+    "byte 1: expected a space between a node and an arrow, as in pod --> service"
 )]
 #[case::parts("a/b/c/d --> *", "byte 0: \"a/b/c/d\" is not KIND, KIND/NAME or KIND/NAMESPACE/NAME")]
 #[case::name("pod/ --> *", "byte 0: \"pod/\" has an empty name")]
@@ -154,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "[a-z(){}\\[\\]<>:*|'\"`/. -]{0,24}") {
+    fn parsing_never_panics(text in "[a-z(){}\\[\\]<>:*|'\"`/. -]{0,24}") {
         let parsed = text.parse::<PathPattern>();
         prop_assert!(parsed.is_ok() || parsed.is_err_and(|error| error.at <= text.len()));
     }

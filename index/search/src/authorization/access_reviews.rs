@@ -2,14 +2,14 @@
 //! may list there.
 //!
 //! Results are cached by caller and cluster for [`RESULT_TTL`]. One task per pair sends the reviews, started by the first
-//! search that needs them; later searches use its results. Unanswered reviews count as denied. Rules limited to
+//! search that needs them; later searches use its results. Reviews without a response count as denied. Rules limited to
 //! resource names are not reviewed: a caller who may read only some objects of a namespace sees none of them here.
 
-use super::{CallerRights, has_complete_rules};
+use super::{CallerPermissions, has_complete_rules};
 use crate::Searcher;
 use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Readable, ReadableObjects};
+use crowsnest_apimachinery::rbac::{ReadableNames, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_members::{ImpersonatedAttributes, Member, Token, impersonated_headers};
 use crowsnest_store::Error;
@@ -79,7 +79,7 @@ struct CallerReviews {
 enum Progress {
     Pending,
     Done,
-    /// Some reviews were not sent or not answered, with the reason.
+    /// Some reviews were not sent or got no response, with the reason.
     Incomplete(String),
 }
 
@@ -93,15 +93,16 @@ impl Default for ReviewCache {
 impl Searcher {
     /// Permissions of a caller. For clusters without cached RBAC objects, reviews are sent first, for at most half
     /// of the time until the deadline.
-    pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
-        let mut rights = self.inner.rights.for_caller(caller);
-        if rights.is_unlimited() {
-            return rights;
+    pub(crate) async fn permissions_of(&self, caller: &UserInfo, deadline: Instant) -> CallerPermissions {
+        let mut permissions = self.inner.rbac_rules.for_caller(caller);
+        if permissions.is_unlimited() {
+            return permissions;
         }
         let unknown = |cluster: &ClusterName| !has_complete_rules(&self.inner.cache.states, cluster);
         // Members whose rules do not apply to the caller are not sent reviews.
         let members = self.inner.cache.fleet.members().into_iter();
-        let members = members.filter(|member| unknown(member.name()) && rights.rules_apply_in(member.name())).map(Some);
+        let members =
+            members.filter(|member| unknown(member.name()) && permissions.rules_apply_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let pending = members.chain(control_plane).map(|member| {
@@ -109,15 +110,15 @@ impl Searcher {
             let pending = self.inner.reviews.get_or_start(self, caller, &target);
             async move { (target.cluster, pending.results(until).await) }
         });
-        rights.add_review_results(join_all(pending).await.into_iter().collect());
-        rights
+        permissions.add_review_results(join_all(pending).await.into_iter().collect());
+        permissions
     }
 }
 
 impl ReviewCache {
     /// The cached reviews of a caller in a cluster; starts them if there are none.
     fn get_or_start(&self, searcher: &Searcher, caller: &UserInfo, target: &ReviewTarget) -> Arc<CallerReviews> {
-        // A cluster that left and joined again has another uid.
+        // A cluster that was removed and joined again has another uid.
         let uid = target.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.entries.get_with((caller.clone(), target.cluster.clone(), uid), || {
             let (progress_sender, progress) = watch::channel(Progress::Pending);
@@ -131,7 +132,7 @@ impl ReviewCache {
                     Ok(Ok(progress)) => progress,
                     Ok(Err(error)) => Progress::Incomplete(format!("access reviews failed: {}", error.chain())),
                     Err(_) => Progress::Incomplete(format!(
-                        "it did not answer access reviews within {} s",
+                        "it did not respond to access reviews within {} s",
                         REVIEW_TIMEOUT.as_secs()
                     )),
                 };
@@ -154,7 +155,7 @@ impl CallerReviews {
         let mut progress = self.progress.clone();
         let until = until.min(self.started_at + MAX_WAIT);
         let ended = progress.wait_for(|progress| *progress != Progress::Pending);
-        // The wait fails if the task ended without a result. Otherwise, also after a timeout, the state is read below.
+        // The wait fails if the task ended without a result. Otherwise, or after a timeout, the state is read below.
         let has_failed = matches!(tokio::time::timeout_at(until.into(), ended).await, Ok(Err(_)));
         let missing_reason = match &*self.progress.borrow() {
             Progress::Done => None,
@@ -179,8 +180,8 @@ impl CallerReviews {
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
-        let (client, token, claims) = target.connect(searcher)?;
-        let sender = ReviewSender { searcher, caller, client, token, claims, permits, pending: self };
+        let (client, token, impersonated_attributes) = target.connect(searcher)?;
+        let sender = ReviewSender { searcher, caller, client, token, impersonated_attributes, permits, reviews: self };
         sender.send([ReviewScope::everywhere(ALL, ALL)]).await?;
         if self.allows(ALL, ALL, "") {
             return Ok(Progress::Done);
@@ -220,7 +221,7 @@ impl ReviewResults {
     /// The objects of a resource, in all namespaces, that may be listed.
     pub(super) fn readable_objects(&self, group: &str, resource: &str) -> ReadableObjects {
         if self.allows(group, resource, "") {
-            return ReadableObjects::uniform(Readable::All);
+            return ReadableObjects::uniform(ReadableNames::All);
         }
         let by_namespace = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
         ReadableObjects::from_namespaces(by_namespace.map(|scope| scope.namespace.clone()))
@@ -301,22 +302,22 @@ struct ReviewSender<'a> {
     caller: &'a UserInfo,
     client: Client,
     token: Option<&'a Token>,
-    claims: ImpersonatedAttributes,
+    impersonated_attributes: ImpersonatedAttributes,
     permits: &'a Semaphore,
-    pending: &'a CallerReviews,
+    reviews: &'a CallerReviews,
 }
 
 impl ReviewSender<'_> {
     async fn send(&self, scopes: impl IntoIterator<Item = ReviewScope>) -> Result<(), Error> {
         let scopes = stream::iter(scopes.into_iter().map(Ok));
-        let answer = async |scope: ReviewScope| {
+        let review = async |scope: ReviewScope| {
             let _permit = self.permits.acquire().await.map_err(|_| Error::Stopped)?;
             if self.may_list(&scope).await? {
-                Arc::make_mut(&mut *self.pending.allowed.lock()).insert(scope);
+                Arc::make_mut(&mut *self.reviews.allowed.lock()).insert(scope);
             }
             Ok(())
         };
-        scopes.try_for_each_concurrent(MAX_CONCURRENT_REVIEWS, answer).await
+        scopes.try_for_each_concurrent(MAX_CONCURRENT_REVIEWS, review).await
     }
 
     async fn may_list(&self, scope: &ReviewScope) -> Result<bool, Error> {
@@ -336,10 +337,11 @@ impl ReviewSender<'_> {
         let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
-        *request.headers_mut() = impersonated_headers(request.headers(), self.caller, self.token, self.claims)?;
+        *request.headers_mut() =
+            impersonated_headers(request.headers(), self.caller, self.token, self.impersonated_attributes)?;
         self.searcher.inner.cache.metrics.access_reviews.add(1);
-        let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
-        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        let response: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
+        Ok(response.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 }
 

@@ -1,18 +1,18 @@
 //! RBAC objects of all clusters, limited to those that a caller may list, for the API group `access.crowsnest.io`.
 
-use super::{CallerRights, has_complete_rules, rbac_resources};
+use super::{CallerPermissions, has_complete_rules, rbac_resources};
 use crate::Searcher;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::access::Scope;
-use crowsnest_apimachinery::rbac::{ObjectKind, Rbac, ReadKind, Readable, ReadableObjects};
+use crowsnest_apimachinery::rbac::{ObjectKind, Rbac, ReadKind, ReadableNames, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{CollectionKey, CollectionStates};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const GROUP: &str = super::GROUP;
-/// Time limit for determining the caller's rights.
-const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for determining the caller's permissions.
+const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of a cluster's RBAC objects in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,20 +42,20 @@ pub struct ClusterRules {
 impl Searcher {
     /// The rules of the control plane and of the members that a caller may see, sorted by name.
     pub async fn cluster_rules(&self, caller: &UserInfo) -> Vec<ClusterRules> {
-        let mut rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
+        let mut permissions = self.permissions_of(caller, Instant::now() + PERMISSIONS_TIMEOUT).await;
         let members = self.inner.cache.fleet.members();
         let mut clusters: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
         clusters.push(ClusterName::control_plane());
-        clusters.retain(|cluster| rights.may_see(cluster));
+        clusters.retain(|cluster| permissions.may_see(cluster));
         clusters.sort_unstable();
-        clusters.into_iter().map(|cluster| self.rules_for(cluster, &mut rights)).collect()
+        clusters.into_iter().map(|cluster| self.rules_for(cluster, &mut permissions)).collect()
     }
 
-    fn rules_for(&self, cluster: ClusterName, rights: &mut CallerRights) -> ClusterRules {
-        let listable =
-            ObjectKind::ALL.map(|kind| rights.readable_objects(ReadKind::Listing, &cluster, GROUP, kind.resource()));
+    fn rules_for(&self, cluster: ClusterName, permissions: &mut CallerPermissions) -> ClusterRules {
+        let listable = ObjectKind::ALL
+            .map(|kind| permissions.readable_objects(ReadKind::Listing, &cluster, GROUP, kind.resource()));
         let state = rules_state(&self.inner.cache.states, &cluster, (self.inner.now_ms)());
-        ClusterRules { state, rbac: self.inner.rights.cluster_rbac(&cluster), listable, cluster }
+        ClusterRules { state, rbac: self.inner.rbac_rules.cluster_rbac(&cluster), listable, cluster }
     }
 }
 
@@ -86,7 +86,7 @@ impl ClusterRules {
     }
 
     /// Plural names of the RBAC resources of which the caller cannot list all objects that are relevant in the scope. Depends
-    /// on the caller's rights alone, not on the objects.
+    /// on the caller's permissions alone, not on the objects.
     pub fn unlistable_resources(&self, scope: &Scope) -> Vec<&'static str> {
         let missing =
             |(kind, readable_objects): &(&ObjectKind, &ReadableObjects)| !covers(readable_objects, **kind, scope);
@@ -98,10 +98,10 @@ impl ClusterRules {
 /// True if all objects of a kind that are relevant in the scope are readable.
 fn covers(readable_objects: &ReadableObjects, kind: ObjectKind, scope: &Scope) -> bool {
     match scope {
-        _ if !kind.is_namespaced() => *readable_objects.everywhere() == Readable::All,
+        _ if !kind.is_namespaced() => *readable_objects.everywhere() == ReadableNames::All,
         Scope::All => readable_objects.is_everything(),
         Scope::Namespaces(namespaces) => {
-            namespaces.iter().all(|namespace| readable_objects.in_namespace(namespace) == &Readable::All)
+            namespaces.iter().all(|namespace| readable_objects.in_namespace(namespace) == &ReadableNames::All)
         }
     }
 }
@@ -112,10 +112,10 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case::everything(ReadableObjects::uniform(Readable::All), ObjectKind::RoleBinding, Scope::All, true)]
-    #[case::nothing(ReadableObjects::uniform(Readable::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
+    #[case::everything(ReadableObjects::uniform(ReadableNames::All), ObjectKind::RoleBinding, Scope::All, true)]
+    #[case::nothing(ReadableObjects::uniform(ReadableNames::Nothing), ObjectKind::ClusterRole, Scope::cluster(), false)]
     #[case::no_namespace_is_relevant(
-        ReadableObjects::uniform(Readable::Nothing),
+        ReadableObjects::uniform(ReadableNames::Nothing),
         ObjectKind::Role,
         Scope::cluster(),
         true

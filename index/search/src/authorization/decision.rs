@@ -1,9 +1,9 @@
 //! Authorization decisions by cluster, resource and namespace.
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::document::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{ReadKind, Readable};
+use crowsnest_apimachinery::rbac::{ReadKind, ReadableNames};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub enum ScopeDecision {
 
 /// True if the caller may read one object in this way. The object is given by its value of
 /// [`Facet::Scope`](crate::document::columns::Facet::Scope) and its name.
-pub fn allows_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, name: &str) -> bool {
-    match decide_read(rights, read_kind, scope) {
+pub fn allows_read(permissions: &mut CallerPermissions, read_kind: ReadKind, scope: &str, name: &str) -> bool {
+    match decide_read(permissions, read_kind, scope) {
         ScopeDecision::Yes => true,
         ScopeDecision::No => false,
         ScopeDecision::Named(names) => names.contains(name),
@@ -27,11 +27,11 @@ pub fn allows_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str, 
 }
 
 /// Decides by the permission to list, because a search reveals names.
-pub fn decide(rights: &mut CallerRights, scope: &str) -> ScopeDecision {
-    decide_read(rights, ReadKind::Listing, scope)
+pub fn decide(permissions: &mut CallerPermissions, scope: &str) -> ScopeDecision {
+    decide_read(permissions, ReadKind::Listing, scope)
 }
 
-fn decide_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str) -> ScopeDecision {
+fn decide_read(permissions: &mut CallerPermissions, read_kind: ReadKind, scope: &str) -> ScopeDecision {
     let mut parts = scope.split(SCOPE_SEPARATOR);
     let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
         return ScopeDecision::No;
@@ -39,9 +39,9 @@ fn decide_read(rights: &mut CallerRights, read_kind: ReadKind, scope: &str) -> S
     let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
         return ScopeDecision::No;
     };
-    match rights.readable(read_kind, &cluster, group, resource, namespace) {
-        Readable::All => ScopeDecision::Yes,
-        Readable::Nothing => ScopeDecision::No,
-        Readable::Named(names) => ScopeDecision::Named(Arc::new(names)),
+    match permissions.readable_names(read_kind, &cluster, group, resource, namespace) {
+        ReadableNames::All => ScopeDecision::Yes,
+        ReadableNames::Nothing => ScopeDecision::No,
+        ReadableNames::Named(names) => ScopeDecision::Named(Arc::new(names)),
     }
 }

@@ -12,7 +12,7 @@ const READ_BATCH: usize = 500;
 
 /// The task that follows the RBAC objects of all clusters.
 pub(crate) struct RulesFollower {
-    pub rights: Arc<RbacRules>,
+    pub rbac_rules: Arc<RbacRules>,
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub states: Arc<CollectionStates>,
@@ -25,7 +25,7 @@ impl RulesFollower {
         let mut tail = self.tail.follow(self.tail.latest());
         self.load(&stop).await?;
         loop {
-            self.rights.applied_seq.send_replace(tail.since());
+            self.rbac_rules.applied_seq.send_replace(tail.since());
             let changes = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 changes = tail.next() => changes,
@@ -34,7 +34,7 @@ impl RulesFollower {
                 None => return Ok(()),
                 Some(Ok(changes)) => {
                     for change in changes.iter().filter(|change| is_rbac(&change.object.record)) {
-                        self.rights.apply(&change.object.record, &change.object.body, change.kind);
+                        self.rbac_rules.apply(&change.object.record, &change.object.body, change.kind);
                     }
                 }
                 Some(Err(_)) => {
@@ -52,7 +52,7 @@ impl RulesFollower {
             let fresh = RbacRules::default();
             match self.load_once(&fresh).await {
                 Ok(()) => {
-                    self.rights.replace(fresh);
+                    self.rbac_rules.replace(fresh);
                     return Ok(());
                 }
                 Err(error) if self.outlives_outages && error.is_outage() => {
@@ -66,14 +66,14 @@ impl RulesFollower {
         }
     }
 
-    async fn load_once(&self, rights: &RbacRules) -> Result<(), Error> {
+    async fn load_once(&self, rbac_rules: &RbacRules) -> Result<(), Error> {
         for (key, _) in self.states.all() {
             let gvr = &key.resource;
             if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {
                 continue;
             }
             for object in self.objects(key).await? {
-                rights.apply(&object.record, &object.body, ChangeKind::Added);
+                rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
             }
         }
         Ok(())

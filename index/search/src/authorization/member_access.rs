@@ -1,13 +1,13 @@
 //! Members whose RBAC rules apply to a caller of the control plane, and members that the caller may see.
 //!
 //! Users and groups are named by the authenticator for the whole fleet: the same name is the same user in every cluster
-//! (docs/RIGHTS.md). This is not true of service accounts: each cluster creates its own, so a user who may create one
-//! in the control plane could choose the name of a member's account and get its rights. A member's rules therefore
+//! (docs/AUTHORIZATION.md). This is not true of service accounts: each cluster creates its own, so a user who may create one
+//! in the control plane could choose the name of a member's account and get its permissions. A member's rules therefore
 //! apply to a service account of the control plane only if the control plane grants it access to that member: `get` on
-//! `clusters/proxy`. Karmada's unified auth uses the same right to make an account known to a member.
+//! `clusters/proxy`. Karmada's unified auth uses the same permission to make an account known to a member.
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{Grant, ReadKind, Readable};
+use crowsnest_apimachinery::rbac::{Grant, ReadKind, ReadableNames};
 use crowsnest_apimachinery::user::UserInfo;
 
 const GROUP: &str = "cluster.karmada.io";
@@ -16,18 +16,18 @@ const CLUSTERS: &str = "clusters";
 /// Clusters that one caller may access, by the control plane's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberAccess {
-    /// The caller's rights are limited to the members in `proxied`.
+    /// The caller's permissions are limited to the members in `proxied`.
     is_limited_to_proxied: bool,
     /// Clusters whose proxy the caller may use.
-    proxied: Readable,
+    proxied: ReadableNames,
     /// Clusters that the caller may `get` or `list`.
-    listed: Readable,
+    listed: ReadableNames,
 }
 
 impl Default for MemberAccess {
     /// Access of a user without grants.
     fn default() -> Self {
-        Self { is_limited_to_proxied: false, proxied: Readable::Nothing, listed: Readable::Nothing }
+        Self { is_limited_to_proxied: false, proxied: ReadableNames::Nothing, listed: ReadableNames::Nothing }
     }
 }
 
@@ -36,8 +36,8 @@ impl MemberAccess {
     pub fn from_grants(caller: &UserInfo, granted: &[Grant]) -> Self {
         Self {
             is_limited_to_proxied: caller.is_service_account(),
-            proxied: Readable::for_subresource(granted, GROUP, CLUSTERS, "proxy"),
-            listed: Readable::from_grants(granted, ReadKind::ByName, GROUP, CLUSTERS, ""),
+            proxied: ReadableNames::for_subresource(granted, GROUP, CLUSTERS, "proxy"),
+            listed: ReadableNames::from_grants(granted, ReadKind::ByName, GROUP, CLUSTERS, ""),
         }
     }
 
@@ -51,7 +51,7 @@ impl MemberAccess {
         self.is_limited_to_proxied && !cluster.is_control_plane()
     }
 
-    /// True if the caller may see the cluster, independent of its rights in it.
+    /// True if the caller may see the cluster, independent of its permissions in it.
     pub fn can_see(&self, cluster: &ClusterName) -> bool {
         let name = cluster.as_str();
         cluster.is_control_plane() || self.listed.contains(name) || self.proxied.contains(name)
@@ -72,11 +72,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::user_without_rights("ann", None, ["counts", "counts"])]
+    #[case::user_without_permissions("ann", None, ["counts", "counts"])]
     #[case::user_who_lists("ann", Some(rule("clusters", &[], "list")), ["names counts", "names counts"])]
     #[case::user_who_gets_one("ann", Some(rule("clusters", &["m2"], "get")), ["counts", "names counts"])]
     #[case::user_with_a_proxy("ann", Some(rule("clusters/proxy", &["m2"], "get")), ["counts", "names counts"])]
-    #[case::account_without_rights(ACCOUNT, None, ["", ""])]
+    #[case::account_without_permissions(ACCOUNT, None, ["", ""])]
     #[case::account_that_lists(ACCOUNT, Some(rule("clusters", &[], "list")), ["names", "names"])]
     #[case::account_with_a_proxy(ACCOUNT, Some(rule("clusters/proxy", &["m2"], "get")), ["", "names counts"])]
     #[case::account_with_all_proxies(ACCOUNT, Some(rule("clusters/proxy", &[], "*")), ["names counts", "names counts"])]

@@ -2,14 +2,14 @@
 //!
 //! Updated by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose
 //! RBAC objects are not completely cached is sent access reviews ([`access_reviews`]). The group `system:masters` may read
-//! everything; its rights are not evaluated.
+//! everything; its permissions are not evaluated.
 
 pub(crate) mod access_reviews;
 mod cluster_rules;
 pub(crate) mod decision;
 mod follower;
 mod member_access;
-mod read_rights;
+mod read_permissions;
 mod scope_terms;
 mod stamps;
 
@@ -18,7 +18,7 @@ pub(crate) use access_reviews::ReviewCache;
 use access_reviews::ReviewResults;
 pub use cluster_rules::{ClusterRules, RulesState};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apimachinery::rbac::{Grant, Rbac, ReadKind, Readable, ReadableObjects};
+use crowsnest_apimachinery::rbac::{Grant, Rbac, ReadKind, ReadableNames, ReadableObjects};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::CollectionStates;
 use crowsnest_store::metrics::Metrics;
@@ -27,12 +27,10 @@ use crowsnest_store::{CollectionKey, Record, Seq};
 pub(crate) use follower::RulesFollower;
 use member_access::MemberAccess;
 use parking_lot::RwLock;
-pub use read_rights::ReadRights;
+pub use read_permissions::ReadPermissions;
 pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
-use stamps::{
-    AuthorizationCache, Basis, CallerAuthorization, NumberedRules, Stamp, evaluate_grants, newest_rules_number,
-};
+use stamps::{AuthorizationCache, Basis, CallerAuthorization, Stamp, VersionedRbac, evaluate_grants, newest_revision};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -50,16 +48,16 @@ pub fn rbac_resources() -> [Gvr; 4] {
 /// is still valid.
 #[derive(Debug, Clone)]
 pub struct DecisionBasis {
-    rights: Weak<RbacRules>,
+    rbac_rules: Weak<RbacRules>,
     stamps: Arc<Basis>,
 }
 
-/// The RBAC rules of all clusters, from which the rights of callers are evaluated.
+/// The RBAC rules of all clusters, from which the permissions of callers are evaluated.
 #[derive(Default)]
 pub struct RbacRules {
-    clusters: RwLock<BTreeMap<ClusterName, NumberedRules>>,
+    clusters: RwLock<BTreeMap<ClusterName, VersionedRbac>>,
     /// Incremented whenever a rule changes.
-    number: watch::Sender<u64>,
+    revision: watch::Sender<u64>,
     authorizations: AuthorizationCache,
     /// The newest change of the store up to which rules are applied.
     applied_seq: watch::Sender<Seq>,
@@ -79,11 +77,11 @@ impl RbacRules {
 
     /// Permissions of a caller, evaluated per cluster on demand. The caller gets the groups that API servers add to every
     /// user, such as `system:authenticated`.
-    pub fn for_caller(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
+    pub fn for_caller(self: &Arc<Self>, caller: &UserInfo) -> CallerPermissions {
         let caller = Arc::new(caller.clone().with_implied_groups());
         let authorization = self.authorization(&caller);
-        CallerRights {
-            rights: Arc::clone(self),
+        CallerPermissions {
+            rbac_rules: Arc::clone(self),
             basis: Arc::clone(&authorization.basis),
             authorization,
             caller,
@@ -100,14 +98,15 @@ impl RbacRules {
             return Arc::default();
         }
         let authorization = self.authorizations.get(caller);
-        if let Some(authorization) = authorization.filter(|authorization| authorization.number == *self.number.borrow())
+        if let Some(authorization) =
+            authorization.filter(|authorization| authorization.revision == *self.revision.borrow())
         {
             return authorization;
         }
         let clusters = self.clusters.read();
         // Rules change only under the write lock of `clusters`.
-        let number = *self.number.borrow();
-        self.authorizations.refresh(caller, number, &clusters)
+        let revision = *self.revision.borrow();
+        self.authorizations.refresh(caller, revision, &clusters)
     }
 
     /// Applies a change of an RBAC object.
@@ -116,7 +115,8 @@ impl RbacRules {
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let NumberedRules { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
+        let VersionedRbac { rbac, revision: cluster_revision } =
+            clusters.entry(record.key.cluster().clone()).or_default();
         let rbac = Arc::make_mut(rbac);
         let warn_invalid =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object is invalid and grants nothing");
@@ -131,15 +131,15 @@ impl RbacRules {
             },
             _ => {}
         }
-        self.number.send_modify(|number| {
-            *number += 1;
-            *own = *number;
+        self.revision.send_modify(|revision| {
+            *revision += 1;
+            *cluster_revision = *revision;
         });
     }
 
     /// Receiver that is notified whenever a rule changes.
     pub fn rule_changes(&self) -> watch::Receiver<u64> {
-        self.number.subscribe()
+        self.revision.subscribe()
     }
 
     /// The newest change of the store up to which rules are applied.
@@ -147,8 +147,8 @@ impl RbacRules {
         self.applied_seq.subscribe()
     }
 
-    /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
-    /// control plane may have changed the caller's member access, the number differs from the one in the caller's authorization.
+    /// The grants of a caller in a cluster, and the revision of the rules they are derived from. If newer rules of the
+    /// control plane may have changed the caller's member access, the revision differs from the one in the caller's authorization.
     fn grants(
         &self,
         cluster: &ClusterName,
@@ -159,7 +159,7 @@ impl RbacRules {
         let Some(cluster_rules) = clusters.get(cluster) else { return (Vec::new(), None) };
         (
             evaluate_grants(member_access, caller, cluster, cluster_rules),
-            Some(newest_rules_number(member_access, cluster, cluster_rules, &clusters)),
+            Some(newest_revision(member_access, cluster, cluster_rules, &clusters)),
         )
     }
 
@@ -174,22 +174,22 @@ impl RbacRules {
             || self.authorization(&Arc::new(caller.clone().with_implied_groups())).member_access.rules_apply_in(cluster)
     }
 
-    /// Replaces all rules by those of `fresh`.
+    /// Replaces all rules with those of `fresh`.
     fn replace(&self, fresh: Self) {
         let mut clusters = self.clusters.write();
         *clusters = fresh.clusters.into_inner();
-        self.number.send_modify(|number| {
-            *number += 1;
-            // Restart the numbers, because those of `fresh` belong to another counter.
-            clusters.values_mut().for_each(|cluster_rules| cluster_rules.number = *number);
+        self.revision.send_modify(|revision| {
+            *revision += 1;
+            // Restart the revisions, because those of `fresh` belong to another counter.
+            clusters.values_mut().for_each(|cluster_rules| cluster_rules.revision = *revision);
         });
     }
 }
 
 /// Permissions of a caller, cached for the duration of a search.
 #[derive(Debug)]
-pub struct CallerRights {
-    rights: Arc<RbacRules>,
+pub struct CallerPermissions {
+    rbac_rules: Arc<RbacRules>,
     /// The caller's authorization at creation.
     authorization: Arc<CallerAuthorization>,
     /// The basis of that authorization, with the results of access reviews.
@@ -204,7 +204,7 @@ pub struct CallerRights {
     decisions: HashMap<Arc<str>, ScopeDecision>,
 }
 
-impl CallerRights {
+impl CallerPermissions {
     /// True if the caller may read everything.
     pub fn is_unlimited(&self) -> bool {
         self.caller.is_master()
@@ -217,13 +217,13 @@ impl CallerRights {
     /// The rules on which this caller's decisions are based. None if some decisions used newer rules; decisions must not be
     /// cached then.
     pub fn basis(&self) -> Option<DecisionBasis> {
-        let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
+        let basis = || DecisionBasis { rbac_rules: Arc::downgrade(&self.rbac_rules), stamps: Arc::clone(&self.basis) };
         (!self.is_outdated).then(basis)
     }
 
     /// Clusters in which decisions may differ from those made on `basis`; None if `basis` belongs to another [`RbacRules`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
-        let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
+        let same_rules = std::ptr::eq(basis.rbac_rules.as_ptr(), Arc::as_ptr(&self.rbac_rules));
         same_rules.then(|| self.basis.differing_clusters(&basis.stamps))
     }
 
@@ -236,7 +236,7 @@ impl CallerRights {
         if let Some(decided) = self.decisions.get(scope) {
             return decided.clone();
         }
-        self.rights.metrics.verdicts.add(1);
+        self.rbac_rules.metrics.verdicts.add(1);
         let decided = decide(self, scope);
         self.decisions.insert(Arc::clone(scope), decided.clone());
         decided
@@ -279,21 +279,25 @@ impl CallerRights {
 
     /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
     /// whose rules are not in the cache answer access reviews for lists only.
-    pub fn readable(
+    pub fn readable_names(
         &mut self,
         read_kind: ReadKind,
         cluster: &ClusterName,
         group: &str,
         resource: &str,
         namespace: &str,
-    ) -> Readable {
+    ) -> ReadableNames {
         if self.caller.is_master() {
-            return Readable::All;
+            return ReadableNames::All;
         }
         if let Some(results) = self.review_results.get(cluster) {
-            return if results.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
+            return if results.allows(group, resource, namespace) {
+                ReadableNames::All
+            } else {
+                ReadableNames::Nothing
+            };
         }
-        Readable::from_grants(self.grants(cluster), read_kind, group, resource, namespace)
+        ReadableNames::from_grants(self.grants(cluster), read_kind, group, resource, namespace)
     }
 
     /// True if the rules of a cluster apply to this caller.
@@ -302,14 +306,14 @@ impl CallerRights {
     }
 
     /// True if the caller may see the cluster and its properties: the caller may get or list it in the control plane,
-    /// use its proxy, or has any right in it.
+    /// use its proxy, or has any permission in it.
     pub fn may_see(&self, cluster: &ClusterName) -> bool {
         if self.caller.is_master() || self.authorization.member_access.can_see(cluster) {
             return true;
         }
         match self.review_results.get(cluster) {
             Some(results) => results.allows_anything(),
-            None => self.authorization.has_rights_in(cluster),
+            None => self.authorization.has_permissions_in(cluster),
         }
     }
 
@@ -335,7 +339,7 @@ impl CallerRights {
         resource: &str,
     ) -> ReadableObjects {
         if self.caller.is_master() {
-            return ReadableObjects::uniform(Readable::All);
+            return ReadableObjects::uniform(ReadableNames::All);
         }
         match self.review_results.get(cluster) {
             Some(results) => results.readable_objects(group, resource),
@@ -345,8 +349,8 @@ impl CallerRights {
 
     fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
         if !self.grants.contains_key(cluster) {
-            let (grants, number) = self.rights.grants(cluster, &self.caller, &self.authorization.member_access);
-            self.is_outdated |= number != self.authorization.number_of(cluster);
+            let (grants, revision) = self.rbac_rules.grants(cluster, &self.caller, &self.authorization.member_access);
+            self.is_outdated |= revision != self.authorization.revision_of(cluster);
             self.grants.insert(cluster.clone(), grants);
         }
         self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
@@ -373,16 +377,16 @@ mod tests {
     /// A decision during a change of rules must not be cached.
     #[test]
     fn decisions_of_newer_rules_are_not_cached() {
-        let rights = Arc::new(RbacRules::default());
+        let rbac_rules = Arc::new(RbacRules::default());
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
             "metadata": {"namespace": "shop", "name": "reader"}});
         let role = stored("member1", 1, &role);
         let can_be_cached = |change: bool| {
-            let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
+            let mut ann = rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]));
             if change {
-                rights.apply(&role.record, &role.body, ChangeKind::Modified);
+                rbac_rules.apply(&role.record, &role.body, ChangeKind::Modified);
             }
-            ann.readable(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop");
+            ann.readable_names(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop");
             ann.basis().is_some()
         };
         assert!(!can_be_cached(true) && can_be_cached(false));
@@ -404,9 +408,9 @@ mod tests {
         let binding =
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let digest = |objects: &[&crowsnest_store::Object]| {
-            let rights = Arc::new(RbacRules::default());
-            objects.iter().for_each(|object| rights.apply(&object.record, &object.body, ChangeKind::Added));
-            rights.for_caller(&UserInfo::new("ann", ["staff"])).digest(binding.record.key.cluster()).unwrap()
+            let rbac_rules = Arc::new(RbacRules::default());
+            objects.iter().for_each(|object| rbac_rules.apply(&object.record, &object.body, ChangeKind::Added));
+            rbac_rules.for_caller(&UserInfo::new("ann", ["staff"])).digest(binding.record.key.cluster()).unwrap()
         };
         let (pods, secrets) = (role("pods"), role("secrets"));
         assert_eq!(digest(&[&pods, &binding]), digest(&[&secrets, &binding, &pods]));
@@ -416,7 +420,7 @@ mod tests {
 
     #[test]
     fn invalid_objects_grant_nothing() {
-        let rights = Arc::new(RbacRules::default());
+        let rbac_rules = Arc::new(RbacRules::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
                 "metadata": {"namespace": "shop", "name": "reader"}});
@@ -428,16 +432,16 @@ mod tests {
         let binding =
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let readable = || {
-            let mut ann = rights.for_caller(&UserInfo::new("ann", ["staff"]));
-            ann.readable(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
+            let mut ann = rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]));
+            ann.readable_names(ReadKind::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
         for broken in [&role, &binding] {
             for object in [&role, &binding] {
-                rights.apply(&object.record, &object.body, ChangeKind::Added);
+                rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
             }
-            assert_eq!(readable(), Readable::All);
-            rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, ChangeKind::Modified);
-            assert_eq!(readable(), Readable::Nothing);
+            assert_eq!(readable(), ReadableNames::All);
+            rbac_rules.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, ChangeKind::Modified);
+            assert_eq!(readable(), ReadableNames::Nothing);
         }
     }
 }

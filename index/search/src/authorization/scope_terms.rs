@@ -1,18 +1,18 @@
-//! A caller's rights as terms: the caller may list an object if the object has one of them.
+//! A caller's permissions as terms: the caller may list an object if the object has one of them.
 //!
 //! Used by engines that filter by a query instead of deciding scope by scope. Within the given collections the terms allow
-//! exactly what [`CallerRights::readable`] allows. A general term replaces those it covers: a caller who may list a whole
+//! exactly what [`CallerPermissions::readable_names`] allows. A general term replaces those it covers: a caller who may list a whole
 //! cluster has one term for it.
 
-use super::CallerRights;
+use super::CallerPermissions;
 use crate::document::columns::scope_term;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::rbac::{ReadKind, Readable};
+use crowsnest_apimachinery::rbac::{ReadKind, ReadableNames};
 use crowsnest_store::CollectionKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group and resource that no rule names: only rules for everything cover it.
-const ANY: &str = "\u{1f}";
+/// A group and resource that no rule can name, so that only rules with `*` for both cover it.
+const UNNAMED: &str = "\u{1f}";
 
 /// The objects that a caller may list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum ScopeTerms {
     Some(BTreeSet<String>),
 }
 
-impl CallerRights {
+impl CallerPermissions {
     /// The terms of the objects of these collections that the caller may list. Objects of other collections are found only by
     /// terms of their cluster or namespace, not by terms of their resource.
     pub fn scope_terms<'k>(&mut self, collections: impl IntoIterator<Item = &'k CollectionKey>) -> ScopeTerms {
@@ -42,13 +42,13 @@ impl CallerRights {
     }
 
     fn add_terms(&mut self, cluster: &ClusterName, resources: BTreeSet<(&str, &str)>, terms: &mut BTreeSet<String>) {
-        let everything = self.readable_objects(ReadKind::Listing, cluster, ANY, ANY);
+        let everything = self.readable_objects(ReadKind::Listing, cluster, UNNAMED, UNNAMED);
         let cluster_name = cluster.as_str();
-        if *everything.everywhere() == Readable::All {
+        if *everything.everywhere() == ReadableNames::All {
             terms.insert(cluster_name.to_owned());
             return;
         }
-        let fully_readable = everything.namespaces().filter(|(_, readable)| **readable == Readable::All);
+        let fully_readable = everything.namespaces().filter(|(_, readable)| **readable == ReadableNames::All);
         let fully_readable: BTreeSet<&str> = fully_readable.map(|(namespace, _)| namespace).collect();
         terms.extend(fully_readable.iter().map(|namespace| scope_term(&[cluster_name, "", namespace])));
         for (group, resource) in resources {
@@ -58,25 +58,25 @@ impl CallerRights {
                 terms.insert(scope_term(&[&[cluster_name, &resource], parts].concat()));
             };
             match readable_objects.everywhere() {
-                Readable::All => {
+                ReadableNames::All => {
                     add(&[]);
                     continue;
                 }
-                Readable::Named(names) => names.iter().for_each(|name| add(&["", name])),
-                Readable::Nothing => {}
+                ReadableNames::Named(names) => names.iter().for_each(|name| add(&["", name])),
+                ReadableNames::Nothing => {}
             }
             for (namespace, readable) in
                 readable_objects.namespaces().filter(|(namespace, _)| !fully_readable.contains(namespace))
             {
                 match readable {
-                    Readable::All => add(&[namespace]),
+                    ReadableNames::All => add(&[namespace]),
                     // Names that are readable in every namespace have a term already.
-                    Readable::Named(names) => {
+                    ReadableNames::Named(names) => {
                         let additional_names =
                             names.iter().filter(|name| !readable_objects.everywhere().contains(name));
                         additional_names.for_each(|name| add(&[namespace, name]));
                     }
-                    Readable::Nothing => {}
+                    ReadableNames::Nothing => {}
                 }
             }
         }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// Binds ann to a rule in a cluster: in a namespace, or in all if it is empty.
-    fn grant(rights: &RbacRules, cluster: &str, namespace: &str, name: &str, rule: &Value) {
+    fn grant(rbac_rules: &RbacRules, cluster: &str, namespace: &str, name: &str, rule: &Value) {
         let prefix = if namespace.is_empty() { "Cluster" } else { "" };
         let mut metadata = json!({"name": name});
         if !namespace.is_empty() {
@@ -145,12 +145,12 @@ mod tests {
                 "roleRef": {"kind": format!("{prefix}Role"), "name": name}, "subjects": [{"kind": "User", "name": "ann"}]}),
         ] {
             let object = stored(cluster, 1, &object);
-            rights.apply(&object.record, &object.body, ChangeKind::Added);
+            rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
         }
     }
 
-    fn terms(rights: &Arc<RbacRules>, objects: &[Object]) -> BTreeSet<String> {
-        match rights.for_caller(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
+    fn terms(rbac_rules: &Arc<RbacRules>, objects: &[Object]) -> BTreeSet<String> {
+        match rbac_rules.for_caller(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
             ScopeTerms::Some(terms) => terms,
             ScopeTerms::All => panic!("ann is limited"),
         }
@@ -172,12 +172,13 @@ mod tests {
         #[case] names: Value,
         #[case] expected: &[&str],
     ) {
-        let rights = Arc::new(RbacRules::default());
+        let rbac_rules = Arc::new(RbacRules::default());
         let rule = json!({"verbs": ["list"], "apiGroups": groups, "resources": resources, "resourceNames": names});
-        grant(&rights, "m1", namespace, "r", &rule);
-        let terms: Vec<String> = terms(&rights, &objects()).iter().map(|term| term.replace('\u{1f}', "|")).collect();
+        grant(&rbac_rules, "m1", namespace, "r", &rule);
+        let terms: Vec<String> =
+            terms(&rbac_rules, &objects()).iter().map(|term| term.replace('\u{1f}', "|")).collect();
         assert_eq!(terms, expected);
-        assert_eq!(rights.for_caller(&UserInfo::system()).scope_terms([]), ScopeTerms::All);
+        assert_eq!(rbac_rules.for_caller(&UserInfo::system()).scope_terms([]), ScopeTerms::All);
     }
 
     fn rule() -> impl Strategy<Value = (&'static str, &'static str, Value)> {
@@ -203,13 +204,13 @@ mod tests {
         /// For all rules, an object has one of the caller's terms exactly if the caller may list it.
         #[test]
         fn terms_equal_decisions(rules in prop::collection::vec(rule(), 0..6)) {
-            let rights = Arc::new(RbacRules::default());
+            let rbac_rules = Arc::new(RbacRules::default());
             for (nth, (cluster, namespace, rule)) in rules.iter().enumerate() {
-                grant(&rights, cluster, namespace, &format!("r{nth}"), rule);
+                grant(&rbac_rules, cluster, namespace, &format!("r{nth}"), rule);
             }
             let objects = objects();
-            let terms = terms(&rights, &objects);
-            let mut caller = rights.for_caller(&UserInfo::new("ann", ["staff"]));
+            let terms = terms(&rbac_rules, &objects);
+            let mut caller = rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]));
             for object in &objects {
                 let key = &object.record.key;
                 let expected = allows_read(&mut caller, ReadKind::Listing, &scope_of(key), &key.name);

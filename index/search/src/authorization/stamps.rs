@@ -21,17 +21,17 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The RBAC rules of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct NumberedRules {
+pub(super) struct VersionedRbac {
     /// Shared with readers that evaluate more than one decision.
     pub rbac: Arc<Rbac>,
-    /// Number of the last effective change to these rules.
-    pub number: u64,
+    /// Revision of the last effective change to these rules.
+    pub revision: u64,
 }
 
 /// Stamp of the decisions for a caller in a cluster. Decisions are valid while their stamp is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
-    /// Number of the rules that last changed the caller's grants.
+    /// Revision of the rules that last changed the caller's grants.
     Granted(u64),
     /// Digest of the results of access reviews.
     Reviewed(u64),
@@ -44,25 +44,25 @@ pub(super) struct Basis(BTreeMap<ClusterName, Stamp>);
 /// A caller's stamps and member access.
 #[derive(Debug, Default)]
 pub(super) struct CallerAuthorization {
-    /// Number of the newest rule change that is included.
-    pub number: u64,
+    /// Revision of the newest rule change that is included.
+    pub revision: u64,
     pub basis: Arc<Basis>,
     pub member_access: MemberAccess,
-    /// Number of the control plane's rules from which the member access is derived.
-    member_access_number: u64,
+    /// Revision of the control plane's rules from which the member access is derived.
+    member_access_revision: u64,
     clusters: BTreeMap<ClusterName, ClusterGrants>,
 }
 
 /// A caller's grants in a cluster.
 #[derive(Debug, Clone, Copy)]
 struct ClusterGrants {
-    /// Number of the rules from which they were evaluated.
-    number: u64,
-    /// Number of the rules that last changed the grants.
+    /// Revision of the rules from which they were evaluated.
+    revision: u64,
+    /// Revision of the rules that last changed the grants.
     stamp: u64,
     digest: Digest,
-    /// The caller has a right to objects of any kind.
-    has_rights: bool,
+    /// The caller has a permission to objects of any kind.
+    has_permissions: bool,
 }
 
 /// Two hashes of grants with keys that are random in each process, so that a user cannot construct a collision.
@@ -90,21 +90,21 @@ impl AuthorizationCache {
         self.entries.get(caller)
     }
 
-    /// The caller's authorization under these rules; `number` is that of their newest change. Concurrent calls for a caller are
+    /// The caller's authorization under these rules; `revision` is that of their newest change. Concurrent calls for a caller are
     /// serialized.
     pub fn refresh(
         &self,
         caller: &Arc<UserInfo>,
-        number: u64,
-        clusters: &BTreeMap<ClusterName, NumberedRules>,
+        revision: u64,
+        clusters: &BTreeMap<ClusterName, VersionedRbac>,
     ) -> Arc<CallerAuthorization> {
         let entry = self.entries.entry(Arc::clone(caller)).and_upsert_with(|previous| {
             let previous = previous.map(|previous| previous.into_value());
             match previous {
-                Some(previous) if previous.number >= number => previous,
+                Some(previous) if previous.revision >= revision => previous,
                 previous => {
                     let digest = |grants: &[Grant]| (self.keys.0.hash_one(grants), self.keys.1.hash_one(grants));
-                    Arc::new(CallerAuthorization::new(caller, previous.as_deref(), number, clusters, digest))
+                    Arc::new(CallerAuthorization::new(caller, previous.as_deref(), revision, clusters, digest))
                 }
             }
         });
@@ -118,26 +118,26 @@ impl CallerAuthorization {
     fn new(
         caller: &UserInfo,
         before: Option<&Self>,
-        number: u64,
-        clusters: &BTreeMap<ClusterName, NumberedRules>,
+        revision: u64,
+        clusters: &BTreeMap<ClusterName, VersionedRbac>,
         digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
-        let (member_access, member_access_number) = derive_member_access(caller, before, clusters);
-        let cluster_grants = |(cluster, cluster_rules): (&ClusterName, &NumberedRules)| {
+        let (member_access, member_access_revision) = derive_member_access(caller, before, clusters);
+        let cluster_grants = |(cluster, cluster_rules): (&ClusterName, &VersionedRbac)| {
             let previous = before.and_then(|before| before.clusters.get(cluster)).copied();
-            let number = newest_rules_number(&member_access, cluster, cluster_rules, clusters);
+            let revision = newest_revision(&member_access, cluster, cluster_rules, clusters);
             let now = match previous {
-                Some(previous) if previous.number == number => previous,
+                Some(previous) if previous.revision == revision => previous,
                 previous => {
                     let grants = evaluate_grants(&member_access, caller, cluster, cluster_rules);
                     let digest = digest(&grants);
                     let unchanged = previous.filter(|previous| previous.digest == digest);
-                    let has_rights = grants.iter().any(Grant::covers_objects);
+                    let has_permissions = grants.iter().any(Grant::covers_objects);
                     ClusterGrants {
-                        number,
-                        stamp: unchanged.map_or(number, |previous| previous.stamp),
+                        revision,
+                        stamp: unchanged.map_or(revision, |previous| previous.stamp),
                         digest,
-                        has_rights,
+                        has_permissions,
                     }
                 }
             };
@@ -151,34 +151,36 @@ impl CallerAuthorization {
             Some(before) if before.basis == basis => Arc::clone(&before.basis),
             _ => basis,
         };
-        Self { number, basis, member_access, member_access_number, clusters }
+        Self { revision, basis, member_access, member_access_revision, clusters }
     }
 
-    /// Number of the rules of a cluster from which the grants were evaluated; None if the cluster has no rules.
-    pub fn number_of(&self, cluster: &ClusterName) -> Option<u64> {
-        self.clusters.get(cluster).map(|grants| grants.number)
+    /// Revision of the rules of a cluster from which the grants were evaluated; None if the cluster has no rules.
+    pub fn revision_of(&self, cluster: &ClusterName) -> Option<u64> {
+        self.clusters.get(cluster).map(|grants| grants.revision)
     }
 
-    /// True if the rules grant the caller a right to objects of any kind in the cluster.
-    pub fn has_rights_in(&self, cluster: &ClusterName) -> bool {
-        self.clusters.get(cluster).is_some_and(|grants| grants.has_rights)
+    /// True if the rules grant the caller a permission to objects of any kind in the cluster.
+    pub fn has_permissions_in(&self, cluster: &ClusterName) -> bool {
+        self.clusters.get(cluster).is_some_and(|grants| grants.has_permissions)
     }
 }
 
-/// The caller's member access, and the number of the control plane's rules from which it is derived.
+/// The caller's member access, and the revision of the control plane's rules from which it is derived.
 fn derive_member_access(
     caller: &UserInfo,
     before: Option<&CallerAuthorization>,
-    clusters: &BTreeMap<ClusterName, NumberedRules>,
+    clusters: &BTreeMap<ClusterName, VersionedRbac>,
 ) -> (MemberAccess, u64) {
     let Some(control_plane_rules) = clusters.get(&ClusterName::control_plane()) else {
         return (MemberAccess::from_grants(caller, &[]), 0);
     };
     match before {
-        Some(before) if before.member_access_number == control_plane_rules.number => {
-            (before.member_access.clone(), control_plane_rules.number)
+        Some(before) if before.member_access_revision == control_plane_rules.revision => {
+            (before.member_access.clone(), control_plane_rules.revision)
         }
-        _ => (MemberAccess::from_grants(caller, &control_plane_rules.rbac.grants(caller)), control_plane_rules.number),
+        _ => {
+            (MemberAccess::from_grants(caller, &control_plane_rules.rbac.grants(caller)), control_plane_rules.revision)
+        }
     }
 }
 
@@ -187,22 +189,22 @@ pub(super) fn evaluate_grants(
     member_access: &MemberAccess,
     caller: &UserInfo,
     cluster: &ClusterName,
-    cluster_rules: &NumberedRules,
+    cluster_rules: &VersionedRbac,
 ) -> Vec<Grant> {
     if member_access.rules_apply_in(cluster) { cluster_rules.rbac.grants(caller) } else { Vec::new() }
 }
 
-/// Number of the newest change to a rule that may affect the grants of a caller with this member access in a cluster.
-pub(super) fn newest_rules_number(
+/// Revision of the newest change to a rule that may affect the grants of a caller with this member access in a cluster.
+pub(super) fn newest_revision(
     member_access: &MemberAccess,
     cluster: &ClusterName,
-    cluster_rules: &NumberedRules,
-    clusters: &BTreeMap<ClusterName, NumberedRules>,
+    cluster_rules: &VersionedRbac,
+    clusters: &BTreeMap<ClusterName, VersionedRbac>,
 ) -> u64 {
     let control_plane_rules =
         clusters.get(&ClusterName::control_plane()).filter(|_| member_access.depends_on_control_plane_in(cluster));
     control_plane_rules
-        .map_or(cluster_rules.number, |control_plane_rules| control_plane_rules.number.max(cluster_rules.number))
+        .map_or(cluster_rules.revision, |control_plane_rules| control_plane_rules.revision.max(cluster_rules.revision))
 }
 
 impl Basis {
@@ -240,20 +242,20 @@ mod tests {
 
     struct Fleet {
         authorizations: AuthorizationCache,
-        clusters: BTreeMap<ClusterName, NumberedRules>,
-        number: u64,
+        clusters: BTreeMap<ClusterName, VersionedRbac>,
+        revision: u64,
     }
 
     impl Fleet {
         fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
-            self.number += 1;
+            self.revision += 1;
             let cluster_rules = self.clusters.entry(name(cluster)).or_default();
             change(Arc::make_mut(&mut cluster_rules.rbac));
-            cluster_rules.number = self.number;
+            cluster_rules.revision = self.revision;
         }
 
         fn authorization(&self, caller: &str) -> Arc<CallerAuthorization> {
-            self.authorizations.refresh(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
+            self.authorizations.refresh(&Arc::new(UserInfo::new(caller, ["staff"])), self.revision, &self.clusters)
         }
 
         fn bind(&mut self, cluster: &str, binding: &str, user: &str) {
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_stamp_changes_with_the_grants_of_its_caller() {
-        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), revision: 0 };
         for cluster in ["member1", "member2"] {
             fleet.view(cluster, "pods");
             fleet.bind(cluster, "ann", "ann");
@@ -286,8 +288,8 @@ mod tests {
                 now.basis.differing_clusters(&before.basis).iter().map(ToString::to_string).collect();
             assert_eq!(Arc::ptr_eq(&now.basis, &before.basis), changed.is_empty());
             assert_eq!(
-                now.number_of(&name("member1")),
-                fleet.clusters.get(&name("member1")).map(|cluster_rules| cluster_rules.number)
+                now.revision_of(&name("member1")),
+                fleet.clusters.get(&name("member1")).map(|cluster_rules| cluster_rules.revision)
             );
             before = now;
             changed.join(" ")
@@ -306,7 +308,7 @@ mod tests {
         fleet.bind("member1", "ann", "ann");
         assert_eq!(changed(&fleet), "member1");
         fleet.clusters.remove(&name("member2"));
-        fleet.number += 1;
+        fleet.revision += 1;
         assert_eq!(changed(&fleet), "member2");
         fleet.bind("member3", "bob", "bob");
         assert_eq!(changed(&fleet), "member3", "its grants were unknown");
@@ -314,7 +316,7 @@ mod tests {
 
     #[test]
     fn older_rules_do_not_replace_newer_ones() {
-        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), number: 0 };
+        let mut fleet = Fleet { authorizations: AuthorizationCache::default(), clusters: BTreeMap::new(), revision: 0 };
         fleet.view("member1", "pods");
         fleet.bind("member1", "ann", "ann");
         let newer = fleet.authorization("ann");

@@ -4,7 +4,7 @@ use crate::collect::TopHitsRequest;
 use crate::document::columns::Keyword;
 use crate::execute::{Sources, find};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::{FleetFacts, plan};
+use crate::plan::{PlanningContext, plan};
 use crowsnest_query::{Expr, Query};
 use crowsnest_store::Error;
 use serde::Serialize;
@@ -14,7 +14,7 @@ const SIMILAR_NAMES_TIMEOUT: Duration = Duration::from_millis(200);
 const RELAXATION_TIMEOUT: Duration = Duration::from_millis(300);
 /// Maximum number of terms that are left out in turn.
 const MAX_TERMS_TRIED: usize = 8;
-/// Maximum number of relaxed queries in an answer.
+/// Maximum number of relaxed queries in a response.
 const MAX_RELAXED_QUERIES: usize = 3;
 
 /// A relaxed query with hits.
@@ -27,7 +27,11 @@ pub struct RelaxedQuery {
 
 /// Queries that leave out one term of `query` and then have hits. Those with the fewest hits come first, because they are
 /// closest to the query.
-pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<RelaxedQuery>, Error> {
+pub async fn relax_query(
+    sources: &Sources,
+    query: &Query,
+    planning_context: &PlanningContext,
+) -> Result<Vec<RelaxedQuery>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
     let limited_sources = sources.with_deadline(Instant::now() + RELAXATION_TIMEOUT);
     let mut found = Vec::new();
@@ -38,7 +42,8 @@ pub async fn relax_query(sources: &Sources, query: &Query, facts: &FleetFacts) -
         if Instant::now() > limited_sources.context.deadline {
             break;
         }
-        let total = find(&limited_sources, plan(&relaxed, facts), TopHitsRequest::total_only()).await?.top.total;
+        let total =
+            find(&limited_sources, plan(&relaxed, planning_context), TopHitsRequest::total_only()).await?.top.total;
         if total > 0 {
             found.push(RelaxedQuery { query: relaxed.to_string(), total });
         }
@@ -65,12 +70,12 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
             _ => {}
         }
     });
-    let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total_only() };
+    let request = TopHitsRequest { max_hits: 3, ..TopHitsRequest::total_only() };
     let Sources { engine, context, .. } = sources.with_deadline(Instant::now() + SIMILAR_NAMES_TIMEOUT);
     let mut near_names = Vec::new();
     for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
         let distance = if word.chars().count() > 5 { 2 } else { 1 };
-        let has_similar_name = Match::Keyword(Keyword::Name, Test::Near(word, distance, true));
+        let has_similar_name = Match::Keyword(Keyword::Name, Test::Fuzzy(word, distance, true));
         let found = engine.top_hits(&context, &has_similar_name, &request).await?;
         near_names.extend(found.hits.into_iter().map(|hit| hit.position.name));
     }

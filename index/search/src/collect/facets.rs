@@ -1,6 +1,6 @@
 //! Facet counts: columns of the text index, properties of the hits' clusters, and values of a label.
 //!
-//! Region, zones and provider belong to clusters: counts by cluster are summed when the answer is created, so
+//! Region, zones and provider belong to clusters: counts by cluster are summed when the response is created, so
 //! changed properties apply immediately. Values of a label are read from its terms, and from earlier versions if
 //! the query includes them.
 
@@ -9,17 +9,17 @@ use crate::collect::sums::SumsRequest;
 use crate::collect::terms::{HistoryTermCounts, TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources};
-use crate::plan::FleetFacts;
+use crate::plan::PlanningContext;
 use crate::plan::predicate::Match;
 use crate::{FacetCounts, GroupSums};
 use crowsnest_store::Error;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of values per facet.
 const MAX_VALUES: usize = 30;
-/// Maximum number of groups in an answer.
+/// Maximum number of groups in a response.
 const MAX_GROUPS: usize = 1000;
 
 /// A countable field.
@@ -71,16 +71,12 @@ impl FacetField {
         }
     }
 
-    /// The terms that an engine counts for this field.
-    fn terms_request(&self) -> Option<TermsRequest> {
+    /// The terms that an engine counts for this field, with the numbers to sum for each of them.
+    fn terms_request(&self, sums: &[Number]) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
         let prefix = format!("{}={key}=", Keyword::Label.name());
-        Some(TermsRequest { keyword: Keyword::Exact, prefix, substring: String::new(), limit: None })
-    }
-
-    /// True if numbers can be summed for each value of this field.
-    pub(crate) fn has_sums(&self) -> bool {
-        self.column().is_some()
+        let (keyword, substring, sums) = (Keyword::Exact, String::new(), sums.to_vec());
+        Some(TermsRequest { keyword, prefix, substring, limit: None, sums })
     }
 
     /// The column that an engine counts for this field.
@@ -98,7 +94,7 @@ impl FacetField {
 pub(crate) struct FacetRequest {
     pub facets: Vec<FacetField>,
     pub group: Option<FacetField>,
-    /// Numbers to sum for each group; ignored if there are no groups of a column.
+    /// Numbers to sum for each group; ignored if there are no groups.
     pub sums: Vec<Number>,
 }
 
@@ -107,8 +103,10 @@ pub(crate) struct FacetRequest {
 pub(crate) struct Counts {
     pub facets: Vec<FacetCounts>,
     pub groups: Option<FacetCounts>,
-    /// Notice for the caller if counts are incomplete.
-    pub notice: Option<String>,
+    /// True if some values of a label were not counted.
+    pub incomplete: bool,
+    /// Notices for the caller: counts are incomplete, or sums rounded.
+    pub notices: Vec<String>,
 }
 
 impl FacetRequest {
@@ -124,7 +122,7 @@ impl FacetRequest {
         columns
     }
 
-    /// The numbers that the engine has to sum.
+    /// The numbers that the engine has to sum by a column.
     pub fn sums_request(&self) -> Option<SumsRequest> {
         let facet = self.group.as_ref()?.column()?;
         (!self.sums.is_empty()).then(|| SumsRequest { facet, numbers: self.sums.clone() })
@@ -132,28 +130,39 @@ impl FacetRequest {
 
     /// The terms to count in earlier versions.
     pub fn terms_requests(&self) -> Vec<TermsRequest> {
-        self.fields().filter_map(FacetField::terms_request).collect()
+        let facets = self.facets.iter().filter_map(|field| field.terms_request(&[]));
+        facets.chain(self.group.as_ref().and_then(|group| group.terms_request(&self.sums))).collect()
     }
 
     /// Counts the fields. `found` are the results of a search for [`Self::columns`], [`Self::sums_request`] and
     /// [`Self::terms_requests`].
-    pub async fn count(&self, sources: &Sources, facts: &FleetFacts, found: &SearchResults) -> Result<Counts, Error> {
+    pub async fn count(
+        &self,
+        sources: &Sources,
+        planning_context: &PlanningContext,
+        found: &SearchResults,
+    ) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
         let mut before = found.terms.iter();
         for (nth, field) in self.fields().enumerate() {
+            let is_group = nth == self.facets.len();
             let column = columns.iter().position(|column| Some(*column) == field.column());
             let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
             let column = column.unwrap_or_default();
             let converted;
-            let values = match field.terms_request() {
+            let mut label_sums = None;
+            let values = match field.terms_request(if is_group { self.sums.as_slice() } else { &[] }) {
                 Some(terms_request) => {
-                    let is_incomplete;
-                    (converted, is_incomplete) =
+                    let label =
                         count_label_values(sources, &found.current_matches, before.next(), &terms_request).await?;
-                    if is_incomplete {
-                        counts.notice = Some(format!("not all values of {} were counted", field.field()));
+                    if label.incomplete {
+                        counts.incomplete = true;
+                        counts.notices.push(format!("not all values of {} were counted", field.field()));
                     }
+                    counts.notices.extend(label.notices);
+                    converted = label.counts;
+                    label_sums = Some(label.sums);
                     &converted
                 }
                 None if *field == FacetField::Column(Facet::Kind) => {
@@ -162,27 +171,28 @@ impl FacetRequest {
                 }
                 None if matches!(field, FacetField::Column(_)) => column,
                 None => {
-                    converted = sum_by_property(field, facts, column, u64::saturating_add);
+                    converted = sum_by_property(field, planning_context, column, u64::saturating_add);
                     &converted
                 }
             };
-            match nth < self.facets.len() {
-                true => counts.facets.push(top_values(field.field(), values, MAX_VALUES)),
-                false => {
+            match is_group {
+                true => {
                     let mut groups = top_values(field.field(), values, MAX_GROUPS);
-                    groups.sums = self.sum_groups(field, facts, &found.top.sums, &groups.values);
+                    let sums = label_sums.as_deref().unwrap_or(&found.top.sums);
+                    groups.sums = self.sum_groups(field, planning_context, sums, &groups.values);
                     counts.groups = Some(groups);
                 }
+                false => counts.facets.push(top_values(field.field(), values, MAX_VALUES)),
             }
         }
         Ok(counts)
     }
 
-    /// Sums for the listed groups, in their order. `sums` are those of the engine.
+    /// Sums for the listed groups, in their order. `sums` are those of the engine, by column or by value of the label.
     fn sum_groups(
         &self,
         field: &FacetField,
-        facts: &FleetFacts,
+        planning_context: &PlanningContext,
         sums: &[ValueAmounts<i64>],
         groups: &[(String, u64)],
     ) -> Vec<GroupSums> {
@@ -191,7 +201,7 @@ impl FacetRequest {
                 FacetField::Column(Facet::Kind) => shorten_kinds(sums),
                 FacetField::Column(_) | FacetField::Label(_) => sums.clone(),
                 FacetField::Region | FacetField::Zone | FacetField::Provider => {
-                    sum_by_property(field, facts, sums, i64::saturating_add)
+                    sum_by_property(field, planning_context, sums, i64::saturating_add)
                 }
             };
             let by_group: HashMap<&str, i64> = sums.iter().map(|(value, sum)| (&**value, *sum)).collect();
@@ -205,13 +215,13 @@ impl FacetRequest {
 /// Sums amounts by cluster for a property of clusters. A cluster in several zones counts in each of them.
 fn sum_by_property<T: Copy + Default + PartialEq>(
     field: &FacetField,
-    facts: &FleetFacts,
+    planning_context: &PlanningContext,
     column: &[(Arc<str>, T)],
     add_amounts: fn(T, T) -> T,
 ) -> ValueAmounts<T> {
     let by_cluster: HashMap<&str, T> = column.iter().map(|(cluster, amount)| (&**cluster, *amount)).collect();
     let mut sums = HashMap::new();
-    for cluster in &facts.clusters {
+    for cluster in &planning_context.clusters {
         let amount = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
         let mut values = match field {
             FacetField::Region => vec![&cluster.region],
@@ -242,16 +252,38 @@ pub(crate) fn shorten_kinds<T: Copy>(counts: &[(Arc<str>, T)]) -> ValueAmounts<T
     counts.iter().map(|(kind, count)| (short_name(kind), *count)).collect()
 }
 
-/// Counts of a label's values in their original case, and true if some values were not counted.
+/// Values of a label in their original case.
+struct LabelValues {
+    counts: ValueAmounts<u64>,
+    /// For each number of the request, the sums for the values.
+    sums: Vec<ValueAmounts<i64>>,
+    /// Some values were not counted.
+    incomplete: bool,
+    notices: BTreeSet<String>,
+}
+
 async fn count_label_values(
     sources: &Sources,
     current_matches: &Match,
     before: Option<&HistoryTermCounts>,
     terms_request: &TermsRequest,
-) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let TermCounts { counts, incomplete } = count_terms(sources, current_matches, before, terms_request).await?;
-    let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&terms_request.prefix)?), count));
-    Ok((counts.into_iter().filter_map(value).collect(), incomplete))
+) -> Result<LabelValues, Error> {
+    Ok(LabelValues::new(count_terms(sources, current_matches, before, terms_request).await?, terms_request))
+}
+
+impl LabelValues {
+    fn new(found: TermCounts, terms_request: &TermsRequest) -> Self {
+        let value = |term: &str| -> Option<Arc<str>> { Some(Arc::from(term.strip_prefix(&terms_request.prefix)?)) };
+        let sums_of = |nth: usize| -> ValueAmounts<i64> {
+            found.sums.iter().filter_map(|(term, sums)| Some((value(term)?, *sums.get(nth)?))).collect()
+        };
+        Self {
+            counts: found.counts.iter().filter_map(|(term, count)| Some((value(term)?, *count))).collect(),
+            sums: (0..terms_request.sums.len()).map(sums_of).collect(),
+            incomplete: found.incomplete,
+            notices: found.notices,
+        }
+    }
 }
 
 /// The most frequent values.
@@ -281,7 +313,7 @@ pub(crate) fn take_smallest<T: Ord>(all: impl Iterator<Item = T>, limit: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::ClusterFacts;
+    use crate::plan::ClusterProperties;
     use rstest::rstest;
 
     #[test]
@@ -309,11 +341,11 @@ mod tests {
 
     #[test]
     fn clusters_are_summed() {
-        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterFacts {
+        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterProperties {
             name: name.into(),
             region: region.into(),
             zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-            ..ClusterFacts::default()
+            ..ClusterProperties::default()
         };
         let clusters = vec![
             cluster("a", "eu", &["x", "y", "x"]),
@@ -321,10 +353,10 @@ mod tests {
             cluster("c", "us", &[]),
             cluster("d", "", &[]),
         ];
-        let facts = FleetFacts { clusters, ..FleetFacts::default() };
+        let planning_context = PlanningContext { clusters, ..PlanningContext::default() };
         let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
         let top = |field: &FacetField| {
-            top_values(field.field(), &sum_by_property(field, &facts, &column, u64::saturating_add), 1)
+            top_values(field.field(), &sum_by_property(field, &planning_context, &column, u64::saturating_add), 1)
         };
         assert_eq!((top(&FacetField::Region).values, top(&FacetField::Region).more), (vec![("eu".to_owned(), 7)], 0));
         assert_eq!((top(&FacetField::Zone).values, top(&FacetField::Zone).more), (vec![("y".to_owned(), 7)], 1));
@@ -337,14 +369,14 @@ mod tests {
     #[case::region(FacetField::Region, &["eu", "us"], &[21, 0])]
     #[case::zone(FacetField::Zone, &["y", "x"], &[21, 20])]
     fn sums_belong_to_groups(#[case] field: FacetField, #[case] groups: &[&str], #[case] expected: &[i64]) {
-        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterFacts {
+        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterProperties {
             name: name.into(),
             region: region.into(),
             zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-            ..ClusterFacts::default()
+            ..ClusterProperties::default()
         };
         let clusters = vec![cluster("a", "eu", &["x", "y"]), cluster("b", "eu", &["y"]), cluster("c", "us", &[])];
-        let facts = FleetFacts { clusters, ..FleetFacts::default() };
+        let planning_context = PlanningContext { clusters, ..PlanningContext::default() };
         let request = FacetRequest { group: Some(field.clone()), sums: vec![Number::CpuRequest], facets: Vec::new() };
         assert_eq!(
             request.sums_request(),
@@ -352,14 +384,34 @@ mod tests {
         );
         let sums = [vec![("a".into(), 20), ("b".into(), 1), ("c".into(), 0)]];
         let groups: Vec<(String, u64)> = groups.iter().map(|group| ((*group).to_owned(), 1)).collect();
-        let found = request.sum_groups(&field, &facts, &sums, &groups);
+        let found = request.sum_groups(&field, &planning_context, &sums, &groups);
         assert_eq!(found, [GroupSums { field: "cpu.req".to_owned(), values: expected.to_vec() }]);
     }
 
+    /// The engine sums by term, not by column, and only for the group.
     #[test]
-    fn labels_have_no_sums() {
-        let group = Some(FacetField::Label("app".to_owned()));
-        let request = FacetRequest { group, sums: vec![Number::CpuRequest], facets: Vec::new() };
+    fn sums_of_labels_belong_to_groups() {
+        let label = FacetField::Label("app".to_owned());
+        let (group, facets) = (Some(label.clone()), vec![label.clone()]);
+        let request = FacetRequest { group, sums: vec![Number::CpuRequest, Number::Restarts], facets };
         assert_eq!(request.sums_request(), None);
+        let terms_requests = request.terms_requests();
+        let summed: Vec<&[Number]> = terms_requests.iter().map(|terms_request| terms_request.sums.as_slice()).collect();
+        let none: &[Number] = &[];
+        assert_eq!(summed, [none, &[Number::CpuRequest, Number::Restarts]]);
+
+        let term = |value: &str| format!("label=app={value}");
+        let found = TermCounts {
+            counts: vec![(term("Web"), 3), (term("db"), 1), (term(""), 1)],
+            sums: [(term("db"), vec![20, 0]), (term("Web"), vec![1500, 4]), (term(""), vec![0, 0])].into(),
+            ..TermCounts::default()
+        };
+        let values = LabelValues::new(found, &terms_requests[1]);
+        let groups = top_values(label.field(), &values.counts, 2);
+        assert_eq!((groups.values.as_slice(), groups.more), (&[("Web".to_owned(), 3), (String::new(), 1)][..], 1));
+        let sums = request.sum_groups(&label, &PlanningContext::default(), &values.sums, &groups.values);
+        let expected = [("cpu.req", vec![1500, 0]), ("restarts", vec![4, 0])]
+            .map(|(field, values)| GroupSums { field: field.to_owned(), values });
+        assert_eq!(sums, expected);
     }
 }

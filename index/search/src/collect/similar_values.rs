@@ -1,11 +1,11 @@
-//! Suggestions when nothing was found: a query whose misspelled value is replaced by a similar one with hits, such as
+//! Suggestions when nothing was found: a query whose misspelled value is replaced with a similar one that has hits, such as
 //! `kind:pod` for `kind:pdo`.
 
 use crate::collect::TopHitsRequest;
 use crate::collect::terms::{TermsRequest, count_terms};
 use crate::execute::{Sources, find};
 use crate::plan::predicate::Match;
-use crate::plan::{FleetFacts, keyword_column, plan};
+use crate::plan::{PlanningContext, keyword_column, plan};
 use crowsnest_query::{Expr, Field, Pattern, Query, Term, TermKind, Value};
 use crowsnest_store::Error;
 use std::collections::BTreeSet;
@@ -30,21 +30,30 @@ struct FieldValue {
 }
 
 /// Corrected queries with hits that the caller may read, one per misspelled value.
-pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts) -> Result<Vec<String>, Error> {
+pub async fn correct_values(
+    sources: &Sources,
+    query: &Query,
+    planning_context: &PlanningContext,
+) -> Result<Vec<String>, Error> {
     let limited_sources = sources.with_deadline(Instant::now() + TIMEOUT);
     let mut field_values = Vec::new();
     collect_values(&query.filter, &mut field_values);
     let mut corrected = Vec::new();
     for field_value in field_values.into_iter().take(MAX_TERMS) {
-        for value in
-            find_similar(&field_value.value, &existing_values(&limited_sources, field_value.field, facts).await?)
-        {
+        for value in find_similar(
+            &field_value.value,
+            &existing_values(&limited_sources, field_value.field, planning_context).await?,
+        ) {
             if Instant::now() > limited_sources.context.deadline {
                 return Ok(corrected);
             }
             let filter = replace_value(&query.filter, &field_value, &value);
             let corrected_query = Query { filter, output: query.output.clone(), notices: Vec::new() };
-            if find(&limited_sources, plan(&corrected_query, facts), TopHitsRequest::total_only()).await?.top.total > 0
+            if find(&limited_sources, plan(&corrected_query, planning_context), TopHitsRequest::total_only())
+                .await?
+                .top
+                .total
+                > 0
             {
                 corrected.push(corrected_query.to_string());
                 break;
@@ -55,26 +64,31 @@ pub async fn correct_values(sources: &Sources, query: &Query, facts: &FleetFacts
 }
 
 /// The existing values of a field, in lower case.
-async fn existing_values(sources: &Sources, field: &str, facts: &FleetFacts) -> Result<BTreeSet<String>, Error> {
+async fn existing_values(
+    sources: &Sources,
+    field: &str,
+    planning_context: &PlanningContext,
+) -> Result<BTreeSet<String>, Error> {
     if field == "kind" {
-        return Ok(facts.kinds.keys().cloned().collect());
+        return Ok(planning_context.kinds.keys().cloned().collect());
     }
     let Some(keyword) = keyword_column(field) else { return Ok(BTreeSet::new()) };
-    let request = TermsRequest { keyword, prefix: String::new(), substring: String::new(), limit: Some(MAX_VALUES) };
+    let (prefix, substring) = (String::new(), String::new());
+    let request = TermsRequest { keyword, prefix, substring, limit: Some(MAX_VALUES), sums: Vec::new() };
     let term_counts = count_terms(sources, &Match::All, None, &request).await?;
     Ok(term_counts.counts.into_iter().map(|(value, _)| value).collect())
 }
 
 /// Collects the values that the query requires in one of [`FIELDS`].
-fn collect_values(expr: &Expr, written: &mut Vec<FieldValue>) {
+fn collect_values(expr: &Expr, field_values: &mut Vec<FieldValue>) {
     match expr {
-        Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect_values(part, written)),
+        Expr::And(parts) | Expr::Or(parts) => parts.iter().for_each(|part| collect_values(part, field_values)),
         Expr::Term(Term { kind: TermKind::Field { field: Field::Definition(field), values, .. }, .. })
             if !values.negated =>
         {
             let Some(field) = FIELDS.into_iter().find(|name| *name == field.name) else { return };
             let words = values.any.iter().filter_map(literal_word);
-            written.extend(words.map(|word| FieldValue { field, value: word.to_lowercase() }));
+            field_values.extend(words.map(|word| FieldValue { field, value: word.to_lowercase() }));
         }
         Expr::All | Expr::Not(_) | Expr::Term(_) => {}
     }
@@ -88,19 +102,19 @@ fn literal_word(value: &Value) -> Option<&str> {
     }
 }
 
-/// Returns the expression with `value` in place of `written`.
-fn replace_value(expr: &Expr, written: &FieldValue, value: &str) -> Expr {
+/// Returns the expression with `value` in place of `misspelled`.
+fn replace_value(expr: &Expr, misspelled: &FieldValue, value: &str) -> Expr {
     let parts =
-        |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replace_value(part, written, value)).collect() };
+        |parts: &[Expr]| -> Vec<Expr> { parts.iter().map(|part| replace_value(part, misspelled, value)).collect() };
     match expr {
         Expr::And(all) => Expr::And(parts(all)),
         Expr::Or(all) => Expr::Or(parts(all)),
         Expr::Term(Term { span, kind: TermKind::Field { field: Field::Definition(field), exact, values } })
-            if field.name == written.field && !values.negated =>
+            if field.name == misspelled.field && !values.negated =>
         {
             let mut values = values.clone();
             for alternative in &mut values.any {
-                if literal_word(alternative).is_some_and(|word| word.to_lowercase() == written.value) {
+                if literal_word(alternative).is_some_and(|word| word.to_lowercase() == misspelled.value) {
                     *alternative = Value::Pattern(to_pattern(value));
                 }
             }
@@ -120,11 +134,12 @@ fn to_pattern(value: &str) -> Pattern {
     }
 }
 
-/// Existing values that are similar to `written`, by edit distance; none if `written` exists itself. Of values at the same
-/// distance, those with the same letters in another order come first, because swapped letters are a frequent mistake.
-fn find_similar(written: &str, existing: &BTreeSet<String>) -> Vec<String> {
-    let length = written.chars().count();
-    if length < 3 || existing.contains(written) {
+/// Existing values within a small edit distance of `word`; none if `word` exists itself. They are ordered by distance.
+/// At the same distance, values with the same letters in another order come first, because swapped letters are a frequent
+/// mistake.
+fn find_similar(word: &str, existing: &BTreeSet<String>) -> Vec<String> {
+    let length = word.chars().count();
+    if length < 3 || existing.contains(word) {
         return Vec::new();
     }
     let max_distance = if length > 5 { 2 } else { 1 };
@@ -133,10 +148,10 @@ fn find_similar(written: &str, existing: &BTreeSet<String>) -> Vec<String> {
         letters.sort_unstable();
         letters
     };
-    let written_letters = letters(written);
+    let word_letters = letters(word);
     let similar = existing.iter().filter_map(|value| {
-        let distance = strsim::osa_distance(written, value);
-        (distance <= max_distance).then(|| (distance, letters(value) != written_letters, value))
+        let distance = strsim::osa_distance(word, value);
+        (distance <= max_distance).then(|| (distance, letters(value) != word_letters, value))
     });
     let similar: BTreeSet<_> = similar.collect();
     similar.into_iter().take(MAX_CANDIDATES).map(|(_, _, value)| value.clone()).collect()
@@ -158,9 +173,9 @@ mod tests {
     #[case::another_word("service", KINDS, &[])]
     #[case::short("p", KINDS, &[])]
     #[case::one_letter("runing", STATES, &["running"])]
-    fn similar_values_are_near(#[case] written: &str, #[case] existing: &[&str], #[case] expected: &[&str]) {
+    fn similar_values_are_near(#[case] word: &str, #[case] existing: &[&str], #[case] expected: &[&str]) {
         let existing = existing.iter().map(|value| (*value).to_owned()).collect();
-        assert_eq!(find_similar(written, &existing), expected);
+        assert_eq!(find_similar(word, &existing), expected);
     }
 
     #[rstest]
@@ -171,9 +186,9 @@ mod tests {
     #[case::quoted("kind:pdo", "a b", "kind:\"a b\"")]
     fn values_are_replaced(#[case] query: &str, #[case] value: &str, #[case] expected: &str) {
         let query = parse(query, &Limits::default()).unwrap();
-        let mut written = Vec::new();
-        collect_values(&query.filter, &mut written);
-        let field_value = written.iter().find(|field_value| field_value.value == "pdo").unwrap();
+        let mut values = Vec::new();
+        collect_values(&query.filter, &mut values);
+        let field_value = values.iter().find(|field_value| field_value.value == "pdo").unwrap();
         assert_eq!(replace_value(&query.filter, field_value, value).to_string(), expected);
     }
 }

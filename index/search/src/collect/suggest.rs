@@ -9,7 +9,7 @@ use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources, find, find_with_terms, resolve_completely};
 use crate::plan::ranges::number_column;
 use crate::plan::sort::{Rank, Sort, SortBy};
-use crate::plan::{FleetFacts, Plan, TimeScope, keyword_column, plan};
+use crate::plan::{Plan, PlanningContext, TimeScope, keyword_column, plan};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{FACETS, FIELDS, Field, FieldDefinition, FieldKind, Limits, Query, find_field, parse};
 use crowsnest_store::Error;
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Suggestions for fields with an age or a time.
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
-/// A query being written.
+/// An unfinished query.
 #[derive(Debug, Clone)]
 pub struct SuggestRequest {
     pub query: String,
@@ -92,7 +92,7 @@ struct Token<'q> {
     typed: &'q str,
 }
 
-/// A token begins after the last blank or `(` outside of quotes, without a leading `-` or `!`, and ends before the next blank
+/// A token begins after the last space or `(` outside of quotes, without a leading `-` or `!`, and ends before the next space
 /// or `)`.
 fn token_at(query: &str, cursor: usize) -> Token<'_> {
     let mut cursor = cursor.min(query.len());
@@ -147,15 +147,15 @@ impl Searcher {
         };
         // In a list of values, only the last one before the cursor is completed.
         let value = value.trim_start_matches(['=', '!']);
-        let written = value.rsplit([',', '(']).next().unwrap_or_default();
-        let start = token.start + token.typed.len() - written.len();
+        let input = value.rsplit([',', '(']).next().unwrap_or_default();
+        let start = token.start + token.typed.len() - input.len();
         let rest =
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
         let sources = self.sources(&request.caller, TIMEOUT).await;
-        let facts = self.fleet_facts(&sources.context.rights.lock());
-        let values = ValueSuggester { sources, facts, rest, limit: request.limit.min(MAX_SUGGESTIONS) };
-        let (items, range) = values.suggest(field, &written.to_lowercase()).await?;
+        let planning_context = self.planning_context(&sources.context.permissions.lock());
+        let values = ValueSuggester { sources, planning_context, rest, limit: request.limit.min(MAX_SUGGESTIONS) };
+        let (items, range) = values.suggest(field, &input.to_lowercase()).await?;
         Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
     }
 }
@@ -163,7 +163,7 @@ impl Searcher {
 /// Suggests values of a field that occur among the hits of the rest of the query.
 pub(crate) struct ValueSuggester {
     pub sources: Sources,
-    pub facts: FleetFacts,
+    pub planning_context: PlanningContext,
     pub rest: Query,
     pub limit: usize,
 }
@@ -172,34 +172,34 @@ pub(crate) struct ValueSuggester {
 pub(crate) type ValueSuggestions = (Vec<Suggestion>, Option<(i64, i64)>);
 
 impl ValueSuggester {
-    pub async fn suggest(&self, field: &'static FieldDefinition, written: &str) -> Result<ValueSuggestions, Error> {
-        let fits = |value: &str| value.to_lowercase().contains(written);
+    pub async fn suggest(&self, field: &'static FieldDefinition, input: &str) -> Result<ValueSuggestions, Error> {
+        let fits = |value: &str| value.to_lowercase().contains(input);
         let plain = |all: &[&str]| {
             all.iter().filter(|value| fits(value)).map(|value| Suggestion::without_count(*value)).collect()
         };
         Ok(match (field.name, field.kind) {
-            ("label" | "ann", _) => (self.suggest_labels(field.name, written).await?, None),
-            ("is", _) => (self.suggest_terms(Keyword::Is, "", written).await?, None),
-            ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, written), None),
+            ("label" | "ann", _) => (self.suggest_labels(field.name, input).await?, None),
+            ("is", _) => (self.suggest_terms(Keyword::Is, "", input).await?, None),
+            ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, input), None),
             // There are as many names as objects, so they are searched by prefix.
-            ("name", _) => (self.suggest_terms(Keyword::Name, written, written).await?, None),
+            ("name", _) => (self.suggest_terms(Keyword::Name, input, input).await?, None),
             ("group-by", _) => (plain(FACETS), None),
-            ("sort", _) => (self.suggest_sort_columns(written), None),
-            ("select", _) => (self.suggest_facet(Facet::Kind, written).await?, None),
+            ("sort", _) => (self.suggest_sort_columns(input), None),
+            ("select", _) => (self.suggest_facet(Facet::Kind, input).await?, None),
             (_, FieldKind::Age | FieldKind::Time) => (plain(&AGES), None),
             (name, FieldKind::Number | FieldKind::Quantity) => match number_column(name) {
                 Some(number) => (plain(&[">0", ">1", ">10"]), self.find_range(number).await?),
                 None => (Vec::new(), None),
             },
             (name, FieldKind::Reference) => match keyword_column(name) {
-                Some(keyword) => (self.suggest_references(keyword, written).await?, None),
+                Some(keyword) => (self.suggest_references(keyword, input).await?, None),
                 None => (Vec::new(), None),
             },
             (name, _) => {
                 match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
-                    Some(facet) => (self.suggest_facet(*facet, written).await?, None),
+                    Some(facet) => (self.suggest_facet(*facet, input).await?, None),
                     None => match keyword_column(name) {
-                        Some(keyword) => (self.suggest_terms(keyword, written, written).await?, None),
+                        Some(keyword) => (self.suggest_terms(keyword, input, input).await?, None),
                         None => (Vec::new(), None),
                     },
                 }
@@ -208,10 +208,10 @@ impl ValueSuggester {
     }
 
     fn plan(&self) -> Plan {
-        plan(&self.rest, &self.facts)
+        plan(&self.rest, &self.planning_context)
     }
 
-    async fn suggest_facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_facet(&self, facet: Facet, input: &str) -> Result<Vec<Suggestion>, Error> {
         let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total_only() };
         let found = find(&self.sources, self.plan(), request).await?;
         let mut counts = found.top.facets.into_iter().next().unwrap_or_default();
@@ -221,48 +221,48 @@ impl ValueSuggester {
         // Values that begin with the text come before those that contain it.
         let matching_values = counts.iter().filter_map(|(value, count)| {
             let lower = to_lower(value);
-            lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
+            lower.contains(input).then(|| (!lower.starts_with(input), Reverse(*count), value))
         });
         let suggestion =
             |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::with_count(value.to_string(), count);
         Ok(take_smallest(matching_values, self.limit).into_iter().map(suggestion).collect())
     }
 
-    async fn suggest_labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        match (field, written.split_once('=')) {
-            ("label", None) => self.suggest_facet(Facet::LabelKey, written.trim_start_matches('!')).await,
-            ("label", Some(_)) => self.suggest_terms(Keyword::Label, written, written).await,
-            (_, None) => self.suggest_terms(Keyword::AnnotationKey, written, written).await,
-            (_, Some(_)) => self.suggest_terms(Keyword::Annotation, written, written).await,
+    async fn suggest_labels(&self, field: &str, input: &str) -> Result<Vec<Suggestion>, Error> {
+        match (field, input.split_once('=')) {
+            ("label", None) => self.suggest_facet(Facet::LabelKey, input.trim_start_matches('!')).await,
+            ("label", Some(_)) => self.suggest_terms(Keyword::Label, input, input).await,
+            (_, None) => self.suggest_terms(Keyword::AnnotationKey, input, input).await,
+            (_, Some(_)) => self.suggest_terms(Keyword::Annotation, input, input).await,
         }
     }
 
     /// References that begin with the text. The index has each of them with and without the group of its kind; returns the
     /// form that the text has.
-    async fn suggest_references(&self, keyword: Keyword, written: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_references(&self, keyword: Keyword, input: &str) -> Result<Vec<Suggestion>, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
-        let mut found = self.find_most_frequent(keyword, written, written, 4 * self.limit).await?;
-        found.retain(|suggestion| has_group(&suggestion.text) == has_group(written));
+        let mut found = self.find_most_frequent(keyword, input, input, 4 * self.limit).await?;
+        found.retain(|suggestion| has_group(&suggestion.text) == has_group(input));
         found.truncate(self.limit);
         Ok(found)
     }
 
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
-    async fn suggest_terms(&self, keyword: Keyword, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        self.find_most_frequent(keyword, prefix, written, self.limit).await
+    async fn suggest_terms(&self, keyword: Keyword, prefix: &str, input: &str) -> Result<Vec<Suggestion>, Error> {
+        self.find_most_frequent(keyword, prefix, input, self.limit).await
     }
 
     async fn find_most_frequent(
         &self,
         keyword: Keyword,
         prefix: &str,
-        written: &str,
+        input: &str,
         max_values: usize,
     ) -> Result<Vec<Suggestion>, Error> {
-        let terms_request =
-            TermsRequest { keyword, prefix: prefix.to_owned(), substring: written.to_owned(), limit: Some(max_values) };
+        let (prefix, substring) = (prefix.to_owned(), input.to_owned());
+        let terms_request = TermsRequest { keyword, prefix, substring, limit: Some(max_values), sums: Vec::new() };
         let plan = self.plan();
-        let (current_matches, before) = match plan.scope {
+        let (current_matches, history_counts) = match plan.scope {
             TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
             _ => {
                 let (request, terms_request) = (TopHitsRequest::total_only(), std::slice::from_ref(&terms_request));
@@ -272,13 +272,13 @@ impl ValueSuggester {
             }
         };
         let TermCounts { counts, .. } =
-            count_terms(&self.sources, &current_matches, before.as_ref(), &terms_request).await?;
+            count_terms(&self.sources, &current_matches, history_counts.as_ref(), &terms_request).await?;
         Ok(counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect())
     }
 
-    fn suggest_clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {
+    fn suggest_clusters(&self, field: &str, input: &str) -> Vec<Suggestion> {
         let mut values: BTreeMap<String, u64> = BTreeMap::new();
-        for cluster in &self.facts.clusters {
+        for cluster in &self.planning_context.clusters {
             let cluster_values = match field {
                 "region" => vec![cluster.region.clone()],
                 "provider" => vec![cluster.provider.clone()],
@@ -289,18 +289,18 @@ impl ValueSuggester {
                 .filter(|value| !value.is_empty())
                 .for_each(|value| *values.entry(value).or_default() += 1);
         }
-        let matching_values = values.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
+        let matching_values = values.into_iter().filter(|(value, _)| value.to_lowercase().contains(input));
         let about = |clusters: u64| Some(format!("{clusters} clusters"));
         matching_values.map(|(text, clusters)| Suggestion { text, about: about(clusters), count: None }).collect()
     }
 
-    fn suggest_sort_columns(&self, written: &str) -> Vec<Suggestion> {
-        let (sign, written) = match written.strip_prefix('-') {
+    fn suggest_sort_columns(&self, input: &str) -> Vec<Suggestion> {
+        let (sign, input) = match input.strip_prefix('-') {
             Some(rest) => ("-", rest),
-            None => ("", written),
+            None => ("", input),
         };
         let fields = FIELDS.iter().filter(|field| Sort::by_field(field.name, false).is_some());
-        let matching_fields = fields.filter(|field| field.name.starts_with(written));
+        let matching_fields = fields.filter(|field| field.name.starts_with(input));
         matching_fields.map(|field| Suggestion::without_count(format!("{sign}{}", field.name))).collect()
     }
 
@@ -309,7 +309,7 @@ impl ValueSuggester {
         let mut ends = Vec::new();
         for descending in [false, true] {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
-            let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total_only() };
+            let request = TopHitsRequest { max_hits: 1, sort, ..TopHitsRequest::total_only() };
             let found = find(&self.sources, self.plan(), request).await?;
             ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),

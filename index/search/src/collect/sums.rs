@@ -1,7 +1,7 @@
 //! Sums of numbers per group of hits, such as the requested CPU and memory of the pods of each node.
 //!
-//! An engine sums numbers per value of a column. Sums for region, zone and provider are those by cluster, added when the
-//! answer is created. Sums are limited to `i64`.
+//! An engine sums numbers per value of a column. For region, zone and provider, it sums by cluster, and the response adds the
+//! sums of the clusters. Sums for the values of a label are those of its terms ([`super::terms`]). Sums are limited to `i64`.
 
 use crate::collect::ValueAmounts;
 use crate::document::Document;
@@ -33,6 +33,11 @@ pub(crate) fn amounts() -> impl Iterator<Item = Number> {
     Number::ALL.iter().copied().filter(|number| number.is_amount())
 }
 
+/// The amount of a document; 0 if it lacks the number.
+pub(crate) fn amount_of(document: &Document, number: Number) -> i64 {
+    document.numbers.iter().find(|(column, _)| *column == number).map_or(0, |(_, amount)| *amount)
+}
+
 impl SumsRequest {
     /// The sums for each number over these documents. A document counts once for each distinct value of the facet, with 0 if
     /// it lacks the number.
@@ -42,8 +47,7 @@ impl SumsRequest {
             let facets = document.facets.iter().filter(|(facet, _)| *facet == self.facet);
             let values: BTreeSet<&str> = facets.map(|(_, value)| value.as_str()).collect();
             for (sums, number) in sums.iter_mut().zip(&self.numbers) {
-                let amount = document.numbers.iter().find(|(column, _)| column == number);
-                let amount = amount.map_or(0, |(_, amount)| *amount);
+                let amount = amount_of(document, *number);
                 for value in &values {
                     let sum = sums.entry(Arc::from(*value)).or_default();
                     *sum = sum.saturating_add(amount);

@@ -1,7 +1,9 @@
-//! Frequent terms of a column, counted over current objects and earlier versions together.
+//! Frequent terms of a column, counted over current objects and earlier versions together, and sums of the numbers of the
+//! objects that have a term.
 
+use crate::collect::sums::amount_of;
 use crate::document::Document;
-use crate::document::columns::Keyword;
+use crate::document::columns::{Keyword, Number};
 use crate::execute::Sources;
 use crate::plan::predicate::Match;
 use crowsnest_store::Error;
@@ -10,8 +12,17 @@ use std::collections::{BTreeSet, HashMap};
 /// Terms, each with the number of documents that contain it.
 pub(crate) type CountedTerms = Vec<(String, u64)>;
 
-/// Number of earlier versions that contain each term.
-pub(crate) type HistoryTermCounts = HashMap<String, u64>;
+/// Sums by term, one for each requested number.
+pub(crate) type TermSums = HashMap<String, Vec<i64>>;
+
+/// Requested terms of earlier versions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HistoryTermCounts {
+    /// Number of earlier versions that contain each term.
+    pub counts: HashMap<String, u64>,
+    /// Sums over these versions; empty if no numbers are requested.
+    pub sums: TermSums,
+}
 
 /// A request for terms of a column.
 #[derive(Debug, Clone)]
@@ -25,6 +36,8 @@ pub struct TermsRequest {
     pub substring: String,
     /// Number of the most frequent terms to return; None returns all.
     pub limit: Option<usize>,
+    /// Amounts ([`Number::is_amount`]) to sum for each term.
+    pub sums: Vec<Number>,
 }
 
 /// Terms counted by an engine.
@@ -32,8 +45,12 @@ pub struct TermsRequest {
 pub struct TermCounts {
     /// With a `limit`: by frequency, then by term. Otherwise unordered.
     pub counts: CountedTerms,
+    /// Sums over the documents that contain each counted term; empty if no numbers are requested.
+    pub sums: TermSums,
     /// Some terms were not counted.
     pub incomplete: bool,
+    /// Notices for the caller, a sentence each.
+    pub notices: BTreeSet<String>,
 }
 
 impl TermsRequest {
@@ -52,24 +69,86 @@ impl TermsRequest {
     }
 }
 
+impl HistoryTermCounts {
+    /// Counts the requested terms of a document, and adds its numbers.
+    pub fn add_document(&mut self, document: &Document, terms_request: &TermsRequest) {
+        let amounts: Vec<i64> = terms_request.sums.iter().map(|number| amount_of(document, *number)).collect();
+        for term in terms_request.terms_of(document) {
+            if !amounts.is_empty() {
+                add_amounts(self.sums.entry(term.clone()).or_default(), &amounts);
+            }
+            *self.counts.entry(term).or_default() += 1;
+        }
+    }
+}
+
+/// Adds the amounts of the same numbers.
+fn add_amounts(sums: &mut Vec<i64>, amounts: &[i64]) {
+    sums.resize(amounts.len(), 0);
+    for (sum, amount) in sums.iter_mut().zip(amounts) {
+        *sum = sum.saturating_add(*amount);
+    }
+}
+
 /// Counts the terms of current objects that match, together with those of earlier versions.
 pub(crate) async fn count_terms(
     sources: &Sources,
     current_matches: &Match,
-    before: Option<&HistoryTermCounts>,
+    history_counts: Option<&HistoryTermCounts>,
     terms_request: &TermsRequest,
 ) -> Result<TermCounts, Error> {
-    let Some(before) = before.filter(|before| !before.is_empty()) else {
+    let Some(history_counts) = history_counts.filter(|history| !history.counts.is_empty()) else {
         return sources.engine.terms(&sources.context, current_matches, terms_request).await;
     };
     // All terms are counted, because a term may be among the most frequent only by the sum of both counts.
     let all = TermsRequest { limit: None, ..terms_request.clone() };
-    let TermCounts { counts: current, incomplete } =
+    let TermCounts { counts: current, mut sums, incomplete, notices } =
         sources.engine.terms(&sources.context, current_matches, &all).await?;
-    let mut counts = before.clone();
+    for (text, amounts) in &history_counts.sums {
+        add_amounts(sums.entry(text.clone()).or_default(), amounts);
+    }
+    let mut counts = history_counts.counts.clone();
     current.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
     let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
     counts.truncate(terms_request.limit.unwrap_or(usize::MAX));
-    Ok(TermCounts { counts, incomplete })
+    Ok(TermCounts { counts, sums, incomplete, notices })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_of_versions_have_sums() {
+        let document = |labels: &[&str], cpu: Option<i64>| {
+            let mut document = Document::default();
+            document.keywords.extend(labels.iter().map(|label| (Keyword::Label, (*label).to_owned())));
+            document.numbers.extend(cpu.map(|cpu| (Number::CpuRequest, cpu)));
+            document
+        };
+        let request = |sums: &[Number]| TermsRequest {
+            keyword: Keyword::Exact,
+            prefix: "label=app=".to_owned(),
+            substring: String::new(),
+            limit: None,
+            sums: sums.to_vec(),
+        };
+        let count = |sums: &[Number]| {
+            let mut found = HistoryTermCounts::default();
+            for document in [
+                document(&["app=Web", "tier=x"], Some(250)),
+                document(&["app=Web"], Some(500)),
+                document(&["app=db"], None),
+            ] {
+                found.add_document(&document, &request(sums));
+            }
+            found
+        };
+        let (web, db) = ("label=app=Web".to_owned(), "label=app=db".to_owned());
+        let HistoryTermCounts { counts, sums } = count(&[Number::Restarts, Number::CpuRequest]);
+        assert_eq!(counts, HashMap::from([(web.clone(), 2), (db.clone(), 1)]));
+        assert_eq!(sums, HashMap::from([(web, vec![0, 750]), (db, vec![0, 0])]));
+        assert_eq!(count(&[]).sums, HashMap::new());
+    }
 }

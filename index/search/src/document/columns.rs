@@ -48,6 +48,8 @@ columns! {
         ImageTag = "image.tag",
         Digest = "digest",
         Type = "type",
+        /// The objects that an Event is about: its involved and its related object.
+        ///
         /// `kind/name`, `kind.group/name`, and both with `namespace/` before the name; also for the next two columns.
         About = "about",
         /// Cause of a journal event.
@@ -76,7 +78,7 @@ columns! {
         Has = "has",
         /// `namespace/name`, for words with a slash.
         Qualified = "qualified",
-        /// All strings except the name in which bare words are searched by substring. Most of these strings are
+        /// All strings in which bare words are searched by substring, except the name. Most of these strings are
         /// shared by many objects; a substring search visits each distinct string.
         Anything = "anything",
         /// `column=Value` with its case kept, for `:=`.
@@ -240,12 +242,12 @@ pub fn scope_of(key: &RecordKey) -> String {
     [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
 }
 
-/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller has one
-/// of its terms ([`crate::authorization::ScopeTerms`]).
+/// Scope terms of an object, for engines that filter by permissions in a query: a caller may list the object if the
+/// caller has one of its terms ([`crate::authorization::ScopeTerms`]).
 ///
 /// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
-/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Without a
-/// namespace, the terms with a namespace are omitted or equal another term. The last one is for rules that name an object in
+/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. For a
+/// cluster-scoped object, there are only the terms without a namespace. The last one is for rules that name an object in
 /// every namespace.
 ///
 /// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms, so no caller may list it.

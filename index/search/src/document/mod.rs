@@ -41,7 +41,7 @@ const PROPAGATION: [(Keyword, &str, &str); 5] = [
     (Keyword::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
 
-/// Value of the annotation with the cause of a move, on a journal event.
+/// Value of the annotation with the cause of a journal event.
 #[derive(Deserialize)]
 struct JournalCause {
     #[serde(rename = "ref")]
@@ -296,7 +296,7 @@ impl Document {
 
     /// Values in which bare words are searched by substring. Addresses and ids are found by prefix in the manifest text.
     /// `with_slash` includes qualified names, for words that contain a slash.
-    pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Keyword, &str)> {
+    pub fn bare_word_values(&self, with_slash: bool) -> impl Iterator<Item = (Keyword, &str)> {
         let has_bare_words = move |keyword: Keyword| match keyword {
             Keyword::Group | Keyword::ApiVersion | Keyword::Annotation | Keyword::AnnotationKey | Keyword::Is => false,
             Keyword::Policy | Keyword::Binding | Keyword::Work | Keyword::Override => false,

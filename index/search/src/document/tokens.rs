@@ -1,6 +1,6 @@
 //! Tokenization, shared by documents and queries.
 //!
-//! Whole strings (names, labels, images) are one lower-case term each. Running text is split at blanks and brackets
+//! Whole strings (names, labels, images) are one lower-case term each. Running text is split at whitespace and brackets
 //! into chunks. Terms of a chunk are the chunk itself, its suffixes after a separator, and the first word of each.
 //! Therefore a prefix search finds `docker.io/library/nginx:1.27` by `nginx:1.27` and by `ngin`, and `team-a/web-0` by
 //! `web-0`.
@@ -87,7 +87,7 @@ fn looks_like_uuid(chunk: &str) -> bool {
         && bytes.iter().filter(|b| b.is_ascii_hexdigit()).count() == 32
 }
 
-/// Replaces `into` by the lower-case text.
+/// Replaces `into` with the lower-case text.
 pub fn lower_into(into: &mut String, text: &str) {
     into.clear();
     match text.is_ascii() {

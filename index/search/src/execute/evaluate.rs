@@ -66,12 +66,12 @@ impl<'d> DocumentEvaluator<'d> {
         match matches {
             Match::And(_) if !self.evaluate(matches) => 0.0,
             Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
-            Match::Because(_, _, inner) => self.score(inner),
+            Match::WithReason(_, _, inner) => self.score(inner),
             Match::Bare(word) => self.bare_word_score(word),
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return 0.0 };
                 let passes = |(_, value): (Keyword, &str)| regex.is_match(&value.to_lowercase());
-                let in_value = self.document.anything(pattern.contains('/')).any(passes);
+                let in_value = self.document.bare_word_values(pattern.contains('/')).any(passes);
                 let in_content = self.content().iter().any(|term| regex.is_match(term));
                 f32::from(u8::from(in_value)) * score::ANY_COLUMN + f32::from(u8::from(in_content)) * score::CONTENT
             }
@@ -97,7 +97,7 @@ impl<'d> DocumentEvaluator<'d> {
             (names().any(|name| name == word), score::NAME_EXACT),
             (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
             (
-                document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
+                document.bare_word_values(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
                 score::ANY_COLUMN,
             ),
             (!self.message_reasons(&chunks).is_empty(), score::MESSAGE),
@@ -141,7 +141,7 @@ impl<'d> DocumentEvaluator<'d> {
     /// Reasons for the values that contain a bare word.
     fn value_reasons(&self, word: &str) -> Vec<Reason> {
         let values =
-            self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
+            self.document.bare_word_values(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
         values.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
     }
 
@@ -160,7 +160,7 @@ impl<'d> DocumentEvaluator<'d> {
                 let passing = values.filter(|(_, value)| test.passes(&value.to_lowercase(), regex.as_ref()));
                 let word = match test {
                     Test::Contains(word) => word.as_str(),
-                    Test::Equals(_) | Test::Regex(_) | Test::Near(..) => "",
+                    Test::Equals(_) | Test::Regex(_) | Test::Fuzzy(..) => "",
                 };
                 passing.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
             }
@@ -190,8 +190,9 @@ impl<'d> DocumentEvaluator<'d> {
             }
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return Vec::new() };
-                let values =
-                    document.anything(pattern.contains('/')).filter(|(_, value)| regex.is_match(&value.to_lowercase()));
+                let values = document
+                    .bare_word_values(pattern.contains('/'))
+                    .filter(|(_, value)| regex.is_match(&value.to_lowercase()));
                 let mut found: Vec<_> = values.map(|(column, value)| reason(column.name(), value)).collect();
                 if found.is_empty() {
                     let content_term = self.content().iter().find(|term| regex.is_match(term));
@@ -220,8 +221,8 @@ impl<'d> DocumentEvaluator<'d> {
                 document.keys.iter().find(is_match).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
-            Match::Because(field, value, inner) if self.evaluate(inner) => vec![reason(field, value)],
-            Match::Ids(_) | Match::Because(..) | Match::Relation(_) | Match::Changed(_) => Vec::new(),
+            Match::WithReason(field, value, inner) if self.evaluate(inner) => vec![reason(field, value)],
+            Match::Ids(_) | Match::WithReason(..) | Match::Relation(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
     }

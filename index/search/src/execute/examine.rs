@@ -1,9 +1,9 @@
-//! Decides conditions on paths by reading manifests from the store.
+//! Evaluates conditions on paths by reading manifests from the store.
 
 use crate::document::Document;
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::permits::SearchPermits;
-use crate::plan::predicate::{Match, Numbers};
+use crate::plan::predicate::{IdSet, Match};
 use crowsnest_store::{BodyMode, Store};
 use crowsnest_store::{Error, Object};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ impl fmt::Debug for Examiner {
 #[derive(Debug)]
 pub(crate) struct Examination {
     /// Objects whose manifests meet the condition.
-    pub ids: Numbers,
+    pub ids: IdSet,
     /// True if manifests were skipped because of the limit or the deadline.
     pub is_truncated: bool,
 }

@@ -3,7 +3,7 @@
 //! Earlier versions are not in the text index, because the store limits their total size and they are few compared to the
 //! objects. They are read from the store, latest end first, and evaluated directly.
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::authorization::decision::allows_read;
 use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
@@ -14,7 +14,7 @@ use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::examine::{EXAMINE_BATCH, MAX_EXAMINED};
 use crate::plan::predicate::{Match, Test};
 use crate::plan::sort::{Rank, RankedHit, Sort, SortBy, SortPosition, compare};
-use crate::plan::{FleetFacts, TimeScope};
+use crate::plan::{PlanningContext, TimeScope};
 use crowsnest_store::{BodyMode, VersionExclusions, VersionFilter};
 use crowsnest_store::{CollectionKey, Error, Object, Seq, Version};
 use parking_lot::Mutex;
@@ -54,10 +54,10 @@ struct MatchedVersion {
 /// Hits among earlier versions, at most one per object.
 pub(crate) struct HistoryResults {
     pub top: TopHits,
-    /// For each terms request, the number of earlier versions that contain each term.
+    /// For each terms request, the terms of these versions.
     pub terms: Vec<HistoryTermCounts>,
-    /// Ids of the objects of the hits; for a period, of the deleted ones. They are excluded from the search of
-    /// current objects, because the text index may still contain them.
+    /// Record ids that the search of current objects must exclude: those of the hits; for a period, only those of deleted
+    /// objects, which the text index may still contain.
     pub ids: BTreeSet<u64>,
     /// True if some versions were not evaluated.
     pub is_truncated: bool,
@@ -76,16 +76,16 @@ pub(crate) async fn search_history(
     let is_period = matches!(time_scope, TimeScope::During(..));
     let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
-    let mut terms = vec![HistoryTermCounts::new(); terms_requests.len()];
+    let mut terms = vec![HistoryTermCounts::default(); terms_requests.len()];
     let mut reader = HistoryReader::new(sources, version_filter(time_scope), &matches);
     while let Some(versions) = reader.next_batch().await? {
-        let (rights, conditions) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
+        let (permissions, conditions) = (Arc::clone(&sources.context.permissions), Arc::clone(&matches));
         let deadline = sources.context.deadline;
         // For a deleted object, the newest version is the deletion and comes first.
         deleted.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old = sources
             .permits
-            .run(Instant::now(), move || filter_matching(&versions, &rights, &conditions, deadline))
+            .run(Instant::now(), move || filter_matching(&versions, &permissions, &conditions, deadline))
             .await?;
         old.retain(|old| seen.insert(old.id));
         if is_period {
@@ -96,8 +96,7 @@ pub(crate) async fn search_history(
             old.retain(|old| !current.contains(&old.id));
         }
         for (counts, terms_request) in terms.iter_mut().zip(terms_requests) {
-            let matching_terms = old.iter().flat_map(|old| terms_request.terms_of(&old.document));
-            matching_terms.for_each(|term| *counts.entry(term).or_default() += 1);
+            old.iter().for_each(|old| counts.add_document(&old.document, terms_request));
         }
         let facets = count_facets(&old, &request.facets);
         let sums = request.sums.as_ref().map(|sums| sums.sum_documents(old.iter().map(|old| &old.document)));
@@ -134,14 +133,14 @@ impl<'s> HistoryReader<'s> {
     /// Restricts the reader to a cluster or to events if the query requires them, because there are many earlier
     /// versions.
     fn new(sources: &'s Sources, filter: VersionFilter, matches: &Match) -> Self {
-        let mut rights = sources.context.rights.lock();
+        let mut permissions = sources.context.permissions.lock();
         let (cluster, events) =
             (required_value(matches, Keyword::Cluster), required_value(matches, Keyword::Kind) == Some("event"));
         let mut limit = |key: &CollectionKey| {
             let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
             match elsewhere || (events && &*key.resource.resource != "events") {
                 true => Some(BTreeSet::new()),
-                false => rights.namespace_limit(&key.cluster, &key.resource.group, &key.resource.resource),
+                false => permissions.namespace_limit(&key.cluster, &key.resource.group, &key.resource.resource),
             }
         };
         let exclusions = sources.store.exclusions(&mut limit);
@@ -173,12 +172,12 @@ async fn filter_current_matches(
     }
     let matches = current_matches.clone().and(Match::Ids(Arc::new(ids)));
     let lookup = sources.engine.ids(&sources.context, &matches).await?;
-    Ok((lookup.numbers, lookup.incomplete))
+    Ok((lookup.values, lookup.incomplete))
 }
 
 fn filter_matching(
     versions: &[Version],
-    rights: &Mutex<CallerRights>,
+    permissions: &Mutex<CallerPermissions>,
     matches: &Match,
     deadline: Instant,
 ) -> Result<Vec<MatchedVersion>, Error> {
@@ -188,7 +187,7 @@ fn filter_matching(
         let document = Document::from_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
         if !allows_read(
-            &mut rights.lock(),
+            &mut permissions.lock(),
             crowsnest_apimachinery::rbac::ReadKind::Listing,
             scope.unwrap_or_default(),
             &version.object.record.key.name,
@@ -204,7 +203,7 @@ fn filter_matching(
     Ok(old)
 }
 
-fn rank(sort: &Sort, old: &MatchedVersion, facts: &FleetFacts) -> Rank {
+fn rank(sort: &Sort, old: &MatchedVersion, planning_context: &PlanningContext) -> Rank {
     let text =
         |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
     match sort.by {
@@ -215,7 +214,7 @@ fn rank(sort: &Sort, old: &MatchedVersion, facts: &FleetFacts) -> Rank {
         SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
         SortBy::Cluster(property) => {
             let cluster = text(Facet::Cluster)
-                .and_then(|name| facts.clusters.iter().find(|facts_of_cluster| facts_of_cluster.name == name));
+                .and_then(|name| planning_context.clusters.iter().find(|properties| properties.name == name));
             Rank::Text(cluster.and_then(|cluster| property.value_of(cluster)).map(str::to_owned))
         }
     }
@@ -224,7 +223,7 @@ fn rank(sort: &Sort, old: &MatchedVersion, facts: &FleetFacts) -> Rank {
 fn rank_versions(old: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits {
     let total = old.len() as u64;
     let hit = |old: &MatchedVersion| {
-        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.facts)).collect();
+        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.planning_context)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
         let position = SortPosition { ranks, name: name.unwrap_or_default(), id: old.id };
         RankedHit { position, score: old.score, ended_by: Some(old.ended) }
@@ -362,9 +361,9 @@ fn field_differs<'v>(
     at: &mut Vec<&'v str>,
 ) -> bool {
     at.push(name);
-    let found = differs(before, after, rest, at);
+    let has_changed = differs(before, after, rest, at);
     at.pop();
-    found
+    has_changed
 }
 
 /// Compares lists item by item.

@@ -11,14 +11,14 @@ use crate::collect::terms::{HistoryTermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Key, Keyword, Number};
-use crate::engine::{Engine, Lookup, SearchContext};
+use crate::engine::{Engine, Lookup, PendingCounts, SearchContext};
 use crate::execute::examine::{Examination, Examiner};
 use crate::execute::permits::SearchPermits;
 use crate::execute::scan::FullScan;
 use crate::paths::closure::closure;
-use crate::paths::explore::PathLimits;
 use crate::paths::fleet::FleetGraph;
-use crate::plan::predicate::{Match, Numbers, Test};
+use crate::paths::traversal::PathLimits;
+use crate::plan::predicate::{IdSet, Match, Test};
 use crate::plan::relations::{DependencyDirection, RelatedObjectLookup, Relation, resolve};
 use crate::plan::{Plan, TimeScope};
 use async_trait::async_trait;
@@ -47,7 +47,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Sources with another deadline, for a part of the answer.
+    /// Sources with another deadline, for a part of the response.
     pub fn with_deadline(&self, deadline: Instant) -> Self {
         Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
     }
@@ -64,9 +64,17 @@ pub(crate) struct SearchResults {
     pub matches: Match,
     /// The condition that the engine evaluated on current objects.
     pub current_matches: Match,
-    /// For each terms request, the number of earlier versions that contain each term; empty without earlier versions.
+    /// For each terms request, the terms of earlier versions; empty without earlier versions.
     pub terms: Vec<HistoryTermCounts>,
     pub notices: Vec<String>,
+}
+
+impl SearchResults {
+    /// Adds the result of [`PendingCounts`].
+    pub fn add_counts(&mut self, counts: TopHits) {
+        self.top.add_part(counts);
+        self.notices.extend(std::mem::take(&mut self.top.notices));
+    }
 }
 
 /// Executes a plan without counts of terms.
@@ -82,28 +90,38 @@ pub(crate) async fn find_with_terms(
     request: TopHitsRequest,
     terms: &[TermsRequest],
 ) -> Result<SearchResults, Error> {
-    let ResolvedPlan { mut notices, matches, current_matches, before } =
-        resolve_plan(sources, plan, &request, terms).await?;
-    let (mut parts, mut terms) = (Vec::new(), Vec::new());
-    if let Some(before) = before {
-        parts.push(before.top);
-        terms = before.terms;
-    }
-    parts.push(sources.engine.top_hits(&sources.context, &current_matches, &request).await?);
-    let mut top = request.merge(parts);
-    notices.append(&mut top.notices);
-    top.incomplete |= notices.contains(TRUNCATED);
-    Ok(SearchResults { top, matches, current_matches, terms, notices: notices.into_iter().collect() })
+    let resolved = resolve_plan(sources, plan, &request, terms).await?;
+    let current = sources.engine.top_hits(&sources.context, &resolved.current_matches, &request).await?;
+    Ok(resolved.into_results(&request, current))
+}
+
+/// As [`find_with_terms`], but facets and sums of current objects are computed afterwards; see
+/// [`SearchResults::add_counts`].
+pub(crate) async fn find_before_counts(
+    sources: &Sources,
+    plan: Plan,
+    request: TopHitsRequest,
+    terms: &[TermsRequest],
+) -> Result<(SearchResults, PendingCounts), Error> {
+    let resolved = resolve_plan(sources, plan, &request, terms).await?;
+    let Sources { engine, context, .. } = sources;
+    let (current, counts) = engine.hits_before_counts(context, &resolved.current_matches, &request).await?;
+    Ok((resolved.into_results(&request, current), counts))
 }
 
 /// Starts to read all hits of a plan in order. Fails with [`Error::Incomplete`] if a limit is reached.
 pub(crate) async fn begin_scan(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
-    let ResolvedPlan { notices, current_matches, before, .. } = resolve_plan(sources, plan, &request, &[]).await?;
+    let ResolvedPlan { notices, current_matches, history_results, .. } =
+        resolve_plan(sources, plan, &request, &[]).await?;
     let scan = sources.engine.scan(&sources.context, &current_matches, &request).await?;
     if notices.contains(TRUNCATED) {
         return Err(Error::Incomplete);
     }
-    Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
+    Ok(FullScan::new(
+        scan,
+        history_results.map(|history_results| history_results.top.hits).unwrap_or_default(),
+        request,
+    ))
 }
 
 /// A resolved plan with its hits among earlier versions.
@@ -114,7 +132,24 @@ struct ResolvedPlan {
     matches: Match,
     /// The condition for current objects.
     current_matches: Match,
-    before: Option<history::HistoryResults>,
+    history_results: Option<history::HistoryResults>,
+}
+
+impl ResolvedPlan {
+    /// Merges the results among current objects with those among earlier versions.
+    fn into_results(self, request: &TopHitsRequest, current: TopHits) -> SearchResults {
+        let Self { mut notices, matches, current_matches, history_results } = self;
+        let (mut parts, mut terms) = (Vec::new(), Vec::new());
+        if let Some(history_results) = history_results {
+            parts.push(history_results.top);
+            terms = history_results.terms;
+        }
+        parts.push(current);
+        let mut top = request.merge(parts);
+        notices.append(&mut top.notices);
+        top.incomplete |= notices.contains(TRUNCATED);
+        SearchResults { top, matches, current_matches, terms, notices: notices.into_iter().collect() }
+    }
 }
 
 async fn resolve_plan(
@@ -136,15 +171,15 @@ async fn resolve_plan(
     if let TimeScope::During(_, until) = plan.scope {
         current_matches = current_matches.and(Match::Number(Number::Changed, None, Some(until)));
     }
-    let mut before = None;
+    let mut history_results = None;
     if plan.scope != TimeScope::Now {
         let found = history::search_history(sources, plan.scope, &condition, &current_matches, request, terms).await?;
         resolver.note_truncation(found.is_truncated);
         // The text index may still contain deleted objects.
         current_matches = current_matches.and(Match::Ids(Arc::new(found.ids.clone())).negated());
-        before = Some(found);
+        history_results = Some(found);
     }
-    Ok(ResolvedPlan { notices: resolver.notices, matches, current_matches, before })
+    Ok(ResolvedPlan { notices: resolver.notices, matches, current_matches, history_results })
 }
 
 /// Excludes events that were last seen before `from` (Unix seconds), because an event describes the time at which it occurred,
@@ -204,7 +239,7 @@ impl ConditionResolver {
                 Match::Changed(path) => {
                     let (ids, is_truncated) = history::find_changed(&self.sources, &path).await?;
                     self.note_truncation(is_truncated);
-                    Match::Because("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
+                    Match::WithReason("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
                 }
                 Match::Relation(relation) => {
                     let mut inner = self.resolve(relation.inner().clone()).await?;
@@ -229,16 +264,16 @@ impl ConditionResolver {
     }
 
     /// Ids of the objects that the caller may list and that match a condition with paths.
-    async fn matching_ids(&mut self, matches: &Match) -> Result<Numbers, Error> {
+    async fn matching_ids(&mut self, matches: &Match) -> Result<IdSet, Error> {
         if self.needs_manifests(matches) {
             return self.examine(matches).await;
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
-        Ok(Arc::new(self.take_numbers(lookup)))
+        Ok(Arc::new(self.take_values(lookup)))
     }
 
     fn needs_manifests(&self, matches: &Match) -> bool {
-        matches.needs_bodies() && !self.sources.engine.decides_paths(matches)
+        matches.needs_bodies() && !self.sources.engine.evaluates_paths(matches)
     }
 
     async fn resolve_all(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
@@ -249,11 +284,11 @@ impl ConditionResolver {
         Ok(resolved)
     }
 
-    /// The numbers of a lookup. Adds its notices to those of the resolver.
-    fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+    /// The ids or keys of a lookup. Adds its notices to those of the resolver.
+    fn take_values(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         self.note_truncation(lookup.incomplete);
         self.notices.extend(lookup.notices);
-        lookup.numbers
+        lookup.values
     }
 
     async fn resolve_relation(&mut self, relation: Relation) -> Result<Match, Error> {
@@ -261,10 +296,10 @@ impl ConditionResolver {
     }
 
     /// Ids of the objects that the caller may list and whose manifests match.
-    async fn examine(&mut self, matches: &Match) -> Result<Numbers, Error> {
+    async fn examine(&mut self, matches: &Match) -> Result<IdSet, Error> {
         let without_paths = matches.without_paths();
         let candidates = self.sources.engine.ids(&self.sources.context, &without_paths).await?;
-        let candidates = self.take_numbers(candidates);
+        let candidates = self.take_values(candidates);
         let examiner = self.sources.examiner();
         let Examination { ids, is_truncated } =
             examiner.examine(candidates, matches, self.sources.context.deadline).await?;
@@ -277,7 +312,7 @@ impl ConditionResolver {
 impl RelatedObjectLookup for ConditionResolver {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
-        Ok(self.take_numbers(lookup))
+        Ok(self.take_values(lookup))
     }
 
     async fn dependent(
@@ -287,7 +322,7 @@ impl RelatedObjectLookup for ConditionResolver {
         depth: u8,
     ) -> Result<BTreeSet<u64>, Error> {
         let roots = self.sources.engine.ids(&self.sources.context, matches).await?;
-        let roots = self.take_numbers(roots);
+        let roots = self.take_values(roots);
         // Kept until the graph is dropped. Inner conditions have been resolved, so no search holds two permits.
         let _permit = self.sources.dependency_permits.acquire(self.sources.context.requested_at).await;
         let mut graph = FleetGraph::new(self.sources.clone(), Arc::default());

@@ -1,6 +1,6 @@
 //! Search permits limit the number of concurrent searches; the next permit goes to the request that arrived first.
 //!
-//! An answer needs several permits (search, reading hits, reasons). If they were granted in the order of the calls,
+//! A search needs several permits (text search, reading hits, reasons). If they were granted in the order of the calls,
 //! each of them would wait behind the first permits of all newer requests, and latency would be unpredictable.
 
 use crowsnest_store::Error;
@@ -132,11 +132,11 @@ mod tests {
         #[case] cancelled: &[u64],
         #[case] expected: &[u64],
     ) {
-        let (permits, began) = (SearchPermits::new(1), Instant::now());
-        let mut current_permit = permits.acquire(began).now_or_never();
+        let (permits, started_at) = (SearchPermits::new(1), Instant::now());
+        let mut current_permit = permits.acquire(started_at).now_or_never();
         let mut waiting: Vec<_> = arrivals
             .iter()
-            .map(|at| (*at, Box::pin(permits.acquire(began + Duration::from_secs(*at)))))
+            .map(|at| (*at, Box::pin(permits.acquire(started_at + Duration::from_secs(*at)))))
             .map(|(at, mut permit)| {
                 assert!((&mut permit).now_or_never().is_none());
                 (at, permit)
@@ -152,6 +152,6 @@ mod tests {
             order.push(waiting.remove(next.unwrap()).0);
         }
         assert_eq!(order, expected);
-        assert!(permits.acquire(began).now_or_never().is_some(), "a permit was lost");
+        assert!(permits.acquire(started_at).now_or_never().is_some(), "a permit was lost");
     }
 }

@@ -18,16 +18,23 @@ pub struct FullScan {
     /// The engine has returned all hits.
     ended: bool,
     /// Remaining hits among earlier versions, in order.
-    before: VecDeque<RankedHit>,
+    earlier_versions: VecDeque<RankedHit>,
     sort: Vec<Sort>,
     /// Number of hits that may still be returned.
     remaining: usize,
 }
 
 impl FullScan {
-    pub fn new(engine: Box<dyn Scan>, before: Vec<RankedHit>, request: TopHitsRequest) -> Self {
-        let (sort, remaining) = (request.sort, request.keep);
-        Self { engine, ready: VecDeque::new(), ended: false, before: before.into(), sort, remaining }
+    pub fn new(engine: Box<dyn Scan>, earlier_versions: Vec<RankedHit>, request: TopHitsRequest) -> Self {
+        let (sort, remaining) = (request.sort, request.max_hits);
+        Self {
+            engine,
+            ready: VecDeque::new(),
+            ended: false,
+            earlier_versions: earlier_versions.into(),
+            sort,
+            remaining,
+        }
     }
 
     /// Seq of the snapshot of current objects.
@@ -53,11 +60,11 @@ impl FullScan {
 
     /// Removes the first hit in the order of the plan. An earlier version precedes a current object of the same position.
     fn pop_first(&mut self) -> Option<RankedHit> {
-        let is_earlier_version = match (self.before.front(), self.ready.front()) {
-            (Some(before), Some(now)) => compare(&before.position, &now.position, &self.sort).is_le(),
-            (before, _) => before.is_some(),
+        let is_earlier_version = match (self.earlier_versions.front(), self.ready.front()) {
+            (Some(earlier), Some(current)) => compare(&earlier.position, &current.position, &self.sort).is_le(),
+            (earlier, _) => earlier.is_some(),
         };
-        if is_earlier_version { self.before.pop_front() } else { self.ready.pop_front() }
+        if is_earlier_version { self.earlier_versions.pop_front() } else { self.ready.pop_front() }
     }
 }
 
@@ -101,13 +108,13 @@ mod tests {
     fn earlier_versions_are_merged_in(
         #[case] pages: &str,
         #[case] before: &str,
-        #[case] keep: usize,
+        #[case] max_hits: usize,
         #[case] expected: &str,
     ) {
         let hits = |names: &str, ended_by| names.split_whitespace().map(|name| hit(name, ended_by)).collect::<Vec<_>>();
         let pages = pages.split('|').map(|page| hits(page, None)).collect();
         let before = hits(before, Some(3));
-        let request = TopHitsRequest { keep, ..TopHitsRequest::total_only() };
+        let request = TopHitsRequest { max_hits, ..TopHitsRequest::total_only() };
         let mut scan = FullScan::new(Box::new(Pages(pages)), before, request);
         let mut found = Vec::new();
         loop {

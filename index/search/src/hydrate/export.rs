@@ -4,7 +4,7 @@
 //! A task of the cache reads slightly ahead of the client. It ends when the client disconnects or does not read for
 //! [`STALLED_CLIENT_TIMEOUT`].
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::authorization::decision::allows_read;
 use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
@@ -45,26 +45,30 @@ impl Searcher {
         &self,
         request: SearchRequest,
     ) -> Result<impl Stream<Item = Result<Vec<Hit>, Error>> + Send + 'static, Error> {
-        let (PlannedSearch { query, plan, sort, facts, .. }, sources) = self.plan_search(&request).await;
+        let (PlannedSearch { query, plan, sort, planning_context, .. }, sources) = self.plan_search(&request).await;
         let limits = [query.output.limit, request.page.limit];
         let scanned = TopHitsRequest {
             sort,
             after: request.page.after,
-            keep: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
-            facts,
+            max_hits: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
+            planning_context,
             ..TopHitsRequest::total_only()
         };
         let scan = begin_scan(&sources, plan, scanned).await?;
         self.inner.cache.metrics.searches.add(1);
         let manifests = if request.include_manifests { BodyMode::Read } else { BodyMode::Skip };
-        let export =
-            ExportTask { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
+        let export = ExportTask {
+            searcher: self.clone(),
+            caller: request.caller,
+            permissions: sources.context.permissions,
+            manifests,
+        };
         let (sender, receiver) = mpsc::channel(1);
         let watched = sender.clone();
         let work = async move {
-            let ended = export.send(scan, &sender).await;
+            let result = export.send(scan, &sender).await;
             // The send fails if the client has disconnected.
-            drop(sender.send_timeout(ExportMessage::End(ended), STALLED_CLIENT_TIMEOUT).await);
+            drop(sender.send_timeout(ExportMessage::End(result), STALLED_CLIENT_TIMEOUT).await);
         };
         self.spawn("export", async move {
             tokio::select! {
@@ -75,7 +79,7 @@ impl Searcher {
         Ok(try_unfold(receiver, |mut receiver| async move {
             match receiver.recv().await {
                 Some(ExportMessage::Hits(hits)) => Ok(Some((hits, receiver))),
-                Some(ExportMessage::End(ended)) => ended.map(|()| None),
+                Some(ExportMessage::End(result)) => result.map(|()| None),
                 // A partial result must not look complete.
                 None => Err(Error::Stopped),
             }
@@ -88,7 +92,7 @@ struct ExportTask {
     searcher: Searcher,
     caller: UserInfo,
     /// The caller's permissions at the start.
-    rights: Arc<Mutex<CallerRights>>,
+    permissions: Arc<Mutex<CallerPermissions>>,
     manifests: BodyMode,
 }
 
@@ -140,8 +144,8 @@ impl ExportTask {
 
     /// Checks that the caller may still read the hits, because permissions are not part of the snapshot.
     fn check_permissions(&self, hits: &[Hit]) -> Result<(), Error> {
-        let mut now = self.searcher.inner.rights.for_caller(&self.caller);
-        let changed = now.changed_since(&self.rights.lock());
+        let mut now = self.searcher.inner.rbac_rules.for_caller(&self.caller);
+        let changed = now.changed_since(&self.permissions.lock());
         let affected = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
         for key in affected {
             if !allows_read(&mut now, ReadKind::Listing, &scope_of(key), &key.name) {

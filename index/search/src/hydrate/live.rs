@@ -10,7 +10,7 @@ use crate::document::columns::Facet;
 use crate::document::{Document, RedactedObject};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{find_with_terms, resolve_relations};
-use crate::hydrate::Stage;
+use crate::hydrate::{CountOrder, Stage};
 use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
 use crate::{FacetCounts, Hit, PlannedSearch, SearchEvent, SearchRequest, Searcher};
@@ -52,7 +52,7 @@ impl Searcher {
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // Starts at the state of the text index, so that no change is missed.
         let follower = self.inner.cache.tail.follow(*self.inner.engine.searchable().borrow());
-        let stage = Stage::Requested(Box::new((self.clone(), request.clone())));
+        let stage = Stage::Requested(Box::new((self.clone(), request.clone(), CountOrder::AfterHits)));
         let search = LiveSearch {
             searcher: self.clone(),
             request,
@@ -154,19 +154,19 @@ impl LiveSearch {
     async fn refresh_counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.refresh_plan().await?;
         self.has_changes = false;
-        let (PlannedSearch { plan, facet_request, facts, .. }, sources) =
+        let (PlannedSearch { plan, facet_request, planning_context, .. }, sources) =
             self.searcher.plan_search(&self.request).await;
         let (facets, sums) = (facet_request.columns(), facet_request.sums_request());
         let request = TopHitsRequest { facets, sums, ..TopHitsRequest::total_only() };
         let found = find_with_terms(&sources, plan, request, &facet_request.terms_requests()).await?;
-        let Counts { facets, groups, .. } = facet_request.count(&sources, &facts, &found).await?;
+        let Counts { facets, groups, .. } = facet_request.count(&sources, &planning_context, &found).await?;
         Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
     }
 
     /// Converts changes to events, with current permissions.
     async fn convert_changes(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
         let deadline = Instant::now() + self.request.deadline;
-        let mut rights = self.searcher.rights_of(&self.request.caller, deadline).await;
+        let mut permissions = self.searcher.permissions_of(&self.request.caller, deadline).await;
         let mut events = Vec::new();
         for change in changes {
             let id = change.object.record.id;
@@ -175,7 +175,8 @@ impl LiveSearch {
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
             let exists = change.kind != ChangeKind::Deleted;
-            let is_readable = exists && allows_read(&mut rights, ReadKind::Listing, scope, &object.record.key.name);
+            let is_readable =
+                exists && allows_read(&mut permissions, ReadKind::Listing, scope, &object.record.key.name);
             let mut evaluator = DocumentEvaluator::new(&document);
             if is_readable && evaluator.is_match(&self.matches) {
                 if self.hits.len() < MAX_FOLLOWED {

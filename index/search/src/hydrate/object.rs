@@ -68,7 +68,7 @@ impl Searcher {
     /// True if a caller may read an object, whether or not it exists.
     pub(crate) async fn may_get(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, TIMEOUT).await;
-        allows_read(&mut sources.context.rights.lock(), ReadKind::ByName, &scope_of(key), &key.name)
+        allows_read(&mut sources.context.permissions.lock(), ReadKind::ByName, &scope_of(key), &key.name)
     }
 
     /// Current state and history of an object; None if the caller may not read it or the store has neither.

@@ -1,13 +1,13 @@
-//! Facts about clusters for planning, and clusters with missing or outdated results.
+//! Properties of clusters for planning, and clusters with missing or outdated results.
 
 use crate::Searcher;
-use crate::authorization::CallerRights;
-use crate::plan::ClusterFacts;
+use crate::authorization::CallerPermissions;
+use crate::plan::ClusterProperties;
 use crowsnest_apimachinery::names::ClusterName;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A cluster whose objects are missing from an answer or outdated.
+/// A cluster whose objects are missing from a response or outdated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedCluster {
     pub cluster: ClusterName,
@@ -56,17 +56,20 @@ fn summarize_collections(searcher: &Searcher) -> BTreeMap<ClusterName, Collectio
     clusters
 }
 
-/// Facts about the control plane and the clusters that a caller may see. Queries must not reveal other clusters.
-pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFacts> {
+/// Properties of the control plane and of the clusters that a caller may see. Queries must not reveal other clusters.
+pub(crate) fn cluster_properties(searcher: &Searcher, permissions: &CallerPermissions) -> Vec<ClusterProperties> {
     let summaries = summarize_collections(searcher);
     let stale = |name: &ClusterName| summaries.get(name).is_none_or(|summary| summary.outdated > 0);
     let control_plane = ClusterName::control_plane();
-    let mut clusters =
-        vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
-    for member in searcher.inner.cache.fleet.members().iter().filter(|member| rights.may_see(member.name())) {
+    let mut clusters = vec![ClusterProperties {
+        name: control_plane.to_string(),
+        stale: stale(&control_plane),
+        ..ClusterProperties::default()
+    }];
+    for member in searcher.inner.cache.fleet.members().iter().filter(|member| permissions.may_see(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
-        clusters.push(ClusterFacts {
+        clusters.push(ClusterProperties {
             name: member.name().to_string(),
             region: spec.region.clone(),
             zones: spec.zones.iter().cloned().chain(zone).collect(),
@@ -79,7 +82,7 @@ pub(crate) fn cluster_facts(searcher: &Searcher, rights: &CallerRights) -> Vec<C
 }
 
 /// One entry for each cluster that the caller may see and whose results are incomplete.
-pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<SkippedCluster> {
+pub(crate) fn list_skipped(searcher: &Searcher, permissions: &CallerPermissions) -> Vec<SkippedCluster> {
     let summaries = summarize_collections(searcher);
     let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
@@ -87,8 +90,11 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
     // The control plane's objects are searched as well if they are collected.
     let control_plane = ClusterName::control_plane();
     let collected_control_plane = summaries.contains_key(&control_plane).then_some(&control_plane);
-    for name in
-        members.iter().map(|member| member.name()).chain(collected_control_plane).filter(|name| rights.may_see(name))
+    for name in members
+        .iter()
+        .map(|member| member.name())
+        .chain(collected_control_plane)
+        .filter(|name| permissions.may_see(name))
     {
         let Some(summary) = summaries.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
@@ -104,7 +110,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
             });
             continue;
         };
-        if let Some(missing_reason) = rights.missing_reason(name) {
+        if let Some(missing_reason) = permissions.missing_reason(name) {
             skipped.push(SkippedCluster {
                 cluster: name.clone(),
                 reason: format!("its RBAC objects are not in the cache, and {missing_reason}"),
@@ -121,7 +127,7 @@ pub(crate) fn list_skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Sk
                 has_missing_objects: summary.has_incomplete_collection,
                 age_seconds: summary.last_contact_ms.map(|at| (now - at) / 1000),
             });
-        } else if searcher.inner.cache.discovery.is_unexplored(name) {
+        } else if searcher.inner.cache.discovery.is_undiscovered(name) {
             // RBAC objects are collected before the other resources are discovered.
             skipped.push(SkippedCluster {
                 cluster: name.clone(),

@@ -1,8 +1,8 @@
-//! Facet counts and sums: aggregations of a request, and their results in the answer.
+//! Facet counts and sums: aggregations of a request, and their results in the response.
 
 use super::dsl::query::MAX_EXPANSIONS;
 use super::fields::{self, MESSAGE};
-use super::model::{Facet, SumsRequest, ValueAmounts};
+use super::model::{Facet, Number, SumsRequest, ValueAmounts};
 use super::regex::escape_literal;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -55,20 +55,29 @@ fn aggregation(count: &CountedField) -> Value {
         "shard_size": MAX_SHARD_VALUES,
         "order": [{"_count": "desc"}, {"_key": "asc"}],
     });
-    let mut sums = Map::new();
+    let mut summed_numbers: &[Number] = &[];
     match count {
         CountedField::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
         CountedField::FacetWithSums(SumsRequest { facet, numbers }) => {
             terms["field"] = fields::facet(*facet).into();
-            let sum = |(nth, number)| (sum_name(nth), json!({"sum": {"field": fields::number(number)}}));
-            sums.extend(numbers.iter().copied().enumerate().map(sum));
+            summed_numbers = numbers;
         }
         CountedField::Label(key) => {
             terms["field"] = fields::labels().into();
             terms["include"] = format!("{}.*", escape_literal(&format!("{key}="))).into();
         }
     }
-    if sums.is_empty() { json!({"terms": terms}) } else { json!({"terms": terms, "aggs": sums}) }
+    with_sums(terms, summed_numbers)
+}
+
+/// The aggregation of `terms`, with the sums of these numbers for each term.
+fn with_sums(terms: Value, numbers: &[Number]) -> Value {
+    if numbers.is_empty() {
+        return json!({"terms": terms});
+    }
+    let sum = |(nth, number)| (sum_name(nth), json!({"sum": {"field": fields::number(number)}}));
+    let sums: Map<String, Value> = numbers.iter().copied().enumerate().map(sum).collect();
+    json!({"terms": terms, "aggs": sums})
 }
 
 /// Name of the aggregation of a sum.
@@ -76,7 +85,7 @@ fn sum_name(nth: usize) -> String {
     format!("sum{nth}")
 }
 
-/// One aggregation in an answer.
+/// One aggregation in a response.
 #[derive(Debug, Deserialize)]
 pub(super) struct Buckets {
     #[serde(default)]
@@ -103,9 +112,10 @@ impl Bucket {
 }
 
 /// An aggregation that counts the terms of a field which begin with `prefix` and contain `part`; all of them if both are empty.
+/// It sums these numbers for each term.
 ///
 /// With a prefix, the part is not checked: the caller has to filter the results by it.
-pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) -> Value {
+pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize, numbers: &[Number]) -> Value {
     let mut terms = json!({
         "field": field,
         "size": size,
@@ -117,7 +127,16 @@ pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) ->
     } else if !part.is_empty() {
         terms["include"] = format!(".*{}.*", escape_literal(part)).into();
     }
-    json!({ "terms": { "terms": terms } })
+    json!({ "terms": with_sums(terms, numbers) })
+}
+
+/// Sums of the terms of an aggregation.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct BucketSums {
+    /// For each number, the sums of the terms.
+    pub by_number: Vec<ValueAmounts<i64>>,
+    /// The numbers with a sum that the engine may have rounded, by position.
+    pub rounded: BTreeSet<usize>,
 }
 
 impl Buckets {
@@ -127,6 +146,24 @@ impl Buckets {
         (self.buckets.into_iter().map(|bucket| (bucket.key, bucket.doc_count)).collect(), incomplete)
     }
 
+    /// The sums of the first `numbers` numbers of the request; None if a sum is missing.
+    pub fn sums(&self, numbers: usize) -> Option<BucketSums> {
+        let mut sums = BucketSums::default();
+        for nth in 0..numbers {
+            let mut by_term = Vec::with_capacity(self.buckets.len());
+            for bucket in &self.buckets {
+                let sum = bucket.sum(nth)?;
+                if sum.abs() >= MAX_EXACT_SUM {
+                    sums.rounded.insert(nth);
+                }
+                // The conversion saturates at the bounds of `i64`.
+                by_term.push((Arc::from(bucket.key.as_str()), sum as i64));
+            }
+            sums.by_number.push(by_term);
+        }
+        Some(sums)
+    }
+
     /// The counts and sums of a field; None if a sum is missing.
     pub fn counts(self, count: &CountedField) -> Option<ValueCounts> {
         let (prefix, numbers) = match count {
@@ -134,19 +171,7 @@ impl Buckets {
             CountedField::FacetWithSums(request) => (String::new(), request.numbers.len()),
             CountedField::Label(key) => (format!("{key}="), 0),
         };
-        let (mut sums, mut rounded_sums) = (Vec::with_capacity(numbers), BTreeSet::new());
-        for nth in 0..numbers {
-            let mut sums_by_value = Vec::with_capacity(self.buckets.len());
-            for bucket in &self.buckets {
-                let sum = bucket.sum(nth)?;
-                if sum.abs() >= MAX_EXACT_SUM {
-                    rounded_sums.insert(nth);
-                }
-                // Values beyond `i64` are limited to it.
-                sums_by_value.push((Arc::from(bucket.key.as_str()), sum as i64));
-            }
-            sums.push(sums_by_value);
-        }
+        let BucketSums { by_number: sums, rounded: rounded_sums } = self.sums(numbers)?;
         let value = |bucket: Bucket| Some((Arc::from(bucket.key.strip_prefix(&prefix)?), bucket.doc_count));
         Some(ValueCounts {
             values: self.buckets.into_iter().filter_map(value).collect(),
@@ -159,8 +184,8 @@ impl Buckets {
     }
 }
 
-/// Searches that count the terms that begin with these ends of phrases ([`super::dsl::phrase_ends`]); each with the
-/// ends that it counts.
+/// Searches that count the terms that begin with the last words of phrases ([`super::dsl::phrase_ends`]). Returns each
+/// search with its words.
 pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
     let ends: Vec<&String> = ends.iter().collect();
     let search = |ends: &[&String]| {
@@ -176,18 +201,18 @@ pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)>
     ends.chunks(WORDS_PER_REQUEST).map(search).collect()
 }
 
-/// Ends with which more terms begin than a phrase may expand to. Ends that the engine did not count are included.
-pub fn find_wide_ends(ends: &[String], response: &Value) -> BTreeSet<String> {
+/// The last words of phrases that are prefixes of more than [`MAX_EXPANSIONS`] terms. Words that the engine did not count
+/// are included.
+pub fn find_ends_with_too_many_terms(ends: &[String], response: &Value) -> BTreeSet<String> {
     let buckets_of =
         |nth: usize| response.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
-    let is_wide = |nth: usize| buckets_of(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
-    ends.iter().enumerate().filter(|(nth, _)| is_wide(*nth)).map(|(_, end)| end.clone()).collect()
+    let has_too_many_terms = |nth: usize| buckets_of(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
+    ends.iter().enumerate().filter(|(nth, _)| has_too_many_terms(*nth)).map(|(_, end)| end.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::opensearch::model::Number;
     use rstest::rstest;
 
     #[test]
@@ -224,11 +249,32 @@ mod tests {
     }
 
     #[test]
-    fn ends_with_too_many_terms_are_wide() {
+    fn terms_are_summed() {
+        let aggregation = count_terms("labels", "app=", "", 5, &[Number::CpuRequest, Number::Restarts]);
+        let sums = json!({
+            "sum0": {"sum": {"field": fields::number(Number::CpuRequest)}},
+            "sum1": {"sum": {"field": fields::number(Number::Restarts)}},
+        });
+        assert_eq!(aggregation["terms"]["aggs"], sums);
+        assert_eq!(count_terms("labels", "app=", "", 5, &[])["terms"].get("aggs"), None);
+
+        let buckets = json!({"buckets": [
+            {"key": "app=web", "doc_count": 3, "sum0": {"value": 2.5e2}, "sum1": {"value": 1.0}},
+            {"key": "app=db", "doc_count": 1, "sum0": {"value": MAX_EXACT_SUM}, "sum1": {"value": 0.0}},
+        ]});
+        let buckets: Buckets = serde_json::from_value(buckets).unwrap();
+        let expected = [[("app=web", 250), ("app=db", 9_007_199_254_740_992)], [("app=web", 1), ("app=db", 0)]];
+        let by_number = expected.map(|sums| sums.map(|(term, sum)| (Arc::<str>::from(term), sum)).to_vec()).to_vec();
+        assert_eq!(buckets.sums(2), Some(BucketSums { by_number, rounded: [0].into() }));
+        assert_eq!(buckets.sums(3), None);
+    }
+
+    #[test]
+    fn ends_with_too_many_terms_are_found() {
         let ends = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let buckets = |count: usize| json!({"terms": {"buckets": vec![json!({}); count]}});
         let response = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
-        assert_eq!(find_wide_ends(&ends, &response), ends[1..].iter().cloned().collect());
+        assert_eq!(find_ends_with_too_many_terms(&ends, &response), ends[1..].iter().cloned().collect());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Name = Cow<'static, str>;
 
-/// A document of the index that [`super::template`] creates. Fields are described there and in [`super::fields`].
+/// A document of the index that [`super::template`] creates. Its fields have the names of the index: `k` (keys), `w` (keywords),
+/// `n` (numbers), `f` (facets) and `s` (values to sort by) contain one field per column; see [`super::fields`].
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct EngineDocument {
     pub id: i64,
@@ -49,8 +50,8 @@ impl EngineDocument {
         engine.add_words(document);
         engine.add_numbers(document);
         engine.add_facets(document);
-        for (key, of) in &document.keys {
-            engine.k.entry(key_name(*key)).or_default().insert(to_signed(*of));
+        for (key, value) in &document.keys {
+            engine.k.entry(key_name(*key)).or_default().insert(to_signed(*value));
         }
         engine
     }
@@ -68,12 +69,12 @@ impl EngineDocument {
                 labels.insert(truncate_term(value).to_owned());
             }
         }
-        let anything = document.anything(false).filter(|(keyword, _)| *keyword != Keyword::Name);
+        let anything = document.bare_word_values(false).filter(|(keyword, _)| *keyword != Keyword::Name);
         let anything: BTreeSet<String> = anything.map(|(_, value)| lower_term(value)).collect();
         if let Some(name) = keyword_name(Keyword::Anything).filter(|_| !anything.is_empty()) {
             self.w.insert(name, anything);
         }
-        self.grams = document.anything(true).map(|(_, value)| grams(&value.to_lowercase())).collect();
+        self.grams = document.bare_word_values(true).map(|(_, value)| grams(&value.to_lowercase())).collect();
     }
 
     fn add_numbers(&mut self, document: &Document) {
@@ -105,7 +106,7 @@ impl EngineDocument {
         for message in messages {
             lower_into(&mut lower, message);
             self.message.extend(chunks(&lower).flat_map(chunk_terms).map(|term| token(term).into_owned()));
-            let lines: Vec<String> = chunks(&lower).map(line).collect();
+            let lines: Vec<String> = chunks(&lower).map(message_line).collect();
             if !lines.is_empty() {
                 self.message_lines.push(lines.join("\n"));
             }
@@ -113,8 +114,8 @@ impl EngineDocument {
     }
 }
 
-/// The suffixes of a chunk, as the analyzer of messages separates them.
-fn line(chunk: &str) -> String {
+/// A chunk as the analyzer of messages reads it: its suffixes, separated by tabs.
+fn message_line(chunk: &str) -> String {
     let suffixes: Vec<Cow<'_, str>> = suffixes(chunk).map(token).collect();
     // Without this placeholder, phrases would match across the chunk.
     if suffixes.is_empty() { GAP.to_string() } else { suffixes.join("\t") }

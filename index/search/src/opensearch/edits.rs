@@ -1,8 +1,8 @@
 //! Words within some edits of another one as a regular expression, because engines have no fuzzy prefix query.
 //!
-//! Edits are insertions, deletions, substitutions and swaps of neighbours, none of which touches a place twice, as
-//! [`crate::plan::patterns::is_within_edits`] counts them. A word is halved: either each half takes its share of the edits, or a swap
-//! straddles the middle. The pattern grows only slightly faster than the word; listing every edit at every position took
+//! Edits are insertions, deletions, substitutions and swaps of adjacent letters, as [`crate::plan::patterns::is_within_edits`]
+//! counts them: swapped letters are not edited again (optimal string alignment distance). The pattern of a word is built from
+//! those of its halves: the edits are divided between them, or one edit swaps the two letters in the middle. The pattern grows only slightly faster than the word; listing every edit at every position took
 //! 48,000 characters for 29 letters and two edits.
 
 use super::regex::escape_literal;

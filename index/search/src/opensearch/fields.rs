@@ -12,7 +12,7 @@ pub const ID: &str = "id";
 pub const EXACT: &str = "exact";
 /// Names of the columns in which an object has values.
 pub const HAS: &str = "has";
-/// Terms by which rights are granted; see [`super::scope`].
+/// Terms by which permissions are granted; see [`super::scope`].
 pub const SCOPE: &str = "scope";
 /// Terms of the manifest, a line each.
 pub const CONTENT: &str = "content";

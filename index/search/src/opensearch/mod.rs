@@ -3,11 +3,12 @@
 //! [`client`] sends requests to the nodes of an engine and classifies their errors. [`bulk`] builds and reads bulk requests.
 //! [`writer`] follows a source of changes and keeps an index behind an alias equal to it.
 //!
-//! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]
-//! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
+//! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's permissions, [`order`]
+//! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its response. All of
 //! these are pure. The engine does not analyze text: terms are created here, for documents and queries.
 //!
-//! [`engine`] combines both into [`crate::engine::Engine`]: the writer follows the store, searches are translated.
+//! [`engine`] implements [`crate::engine::Engine`] with these modules: its writer follows the store, and its searches are
+//! translated to requests.
 
 pub mod aggregations;
 pub mod bulk;

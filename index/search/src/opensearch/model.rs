@@ -7,9 +7,9 @@ pub(super) use crate::document::columns::{Facet, Key, Keyword, Number, scope_ter
 pub(super) use crate::document::tokens::{
     MAX_CHUNK_BYTES, chunks, lower_into, matches_by_prefix, suffixes, terms as chunk_terms,
 };
-pub(super) use crate::plan::FleetFacts;
+pub(super) use crate::plan::PlanningContext;
 pub(super) use crate::plan::paths::{PathCondition, Step, numeric_value, scalar_text};
 pub(super) use crate::plan::patterns::MAX_EDITS;
-pub(super) use crate::plan::predicate::{Match, Numbers, PathTest, Test};
+pub(super) use crate::plan::predicate::{IdSet, Match, PathTest, Test};
 pub(super) use crate::plan::score;
 pub(super) use crate::plan::sort::{ClusterProperty, Rank, RankedHit, Sort, SortBy, SortPosition};

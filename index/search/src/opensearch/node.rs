@@ -39,7 +39,7 @@ impl Node {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Status and JSON of an answer.
+    /// Status and JSON of a response.
     pub fn send(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let kind = if path.contains("_bulk") { "application/x-ndjson" } else { "application/json" };
@@ -49,10 +49,10 @@ impl Node {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        let response = String::from_utf8(response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
             true => decode_chunked(body),
@@ -61,11 +61,11 @@ impl Node {
         (status, serde_json::from_str(&body).unwrap())
     }
 
-    /// The JSON of an answer that succeeds.
+    /// The JSON of a response that succeeds.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Value {
-        let (status, answer) = self.send(method, path, body);
-        assert!(status < 300, "{method} {path}: {status} {answer}\n{}", body.chars().take(2_000).collect::<String>());
-        answer
+        let (status, response) = self.send(method, path, body);
+        assert!(status < 300, "{method} {path}: {status} {response}\n{}", body.chars().take(2_000).collect::<String>());
+        response
     }
 }
 

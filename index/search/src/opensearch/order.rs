@@ -7,7 +7,7 @@
 use super::dsl::query::{self, Query};
 use super::dsl::to_signed;
 use super::fields::{self, ID};
-use super::model::{ClusterProperty, Facet, FleetFacts, Keyword, Rank, RankedHit, Sort, SortBy, SortPosition};
+use super::model::{ClusterProperty, Facet, Keyword, PlanningContext, Rank, RankedHit, Sort, SortBy, SortPosition};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -52,9 +52,9 @@ struct ClusterRanks {
 }
 
 impl ClusterRanks {
-    fn new(property: ClusterProperty, descending: bool, facts: &FleetFacts) -> Self {
+    fn new(property: ClusterProperty, descending: bool, planning_context: &PlanningContext) -> Self {
         let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for cluster in &facts.clusters {
+        for cluster in &planning_context.clusters {
             if let Some(text) = property.value_of(cluster) {
                 clusters.entry(text.to_owned()).or_default().push(cluster.name.clone());
             }
@@ -94,12 +94,13 @@ pub struct Order {
 }
 
 impl Order {
-    pub fn new(sort: &[Sort], facts: &FleetFacts) -> Result<Self, OrderError> {
+    pub fn new(sort: &[Sort], planning_context: &PlanningContext) -> Result<Self, OrderError> {
         let column = |sort: &Sort| match sort.by {
             SortBy::Relevance => Column::Relevance { weight: 1 },
-            SortBy::Cluster(property) => {
-                Column::Cluster { weight: 1, cluster_ranks: ClusterRanks::new(property, sort.descending, facts) }
-            }
+            SortBy::Cluster(property) => Column::Cluster {
+                weight: 1,
+                cluster_ranks: ClusterRanks::new(property, sort.descending, planning_context),
+            },
             SortBy::Number(number) => {
                 Column::Number { field: fields::sort_number(number), descending: sort.descending }
             }
@@ -146,9 +147,9 @@ impl Order {
         })
     }
 
-    /// Query for the hits within the rights, with the scores by which they are ordered.
-    pub fn query(&self, matches: &Query, rights: Option<&Query>) -> Value {
-        let mut filter: Vec<Value> = rights.map(Query::filter).into_iter().collect();
+    /// Query for the hits within the permissions, with the scores by which they are ordered.
+    pub fn query(&self, matches: &Query, permissions: Option<&Query>) -> Value {
+        let mut filter: Vec<Value> = permissions.map(Query::filter).into_iter().collect();
         let relevance = self.columns.iter().find_map(|column| match column {
             Column::Relevance { weight } => Some(*weight),
             _ => None,
@@ -306,7 +307,7 @@ impl Column {
     }
 }
 
-/// Sort value of a missing number, in answers and in cursors.
+/// Sort value of a missing number, in responses and in cursors.
 fn missing_value(descending: bool) -> i64 {
     if descending { i64::MIN } else { i64::MAX }
 }
@@ -324,18 +325,18 @@ fn score_clauses(weight: u64, cluster_ranks: &ClusterRanks) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::opensearch::model::Number;
-    use crate::plan::ClusterFacts;
+    use crate::plan::ClusterProperties;
     use rstest::rstest;
 
-    fn fleet_facts() -> FleetFacts {
+    fn planning_context() -> PlanningContext {
         let regions = [("m1", "eu"), ("m2", "us"), ("m3", "eu"), ("m4", ""), ("m5", "asia")];
-        let cluster = |(name, region): (&str, &str)| ClusterFacts {
+        let cluster = |(name, region): (&str, &str)| ClusterProperties {
             name: name.into(),
             region: region.into(),
             provider: "acme".into(),
-            ..ClusterFacts::default()
+            ..ClusterProperties::default()
         };
-        FleetFacts { clusters: regions.map(cluster).into(), ..FleetFacts::default() }
+        PlanningContext { clusters: regions.map(cluster).into(), ..PlanningContext::default() }
     }
 
     fn sort(text: &str) -> Vec<Sort> {
@@ -357,7 +358,7 @@ mod tests {
         vec![Rank::Text(Some("asia".into())), Rank::Score(41.0), Rank::Number(Some(7))])]
     #[case::relevance_and_region("relevance -region", vec![json!(41.0 * 4.0 + 1.0)], vec![Rank::Score(41.0), Rank::Text(Some("asia".into()))])]
     fn cursors_round_trip(#[case] columns: &str, #[case] values: Vec<Value>, #[case] ranks: Vec<Rank>) {
-        let order = Order::new(&sort(columns), &fleet_facts()).unwrap();
+        let order = Order::new(&sort(columns), &planning_context()).unwrap();
         let values = [values, vec![json!("web"), json!(-1)]].concat();
         let hit = order.parse_hit(Some(1.5), &values).unwrap();
         assert_eq!(hit.position, SortPosition { ranks, name: "web".into(), id: u64::MAX });
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn an_unknown_region_is_ordered_between_its_neighbours() {
         for (columns, expected) in [("region", 1.5), ("-region", 2.5)] {
-            let order = Order::new(&sort(columns), &fleet_facts()).unwrap();
+            let order = Order::new(&sort(columns), &planning_context()).unwrap();
             let position = SortPosition { ranks: vec![Rank::Text(Some("mars".into()))], name: "web".into(), id: 1 };
             assert_eq!(order.search_after(&position)[0], expected);
         }
@@ -377,19 +378,22 @@ mod tests {
 
     #[test]
     fn cluster_ranks_become_scores() {
-        let order = Order::new(&sort("region relevance"), &fleet_facts()).unwrap();
+        let order = Order::new(&sort("region relevance"), &planning_context()).unwrap();
         let word = query::constant_score(query::term("w.name", "web"), 100.0);
         insta::assert_yaml_snapshot!("by_region_and_relevance", order.query(&word, Some(&query::term("scope", "m1"))));
-        let order = Order::new(&sort("-region restarts"), &fleet_facts()).unwrap();
+        let order = Order::new(&sort("-region restarts"), &planning_context()).unwrap();
         insta::assert_yaml_snapshot!("by_region", (order.query(&word, None), order.sort(), order.returns_relevance()));
     }
 
     #[test]
     fn some_orders_are_refused() {
-        assert_eq!(Order::new(&sort("region name relevance"), &fleet_facts()), Err(OrderError::NotAdjacent));
-        let cluster =
-            |nth: usize| ClusterFacts { name: format!("m{nth}"), region: format!("r{nth}"), ..ClusterFacts::default() };
-        let many = FleetFacts { clusters: (0..600).map(cluster).collect(), ..FleetFacts::default() };
+        assert_eq!(Order::new(&sort("region name relevance"), &planning_context()), Err(OrderError::NotAdjacent));
+        let cluster = |nth: usize| ClusterProperties {
+            name: format!("m{nth}"),
+            region: format!("r{nth}"),
+            ..ClusterProperties::default()
+        };
+        let many = PlanningContext { clusters: (0..600).map(cluster).collect(), ..PlanningContext::default() };
         assert_eq!(Order::new(&sort("region relevance"), &many), Err(OrderError::TooManyValues));
         assert!(Order::new(&sort("region"), &many).is_ok());
         assert!(Order::new(&[Sort { by: SortBy::Number(Number::Exit), descending: false }], &many).is_ok());

@@ -207,14 +207,14 @@ fn test_query(path: &str, test: &Test) -> Option<Query> {
         Test::Contains(part) => {
             query::wildcard(PATHS, &format!("{}*{}*", escape_wildcard(&start), escape_wildcard(part)))
         }
-        Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_PREFIX_BYTES => return None,
+        Test::Regex(text) | Test::Fuzzy(text, ..) if start.len() + text.len() > MAX_PREFIX_BYTES => return None,
         Test::Regex(pattern) => {
             query::regexp(PATHS, &format!("{}({})", escape_literal(&start), to_lucene(pattern).ok()?))
         }
-        Test::Near(word, distance, false) => {
+        Test::Fuzzy(word, distance, false) => {
             query::regexp(PATHS, &format!("{}{}", escape_literal(&start), super::edits::fuzzy_pattern(word, *distance)))
         }
-        Test::Near(..) => return None,
+        Test::Fuzzy(..) => return None,
     })
 }
 

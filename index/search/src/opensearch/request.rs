@@ -16,12 +16,12 @@ pub const MAX_PAGE: usize = 10_000;
 pub struct Search<'a> {
     pub matches: &'a Query,
     /// The documents that the caller may read; `None` for those who may read everything.
-    pub rights: Option<&'a Query>,
+    pub permissions: Option<&'a Query>,
     pub order: &'a Order,
     /// The last hit of the previous page.
     pub after: Option<&'a SortPosition>,
     /// Maximum number of hits to return.
-    pub keep: usize,
+    pub max_hits: usize,
     pub counts: &'a [CountedField],
     /// Best effort: an engine checks it between segments, so the caller keeps a deadline of its own.
     pub timeout: Duration,
@@ -30,17 +30,17 @@ pub struct Search<'a> {
 impl Search<'_> {
     /// Number of hits to request: one more than are returned, which shows whether there are more.
     pub fn size(&self) -> usize {
-        if self.keep == 0 { 0 } else { (self.keep + 1).min(MAX_PAGE) }
+        if self.max_hits == 0 { 0 } else { (self.max_hits + 1).min(MAX_PAGE) }
     }
 
     /// The body of the request. Ids are read from the sort values, so no stored field is requested.
     pub fn body(&self) -> Result<Value, DslError> {
-        let clauses = self.matches.clauses() + self.rights.map_or(0, Query::clauses) + self.order.clauses();
+        let clauses = self.matches.clauses() + self.permissions.map_or(0, Query::clauses) + self.order.clauses();
         if clauses > MAX_REQUEST_CLAUSES {
             return Err(DslError::Request(clauses));
         }
         let mut body = json!({
-            "query": self.order.query(self.matches, self.rights),
+            "query": self.order.query(self.matches, self.permissions),
             "sort": self.order.sort(),
             "size": self.size(),
             // Totals end at 10,000 otherwise.
@@ -64,41 +64,42 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use crate::opensearch::dsl::query::{any, constant_score, term};
-    use crate::opensearch::model::{Facet, FleetFacts, Rank, Sort};
+    use crate::opensearch::model::{Facet, PlanningContext, Rank, Sort};
 
     #[test]
     fn a_search_is_assembled() {
-        let (matches, rights) = (constant_score(term("w.name", "web"), 100.0), term("scope", "m1"));
+        let (matches, permissions) = (constant_score(term("w.name", "web"), 100.0), term("scope", "m1"));
         let sort = [Sort::RELEVANCE, Sort::by_field("restarts", true).unwrap()];
-        let order = Order::new(&sort, &FleetFacts::default()).unwrap();
+        let order = Order::new(&sort, &PlanningContext::default()).unwrap();
         let after = SortPosition { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
         let search = Search {
             matches: &matches,
-            rights: Some(&rights),
+            permissions: Some(&permissions),
             order: &order,
             after: Some(&after),
-            keep: 50,
+            max_hits: 50,
             counts: &[CountedField::Facet(Facet::Kind)],
             timeout: Duration::from_millis(1_500),
         };
         insta::assert_yaml_snapshot!("search", search.body().unwrap());
-        assert_eq!(Search { keep: MAX_PAGE, ..search }.size(), MAX_PAGE);
+        assert_eq!(Search { max_hits: MAX_PAGE, ..search }.size(), MAX_PAGE);
     }
 
     #[test]
-    fn conditions_and_rights_are_counted_together() {
+    fn conditions_and_permissions_are_counted_together() {
         let many = |count: usize| any((0..count).map(|nth| term("w.name", &nth.to_string())).collect());
-        let (matches, rights, order) = (many(900), many(101), Order::new(&[], &FleetFacts::default()).unwrap());
+        let (matches, permissions, order) =
+            (many(900), many(101), Order::new(&[], &PlanningContext::default()).unwrap());
         let search = Search {
             matches: &matches,
-            rights: None,
+            permissions: None,
             order: &order,
             after: None,
-            keep: 0,
+            max_hits: 0,
             counts: &[],
             timeout: Duration::ZERO,
         };
         assert!(search.body().is_ok());
-        assert_eq!(Search { rights: Some(&rights), ..search }.body(), Err(DslError::Request(1_001)));
+        assert_eq!(Search { permissions: Some(&permissions), ..search }.body(), Err(DslError::Request(1_001)));
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 /// Maximum number of reasons of failed shards that are kept.
 const MAX_REASONS: usize = 3;
 
-/// An answer that cannot be read.
+/// A response that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
     #[error("cannot read the response of the search engine")]
@@ -26,15 +26,15 @@ pub enum ResponseError {
     Missing(&'static str),
 }
 
-/// Reason why an answer may lack hits or count too few.
+/// Reason why a response may lack hits or count too few.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartialReason {
     /// The engine stopped at the timeout.
     TimedOut,
     /// The engine stopped after some number of hits.
     Terminated,
-    /// Shards did not answer.
-    Shards { answered: u64, total: u64, reasons: Vec<String> },
+    /// Shards did not respond.
+    Shards { responded: u64, total: u64, reasons: Vec<String> },
     /// There are more hits than were counted.
     Total,
 }
@@ -44,8 +44,8 @@ impl fmt::Display for PartialReason {
         match self {
             Self::TimedOut => f.write_str("the search engine ran out of time"),
             Self::Terminated => f.write_str("the search engine stopped early"),
-            Self::Shards { answered, total, reasons } => {
-                write!(f, "{answered} of {total} shards of the search engine answered")?;
+            Self::Shards { responded, total, reasons } => {
+                write!(f, "{responded} of {total} shards of the search engine responded")?;
                 if reasons.is_empty() { Ok(()) } else { write!(f, ": {}", reasons.join("; ")) }
             }
             Self::Total => f.write_str("the search engine did not count all hits"),
@@ -53,7 +53,7 @@ impl fmt::Display for PartialReason {
     }
 }
 
-/// A decoded answer to a search.
+/// A decoded response to a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchResponse {
     /// Best first.
@@ -64,7 +64,7 @@ pub struct SearchResponse {
     pub has_more: bool,
     /// In the order of [`Search::counts`].
     pub counts: Vec<ValueCounts>,
-    /// Empty for a complete answer.
+    /// Empty for a complete response.
     pub partial: Vec<PartialReason>,
 }
 
@@ -72,7 +72,7 @@ pub struct SearchResponse {
 #[derive(Debug)]
 pub(super) struct Page {
     pub hits: Vec<EngineHit>,
-    /// Empty for a complete answer.
+    /// Empty for a complete response.
     pub partial: Vec<PartialReason>,
     /// Id of the point in time for the next page.
     pub point_in_time: Option<String>,
@@ -131,11 +131,11 @@ pub(super) struct EngineHit {
 }
 
 impl SearchResponse {
-    /// Reads the answer to a search.
+    /// Reads the response to a search.
     pub fn parse(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
-        let mut answer: RawResponse = serde_json::from_slice(body)?;
-        let mut partial = answer.partial(search.keep > 0);
-        let RawResponse { hits, mut aggregations, .. } = answer;
+        let mut response: RawResponse = serde_json::from_slice(body)?;
+        let mut partial = response.partial(search.max_hits > 0);
+        let RawResponse { hits, mut aggregations, .. } = response;
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
         partial.extend((total.relation != "eq").then_some(PartialReason::Total));
         let counts = search.counts.iter().enumerate().map(|(nth, count)| {
@@ -144,28 +144,31 @@ impl SearchResponse {
         });
         let counts = counts.collect::<Result<_, ResponseError>>()?;
         let found = hits.hits.len();
-        let hits = hits.hits.iter().take(search.keep).map(|hit| search.order.parse_hit(hit.score, &hit.sort));
+        let hits = hits.hits.iter().take(search.max_hits).map(|hit| search.order.parse_hit(hit.score, &hit.sort));
         let hits = hits.collect::<Result<Vec<_>, _>>()?;
         // A page of the maximum size may be the last one; the next page is then empty.
-        let has_more =
-            if search.keep == 0 { total.value > 0 } else { found > hits.len() || found == super::request::MAX_PAGE };
+        let has_more = if search.max_hits == 0 {
+            total.value > 0
+        } else {
+            found > hits.len() || found == super::request::MAX_PAGE
+        };
         Ok(Self { hits, total: total.value, has_more, counts, partial })
     }
 }
 
 impl Page {
-    /// Reads the answer to a search without a total.
+    /// Reads the response to a search without a total.
     pub fn parse(body: &[u8]) -> Result<Self, ResponseError> {
-        let mut answer: RawResponse = serde_json::from_slice(body)?;
-        Ok(Self { partial: answer.partial(true), hits: answer.hits.hits, point_in_time: answer.pit_id })
+        let mut response: RawResponse = serde_json::from_slice(body)?;
+        Ok(Self { partial: response.partial(true), hits: response.hits.hits, point_in_time: response.pit_id })
     }
 }
 
 /// Parses the only aggregation of a response, with the reasons why it may be incomplete.
 pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<PartialReason>), ResponseError> {
-    let mut answer: RawResponse = serde_json::from_slice(body)?;
-    let partial = answer.partial(false);
-    let buckets = answer.aggregations.into_values().next();
+    let mut response: RawResponse = serde_json::from_slice(body)?;
+    let partial = response.partial(false);
+    let buckets = response.aggregations.into_values().next();
     Ok((buckets.ok_or(ResponseError::Missing("a facet"))?, partial))
 }
 
@@ -190,7 +193,7 @@ impl Shards {
         reasons.sort_unstable();
         reasons.dedup();
         reasons.truncate(MAX_REASONS);
-        Some(PartialReason::Shards { answered: self.successful, total: self.total, reasons })
+        Some(PartialReason::Shards { responded: self.successful, total: self.total, reasons })
     }
 }
 
@@ -210,13 +213,13 @@ mod tests {
     use super::*;
     use crate::opensearch::aggregations::CountedField;
     use crate::opensearch::dsl::query::Query;
-    use crate::opensearch::model::{Facet, FleetFacts, Sort};
+    use crate::opensearch::model::{Facet, PlanningContext, Sort};
     use crate::opensearch::order::Order;
     use rstest::rstest;
     use serde_json::json;
     use std::time::Duration;
 
-    fn answer() -> Value {
+    fn response() -> Value {
         let hit = |name: &str, id: i64| json!({"_index": "ix", "_score": 41.0, "sort": [41.0, name, id]});
         json!({"took": 5, "timed_out": false, "_shards": {"total": 2, "successful": 2, "skipped": 0, "failed": 0},
             "hits": {"total": {"value": 3, "relation": "eq"}, "max_score": 41.0, "hits": [hit("a", 1), hit("b", -1), hit("c", 3)]},
@@ -224,23 +227,23 @@ mod tests {
                 "buckets": [{"key": "Pod", "doc_count": 3}]}}})
     }
 
-    fn read(answer: &Value, keep: usize) -> Result<SearchResponse, ResponseError> {
-        let order = Order::new(&[Sort::RELEVANCE], &FleetFacts::default()).unwrap();
+    fn read(response: &Value, max_hits: usize) -> Result<SearchResponse, ResponseError> {
+        let order = Order::new(&[Sort::RELEVANCE], &PlanningContext::default()).unwrap();
         let search = Search {
             matches: &Query::All,
-            rights: None,
+            permissions: None,
             order: &order,
             after: None,
-            keep,
+            max_hits,
             counts: &[CountedField::Facet(Facet::Kind)],
             timeout: Duration::from_secs(1),
         };
-        SearchResponse::parse(&search, answer.to_string().as_bytes())
+        SearchResponse::parse(&search, response.to_string().as_bytes())
     }
 
     #[test]
     fn responses_are_parsed() {
-        let read = read(&answer(), 2).unwrap();
+        let read = read(&response(), 2).unwrap();
         let hits: Vec<_> =
             read.hits.iter().map(|hit| (hit.position.name.as_str(), hit.position.id, hit.score)).collect();
         assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
@@ -252,25 +255,25 @@ mod tests {
 
     #[test]
     fn a_search_for_no_hits_may_end_early() {
-        let mut answer = answer();
-        answer["terminated_early"] = true.into();
-        let partial = |keep| read(&answer, keep).unwrap().partial;
+        let mut response = response();
+        response["terminated_early"] = true.into();
+        let partial = |max_hits| read(&response, max_hits).unwrap().partial;
         assert_eq!((partial(0), partial(2)), (vec![], vec![PartialReason::Terminated]));
     }
 
     #[rstest]
     #[case("/timed_out", json!(true), Some("the search engine ran out of time"))]
-    #[case("/_shards/successful", json!(1), Some("1 of 2 shards of the search engine answered"))]
+    #[case("/_shards/successful", json!(1), Some("1 of 2 shards of the search engine responded"))]
     #[case("/_shards", json!({"total": 2, "successful": 1, "failed": 1, "failures": [{"shard": 0, "reason": {"type": "a", "reason": "b"}}]}),
-        Some("1 of 2 shards of the search engine answered: a: b"))]
+        Some("1 of 2 shards of the search engine responded: a: b"))]
     #[case("/hits/total/relation", json!("gte"), Some("the search engine did not count all hits"))]
     #[case("/hits/total", json!(null), None)]
     #[case("/hits/hits/0/sort", json!([1]), None)]
     #[case("/aggregations", json!({}), None)]
     fn missing_results_are_reported(#[case] pointer: &str, #[case] value: Value, #[case] expected: Option<&str>) {
-        let mut answer = answer();
-        *answer.pointer_mut(pointer).unwrap() = value;
-        let read = read(&answer, 10).map(|read| read.partial.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let mut response = response();
+        *response.pointer_mut(pointer).unwrap() = value;
+        let read = read(&response, 10).map(|read| read.partial.iter().map(ToString::to_string).collect::<Vec<_>>());
         match expected {
             Some(expected) => assert_eq!(read.unwrap(), [expected]),
             None => assert!(read.is_err()),

@@ -1,6 +1,6 @@
-//! A caller's rights as a filter of the field `scope`.
+//! A caller's permissions as a filter of the field `scope`.
 //!
-//! One `terms` query, however many rights there are: 5,000 terms took 4 ms, 100,000 took 89 ms.
+//! One `terms` query, however many permissions there are: 5,000 terms took 4 ms, 100,000 took 89 ms.
 
 use super::dsl::DslError;
 use super::dsl::query::{self, Query};
@@ -9,8 +9,8 @@ use super::template::MAX_TERMS;
 use crate::authorization::ScopeTerms;
 
 /// The filter of the documents that a caller may list.
-pub fn filter(rights: ScopeTerms) -> Result<Query, DslError> {
-    match rights {
+pub fn filter(permissions: ScopeTerms) -> Result<Query, DslError> {
+    match permissions {
         // The writer's own documents have no id.
         ScopeTerms::All => Ok(query::exists(ID)),
         ScopeTerms::Some(terms) if terms.len() > MAX_TERMS => Err(DslError::Terms(terms.len())),
@@ -28,12 +28,12 @@ mod tests {
     #[case::everything(ScopeTerms::All, json!({"exists": {"field": "id"}}))]
     #[case::nothing(ScopeTerms::Some([].into()), json!({"match_none": {}}))]
     #[case::some(ScopeTerms::Some(["m1".to_owned()].into()), json!({"terms": {"scope": ["m1"]}}))]
-    fn rights_are_one_query(#[case] rights: ScopeTerms, #[case] expected: Value) {
-        assert_eq!(filter(rights).unwrap().filter(), expected);
+    fn permissions_are_one_query(#[case] permissions: ScopeTerms, #[case] expected: Value) {
+        assert_eq!(filter(permissions).unwrap().filter(), expected);
     }
 
     #[test]
-    fn too_many_rights_are_refused() {
+    fn too_many_permissions_are_refused() {
         let terms = (0..=MAX_TERMS).map(|nth| nth.to_string()).collect();
         assert_eq!(filter(ScopeTerms::Some(terms)), Err(DslError::Terms(MAX_TERMS + 1)));
     }

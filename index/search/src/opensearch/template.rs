@@ -9,15 +9,15 @@ use super::fields::{
 use super::model::{Facet, Key, Keyword, Number};
 use serde_json::{Map, Value, json};
 
-/// Incremented with the mappings or the terms; an index of another version is rebuilt.
+/// Increment it when the mappings or the terms change; an index of another version is rebuilt.
 pub const VERSION: u32 = 4;
 
-/// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and rights.
+/// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and permissions.
 pub const MAX_TERMS: usize = 1_048_576;
 /// Maximum length of a regular expression in characters. The default, 1,000, is too low for a fuzzy prefix.
 pub const MAX_REGEX: usize = 65_536;
 
-/// Size of an index.
+/// Numbers of shards and replicas of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexSize {
     pub shards: u32,
@@ -52,7 +52,7 @@ pub fn template(size: IndexSize) -> Value {
     })
 }
 
-/// Analyzer of messages: chunks end at a line break, the tails of a chunk at a tab, and all of these have one position.
+/// Analyzer of messages: chunks end at a line break, the suffixes of a chunk at a tab, and all suffixes of a chunk have the same position.
 fn analysis() -> Value {
     json!({
         // Tokens are split at 255 characters by default.
@@ -116,7 +116,7 @@ mod tests {
     use crate::opensearch::fields;
 
     /// The mapping of a field, by its dotted name.
-    fn mapped<'t>(template: &'t Value, field: &str) -> &'t Value {
+    fn mapping_of<'t>(template: &'t Value, field: &str) -> &'t Value {
         let path = field.replace('.', "/properties/");
         template.pointer(&format!("/mappings/properties/{path}")).unwrap_or_else(|| panic!("{field} is not mapped"))
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn every_column_has_its_field() {
         let template = template(IndexSize { shards: 1, replicas: 0 });
-        let type_of = |field: String| mapped(&template, &field)["type"].clone();
+        let type_of = |field: String| mapping_of(&template, &field)["type"].clone();
         assert!(Keyword::ALL.iter().all(|keyword| type_of(fields::keyword(*keyword)) == "keyword"));
         for number in Number::ALL {
             assert_eq!(
@@ -133,7 +133,7 @@ mod tests {
             );
         }
         for facet in Facet::ALL {
-            assert_eq!(mapped(&template, &fields::facet(*facet))["index"], false);
+            assert_eq!(mapping_of(&template, &fields::facet(*facet))["index"], false);
             assert_eq!(type_of(fields::sort_facet(*facet)), "keyword");
         }
         assert!(Key::ALL.iter().all(|key| type_of(fields::key(*key)) == "long"));

@@ -9,15 +9,15 @@ pub const MAX_TERM: usize = 32_766;
 /// Characters in a window of [`grams`].
 pub const WINDOW: usize = 3;
 
-/// Offset from a Java blank to the character in plane 15 (private use) that replaces it. Each blank has another one.
+/// Offset from a whitespace character of Java to the character in plane 15 (private use) that replaces it.
 const PRIVATE: u32 = 0xF_0000;
 
 /// Placeholder for a chunk without a term, so that phrases do not match across it.
 pub const GAP: char = '\u{F8FF}';
 
-/// Blanks of Java (`Character.isWhitespace`), at which the analyzer `whitespace` splits. U+001C to U+001F are no blanks
-/// of Rust, U+0085, U+00A0, U+2007 and U+202F none of Java.
-pub fn is_java_blank(c: char) -> bool {
+/// True for whitespace in Java (`Character.isWhitespace`), at which the analyzer `whitespace` splits. U+001C to U+001F
+/// are whitespace in Java only; U+0085, U+00A0, U+2007 and U+202F in Rust only.
+pub fn is_java_whitespace(c: char) -> bool {
     match c {
         '\u{9}'..='\u{d}' | '\u{1c}'..='\u{20}' | '\u{1680}' | '\u{2028}' | '\u{2029}' | '\u{205f}' | '\u{3000}' => {
             true
@@ -32,10 +32,10 @@ pub fn private_use_char(c: char) -> char {
     char::from_u32(PRIVATE + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// One token of the analyzer `whitespace`: blanks of Java become private characters.
+/// One token of the analyzer `whitespace`: whitespace of Java becomes private-use characters.
 pub fn token(text: &str) -> Cow<'_, str> {
-    match text.contains(is_java_blank) {
-        true => Cow::Owned(text.chars().map(|c| if is_java_blank(c) { private_use_char(c) } else { c }).collect()),
+    match text.contains(is_java_whitespace) {
+        true => Cow::Owned(text.chars().map(|c| if is_java_whitespace(c) { private_use_char(c) } else { c }).collect()),
         false => Cow::Borrowed(text),
     }
 }
@@ -64,12 +64,12 @@ pub fn phrase_windows(part: &str) -> Option<String> {
     part.chars().nth(WINDOW - 1).is_some().then(|| windows(&part, WINDOW))
 }
 
-/// Windows at each position of a text with at least `least` remaining characters, separated by blanks.
-fn windows(text: &str, least: usize) -> String {
-    let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+/// Windows at each position of a text with at least `min_length` remaining characters, separated by spaces.
+fn windows(text: &str, min_length: usize) -> String {
+    let offsets: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let mut windows = String::with_capacity(text.len() * 4);
-    for (nth, from) in places.iter().enumerate().take(places.len().saturating_sub(least)) {
-        let to = places.get(nth + WINDOW).copied().unwrap_or(text.len());
+    for (nth, from) in offsets.iter().enumerate().take(offsets.len().saturating_sub(min_length)) {
+        let to = offsets.get(nth + WINDOW).copied().unwrap_or(text.len());
         if nth > 0 {
             windows.push(' ');
         }
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn java_splits_where_javas_documentation_says() {
-        let blanks = (0..=0xFFFF).filter_map(char::from_u32).filter(|c| is_java_blank(*c));
-        let only_java: Vec<u32> = blanks.clone().filter(|c| !c.is_whitespace()).map(|c| c as u32).collect();
-        assert_eq!((blanks.count(), only_java), (25, vec![0x1c, 0x1d, 0x1e, 0x1f]));
+        let whitespace = (0..=0xFFFF).filter_map(char::from_u32).filter(|c| is_java_whitespace(*c));
+        let only_java: Vec<u32> = whitespace.clone().filter(|c| !c.is_whitespace()).map(|c| c as u32).collect();
+        assert_eq!((whitespace.count(), only_java), (25, vec![0x1c, 0x1d, 0x1e, 0x1f]));
     }
 
     /// Tokens of the analyzer `whitespace`.
     fn tokenize(text: &str) -> Vec<&str> {
-        text.split(is_java_blank).filter(|token| !token.is_empty()).collect()
+        text.split(is_java_whitespace).filter(|token| !token.is_empty()).collect()
     }
 
     proptest! {

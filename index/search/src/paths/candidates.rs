@@ -1,7 +1,7 @@
 //! Conditions that find the objects at the other ends of the edges of a step.
 
-use super::explore::StepEdges;
 use super::stored_links::{NamespaceRef, Node, NodeLink, NodeTarget};
+use super::traversal::StepEdges;
 use crate::document::columns::{Key, Keyword};
 use crate::plan::kinds::kinds_in_group;
 use crate::plan::predicate::{Match, Test};
@@ -133,7 +133,7 @@ fn group_alternatives(alternatives: Vec<Match>) -> Vec<Match> {
 fn count_clauses(matches: &Match) -> usize {
     match matches {
         Match::And(parts) | Match::Or(parts) => parts.iter().map(count_clauses).sum(),
-        Match::Not(inner) | Match::Because(_, _, inner) => count_clauses(inner),
+        Match::Not(inner) | Match::WithReason(_, _, inner) => count_clauses(inner),
         _ => 1,
     }
 }

@@ -4,7 +4,7 @@
 //! a Pod on the objects that select it. Pods do not depend on what another Pod's Service selects, so selectors are only
 //! followed from the first object.
 
-use super::explore::{EdgeKey, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
+use super::traversal::{EdgeKey, MAX_OBJECTS_NOTICE, PathGraph, PathLimits, StepEdges};
 use crate::plan::relations::DependencyDirection;
 use crowsnest_query::path::{Direction, EdgeType};
 use crowsnest_store::Error;

@@ -2,13 +2,13 @@
 //! edges are the links that they state.
 
 use super::candidates::CandidateConditions;
-use super::explore::{EdgeKey, MAX_OBJECTS, MAX_OBJECTS_NOTICE, PathGraph, StepEdges};
 use super::node::node_match;
 use super::stored_links::{NamespaceRef, NeededLinks, Node, NodeLink, NodeTarget, read_nodes};
+use super::traversal::{EdgeKey, MAX_OBJECTS, MAX_OBJECTS_NOTICE, PathGraph, StepEdges};
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MAX_NUMBERS};
+use crate::engine::{Lookup, MAX_LOOKUP_VALUES};
 use crate::execute::{self, Sources, resolve_with_notices};
-use crate::plan::FleetFacts;
+use crate::plan::PlanningContext;
 use crate::plan::predicate::Match;
 use async_trait::async_trait;
 use crowsnest_apimachinery::references::CustomRule;
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 /// Number of objects read at once.
 const READ_BATCH: usize = 500;
-/// Maximum number of objects of a search whose records are kept in memory. Those of an answer that are not among them are
+/// Maximum number of objects of a search whose records are kept in memory. Those of a response that are not among them are
 /// read again.
 const MAX_RECORDS: usize = 10_000;
 const TRUNCATED: &str = "the search index did not return all objects; some may be missing";
@@ -29,10 +29,10 @@ const TRUNCATED: &str = "the search index did not return all objects; some may b
 /// The fleet as a caller sees it.
 pub(crate) struct FleetGraph {
     sources: Sources,
-    facts: Arc<FleetFacts>,
+    planning_context: Arc<PlanningContext>,
     rules: Arc<[CustomRule]>,
     nodes: HashMap<u64, Node>,
-    /// Objects without their bodies: those that were read first, and those of the answer.
+    /// Objects without their bodies: those that were read first, and those of the response.
     objects: HashMap<u64, Object>,
     /// Own keys of objects, and their ids.
     by_key: BTreeSet<(u64, u64)>,
@@ -52,11 +52,11 @@ fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
 }
 
 impl FleetGraph {
-    pub fn new(sources: Sources, facts: Arc<FleetFacts>) -> Self {
+    pub fn new(sources: Sources, planning_context: Arc<PlanningContext>) -> Self {
         let rules = Arc::clone(&sources.references);
         Self {
             sources,
-            facts,
+            planning_context,
             rules,
             nodes: HashMap::new(),
             objects: HashMap::new(),
@@ -105,8 +105,8 @@ impl FleetGraph {
 
     async fn read_nodes(&mut self, ids: &[u64], body_mode: BodyMode) -> Result<(), Error> {
         for some in ids.chunks(READ_BATCH) {
-            if self.is_late() {
-                self.limits_reached.insert(self.late_notice());
+            if self.is_past_deadline() {
+                self.limits_reached.insert(self.deadline_notice());
                 break;
             }
             let keep_records = self.objects.len() + some.len() <= self.max_records;
@@ -119,7 +119,7 @@ impl FleetGraph {
         Ok(())
     }
 
-    /// Adds an object, or replaces it by one with more links.
+    /// Adds an object, or replaces it with one with more links.
     fn insert(&mut self, node: Node, object: Option<Object>) {
         let id = node.id;
         self.by_key.extend(node.links.own_keys.iter().map(|key| (*key, id)));
@@ -130,7 +130,7 @@ impl FleetGraph {
         self.nodes.insert(id, node);
     }
 
-    /// Reads the records of the objects of an answer that are not in memory. Objects that were deleted in the meantime have
+    /// Reads the records of the objects of a response that are not in memory. Objects that were deleted in the meantime have
     /// none.
     pub async fn read_records(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
         let is_missing = |id: &u64| self.nodes.contains_key(id) && !self.objects.contains_key(id);
@@ -148,35 +148,35 @@ impl FleetGraph {
             return Ok(BTreeSet::new());
         }
         let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
-        let ids = self.take_numbers(lookup);
+        let ids = self.take_values(lookup);
         self.read_links(&ids, needed).await?;
         // Objects that were deleted in the meantime are not read.
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
-    fn is_late(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         Instant::now() > self.sources.context.deadline
     }
 
     /// Notice that names the time limit of the request.
-    fn late_notice(&self) -> String {
+    fn deadline_notice(&self) -> String {
         let context = &self.sources.context;
         let limit = context.deadline.saturating_duration_since(context.requested_at);
         format!("the time limit of {} s was reached; some objects may be missing", limit.as_secs())
     }
 
-    /// Returns the numbers of a lookup. Records its notices, and the limit that it reached if it is incomplete.
-    fn take_numbers(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+    /// Returns the ids or keys of a lookup. Records its notices, and the limit that it reached if it is incomplete.
+    fn take_values(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         if lookup.incomplete {
-            let limit = match lookup.numbers.len() >= MAX_NUMBERS {
+            let limit = match lookup.values.len() >= MAX_LOOKUP_VALUES {
                 true => MAX_OBJECTS_NOTICE.to_owned(),
-                false if self.is_late() => self.late_notice(),
+                false if self.is_past_deadline() => self.deadline_notice(),
                 false => TRUNCATED.to_owned(),
             };
             self.limits_reached.insert(limit);
         }
         self.notices.extend(lookup.notices);
-        lookup.numbers
+        lookup.values
     }
 
     /// Conditions for the objects at the other ends of the edges of a step, and possibly more. Each is for one lookup.
@@ -196,7 +196,7 @@ impl FleetGraph {
     fn end_condition(&mut self, ends: Option<&NodePattern>) -> Match {
         // A query may have parts that are resolved first: see `matching_ids`.
         let without_query = ends.filter(|node| node.property(Property::Q).is_none());
-        let condition = without_query.map(|node| node_match(node, &self.facts, &mut self.notices));
+        let condition = without_query.map(|node| node_match(node, &self.planning_context, &mut self.notices));
         condition.and_then(Result::ok).unwrap_or(Match::All)
     }
 
@@ -282,7 +282,7 @@ impl FleetGraph {
         let own_keys = links().flat_map(|links| links.own_keys.iter().copied()).collect();
         let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], own_keys);
         let lookup = self.sources.engine.ids(&self.sources.context, &Match::Or(vec![to, from])).await?;
-        Ok(self.take_numbers(lookup))
+        Ok(self.take_values(lookup))
     }
 }
 
@@ -294,7 +294,7 @@ impl PathGraph for FleetGraph {
         among: Option<BTreeSet<u64>>,
         next: Option<&StepEdges>,
     ) -> Result<BTreeSet<u64>, Error> {
-        let matches = match node_match(node, &self.facts, &mut self.notices) {
+        let matches = match node_match(node, &self.planning_context, &mut self.notices) {
             Ok(matches) => matches,
             Err(notice) => {
                 self.notices.insert(notice);

@@ -1,4 +1,4 @@
-//! Links of an object: the edges that its own fields state, in both orientations. Pure.
+//! Links of an object: the edges that its own fields state, in both orientations. Has no side effects.
 
 use crate::document::columns::{Key, WORK_GROUP};
 use crowsnest_api::constants::annotation;
@@ -41,7 +41,7 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedObject {
     pub cluster: String,
-    /// An owner without a stated namespace has that of its dependent, also if its kind is cluster-scoped.
+    /// An owner without a stated namespace has that of its dependent, even if its kind is cluster-scoped.
     pub object: ObjectKey,
     /// The uid that the object must have; empty for any.
     pub uid: String,

@@ -1,18 +1,18 @@
 //! Paths between objects of the fleet, and the objects that depend on an object.
 //!
-//! [`mod@explore`], [`walk`] and [`closure`] search a [`explore::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
+//! [`mod@traversal`], [`walk`] and [`closure`] search a [`traversal::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
 //! through the text index within the caller's permissions, so that every object of a path is one that the caller may list.
 //! [`links`] reads the edges that an object states.
 
 mod candidates;
 pub(crate) mod closure;
-pub(crate) mod explore;
 pub(crate) mod fleet;
 pub(crate) mod links;
 mod node;
 mod stored_links;
 #[cfg(test)]
 mod tests;
+pub(crate) mod traversal;
 mod walk;
 
 pub use crate::plan::relations::{CLOSURE_STEPS, DependencyDirection};
@@ -25,12 +25,12 @@ use crate::plan::kinds::GroupKind;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::path::{EdgeType, PathPattern};
 use crowsnest_store::{Error, Object, RecordKey};
-use explore::{EdgeKey, FoundPaths, PathLimits, PathSelection, explore};
 use fleet::FleetGraph;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use traversal::{EdgeKey, FoundPaths, PathLimits, PathSelection, traverse};
 
 /// Maximum number of concurrent requests for paths or blast radius; further ones are refused. Each may keep 200,000 objects in
 /// memory, about 750 bytes of each.
@@ -38,13 +38,13 @@ pub const MAX_PATH_SEARCHES: usize = 8;
 /// Maximum number of concurrent search conditions that follow dependencies, each with as many objects; further ones wait. They
 /// are counted separately, so that slow path searches do not delay searches.
 pub const MAX_DEPENDENCY_SEARCHES: usize = 4;
-/// Maximum number of paths of an answer.
+/// Maximum number of paths of a response.
 pub const MAX_PATHS: usize = 10_000;
-/// Maximum number of objects of a closure in an answer; more are only counted.
+/// Maximum number of objects of a closure in a response; more are only counted.
 pub const MAX_REACHED: usize = 5_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An edge between two nodes of an answer, by their positions.
+/// An edge between two nodes of a response, by their positions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PathEdge {
     pub from: usize,
@@ -62,12 +62,12 @@ pub struct NodePath {
     pub edges: Vec<usize>,
 }
 
-/// Objects and edges of an answer.
+/// Objects and edges of a response.
 #[derive(Debug, Clone)]
-pub struct AnswerGraph {
+pub struct ResponseGraph {
     pub nodes: Vec<Object>,
     pub edges: Vec<PathEdge>,
-    /// A limit was reached: more objects and edges may belong to the answer, and totals are lower bounds.
+    /// A limit was reached: more objects and edges may belong to the response, and totals are lower bounds.
     pub incomplete: bool,
     pub notices: Vec<String>,
     pub skipped: Vec<SkippedCluster>,
@@ -78,7 +78,7 @@ pub struct AnswerGraph {
 pub struct PathsResponse {
     /// The pattern as graph databases read it.
     pub pattern: PathPattern,
-    pub graph: AnswerGraph,
+    pub graph: ResponseGraph,
     /// The shortest first.
     pub paths: Vec<NodePath>,
     /// Number of all matching paths, including those that are left out.
@@ -109,9 +109,9 @@ pub struct ReachedCount {
 #[derive(Debug, Clone)]
 pub struct ClosureResponse {
     /// The object itself is the first node; the others are in order of their distance.
-    pub graph: AnswerGraph,
+    pub graph: ResponseGraph,
     pub reached: Vec<ReachedNode>,
-    /// Counts of all objects, also of those that are left out.
+    /// Counts of all objects, including those that are left out.
     pub counts: Vec<ReachedCount>,
 }
 
@@ -141,9 +141,9 @@ impl Searcher {
     ) -> Result<PathsResponse, Error> {
         let mut graph = self.fleet_graph(caller, TIMEOUT).await;
         let limits = PathLimits::default();
-        let explored = explore(&mut graph, &pattern, &limits).await?;
+        let traversed = traverse(&mut graph, &pattern, &limits).await?;
         let selection = if only_shortest { PathSelection::Shortest } else { PathSelection::All };
-        let enumerate = move || Ok(explored.into_paths(&limits, selection));
+        let enumerate = move || Ok(traversed.into_paths(&limits, selection));
         let permits = Arc::clone(&graph.sources().permits);
         let FoundPaths { mut paths, limits_reached } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();
@@ -155,17 +155,17 @@ impl Searcher {
         graph.read_records(&ids).await?;
         // Objects that were deleted in the meantime are left out with their paths.
         paths.retain(|path| path.nodes.iter().all(|id| graph.object(*id).is_some()));
-        let mut answer = PositionTable::default();
+        let mut positions = PositionTable::default();
         let paths = paths.iter().map(|path| NodePath {
-            nodes: path.nodes.iter().map(|id| answer.node(*id)).collect(),
-            edges: path.edges.iter().map(|edge| answer.edge(*edge)).collect(),
+            nodes: path.nodes.iter().map(|id| positions.node(*id)).collect(),
+            edges: path.edges.iter().map(|edge| positions.edge(*edge)).collect(),
         });
         let paths = paths.collect();
-        let graph = self.answer_graph(&mut graph, answer, limits_reached);
+        let graph = self.response_graph(&mut graph, positions, limits_reached);
         Ok(PathsResponse { pattern: self.canonical_pattern(pattern), graph, paths, total })
     }
 
-    /// Objects that depend on an object, or on which it depends; None if the caller has no right to read it or it does not exist.
+    /// Objects that depend on an object, or on which it depends; None if the caller has no permission to read it or it does not exist.
     pub async fn closure(
         &self,
         caller: &UserInfo,
@@ -187,39 +187,39 @@ impl Searcher {
             return Ok(None);
         }
         let counts = count_reached(&graph, &found.reached);
-        let mut answer = PositionTable::default();
-        answer.node(root);
+        let mut positions = PositionTable::default();
+        positions.node(root);
         // Objects that were deleted in the meantime are only counted, as those that were reached over them.
         let is_present = |id: u64| graph.object(id).is_some();
         let listed = listed.filter(|object| [object.id, object.edge.0, object.edge.1].into_iter().all(is_present));
         let reached = listed.map(|object| ReachedNode {
-            node: answer.node(object.id),
+            node: positions.node(object.id),
             distance: object.distance,
-            edge: answer.edge(object.edge),
+            edge: positions.edge(object.edge),
         });
         let reached: Vec<ReachedNode> = reached.collect();
         let left_out = found.reached.len() - reached.len();
         if left_out > 0 {
             graph.notices.insert(format!("{left_out} more objects are only counted"));
         }
-        let between = found.edges.iter().filter(|(from, to, _)| answer.has(*from) && answer.has(*to));
+        let between = found.edges.iter().filter(|(from, to, _)| positions.has(*from) && positions.has(*to));
         let between: Vec<EdgeKey> = between.copied().collect();
         between.into_iter().for_each(|edge| {
-            answer.edge(edge);
+            positions.edge(edge);
         });
-        let mut graph = self.answer_graph(&mut graph, answer, found.limits_reached);
+        let mut graph = self.response_graph(&mut graph, positions, found.limits_reached);
         graph.incomplete |= left_out > 0;
         Ok(Some(ClosureResponse { graph, reached, counts }))
     }
 
     /// The objects and edges that have positions. Takes the notices of the fleet's graph.
-    fn answer_graph(
+    fn response_graph(
         &self,
         graph: &mut FleetGraph,
         mut positions: PositionTable,
         limits_reached: BTreeSet<&'static str>,
-    ) -> AnswerGraph {
-        AnswerGraph {
+    ) -> ResponseGraph {
+        ResponseGraph {
             edges: positions.edges(graph),
             nodes: positions.objects(graph),
             incomplete: !limits_reached.is_empty() || !graph.limits_reached.is_empty(),
@@ -231,12 +231,12 @@ impl Searcher {
     /// The fleet as a caller sees it.
     pub(crate) async fn fleet_graph(&self, caller: &UserInfo, timeout: Duration) -> FleetGraph {
         let sources = self.sources(caller, timeout).await;
-        let facts = self.fleet_facts(&sources.context.rights.lock());
-        FleetGraph::new(sources, Arc::new(facts))
+        let planning_context = self.planning_context(&sources.context.permissions.lock());
+        FleetGraph::new(sources, Arc::new(planning_context))
     }
 
     fn list_skipped_for(&self, graph: &FleetGraph) -> Vec<SkippedCluster> {
-        list_skipped(self, &graph.sources().context.rights.lock())
+        list_skipped(self, &graph.sources().context.permissions.lock())
     }
 }
 
@@ -262,7 +262,7 @@ fn count_reached(graph: &FleetGraph, reached: &[closure::ReachedObject]) -> Vec<
     counts.into_iter().map(count).collect()
 }
 
-/// Assigns positions to the nodes and edges of an answer.
+/// Assigns positions to the nodes and edges of a response.
 #[derive(Default)]
 struct PositionTable {
     nodes: Vec<u64>,

@@ -3,7 +3,7 @@
 use crate::document::columns::Keyword;
 use crate::plan::kinds::{GroupKind, KindPattern, kind_objects};
 use crate::plan::predicate::{Match, Test};
-use crate::plan::{FleetFacts, KindsByName, TimeScope, plan};
+use crate::plan::{KindsByName, PlanningContext, TimeScope, plan};
 use crowsnest_apimachinery::references::canonical_kind;
 use crowsnest_query::path::{NodePattern, PathPattern, Property};
 use crowsnest_query::{Limits, parse};
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 /// The condition of a node. Fails if its query cannot be evaluated; other findings are added to the notices.
 pub(crate) fn node_match(
     node: &NodePattern,
-    facts: &FleetFacts,
+    planning_context: &PlanningContext,
     notices: &mut BTreeSet<String>,
 ) -> Result<Match, String> {
     let mut parts = Vec::new();
     let group = node.property(Property::ApiGroup);
     match (&node.label, group) {
-        (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), facts, notices)),
-        (Some(label), None) => parts.push(kind_match(label, facts, notices)),
+        (Some(label), Some(group)) => parts.push(kind_match(&format!("{label}.{group}"), planning_context, notices)),
+        (Some(label), None) => parts.push(kind_match(label, planning_context, notices)),
         (None, Some("")) => parts.push(Match::has(Keyword::Group.name()).negated()),
         (None, Some(group)) => parts.push(Match::Keyword(Keyword::Group, Test::Equals(group.to_lowercase()))),
         (None, None) => {}
@@ -28,7 +28,7 @@ pub(crate) fn node_match(
         let keyword = match property {
             Property::ApiGroup => continue,
             Property::Q => {
-                parts.push(query_match(value, facts, notices)?);
+                parts.push(query_match(value, planning_context, notices)?);
                 continue;
             }
             Property::Cluster => Keyword::Cluster,
@@ -49,20 +49,24 @@ pub(crate) fn node_match(
     })
 }
 
-fn kind_match(label: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -> Match {
-    let kind_patterns = KindPattern::resolve(label, &facts.kinds);
+fn kind_match(label: &str, planning_context: &PlanningContext, notices: &mut BTreeSet<String>) -> Match {
+    let kind_patterns = KindPattern::resolve(label, &planning_context.kinds);
     let is_unknown = kind_patterns.iter().any(|kind| matches!(kind, KindPattern::Unknown(_)));
     let is_workload = label.eq_ignore_ascii_case("workload");
-    if is_unknown && !is_workload && !facts.kinds.is_empty() {
+    if is_unknown && !is_workload && !planning_context.kinds.is_empty() {
         notices.insert(format!("no cluster serves the kind {label}"));
     }
-    kind_objects(label, &facts.kinds)
+    kind_objects(label, &planning_context.kinds)
 }
 
 /// A query on current objects.
-fn query_match(text: &str, facts: &FleetFacts, notices: &mut BTreeSet<String>) -> Result<Match, String> {
+fn query_match(
+    text: &str,
+    planning_context: &PlanningContext,
+    notices: &mut BTreeSet<String>,
+) -> Result<Match, String> {
     let query = parse(text, &Limits::default()).map_err(|error| format!("invalid q {text:?}: {error}"))?;
-    let planned = plan(&query, facts);
+    let planned = plan(&query, planning_context);
     notices.extend(query.notices.iter().chain(&planned.notices).map(|notice| format!("q: {}", notice.message)));
     if planned.scope != TimeScope::Now {
         notices.insert("q: paths are evaluated on current objects".to_owned());
@@ -111,10 +115,10 @@ mod tests {
     use rstest::rstest;
     use std::sync::Arc;
 
-    fn fleet_facts() -> FleetFacts {
+    fn planning_context() -> PlanningContext {
         let kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
         let mut kinds = KindsByName::new();
-        for (name, of) in [
+        for (name, kinds_of_name) in [
             ("deploy", vec![kind("apps", "deployment")]),
             ("deployment", vec![kind("apps", "deployment")]),
             ("gateways", vec![kind("gateway.networking.k8s.io", "gateway"), kind("mesh.io", "gateway")]),
@@ -124,9 +128,9 @@ mod tests {
             ("gz", vec![kind("x.io", "gizmo")]),
             ("gizmo", vec![kind("x.io", "gizmo")]),
         ] {
-            kinds.insert(name.to_owned(), of.into_iter().collect());
+            kinds.insert(name.to_owned(), kinds_of_name.into_iter().collect());
         }
-        FleetFacts { kinds: Arc::new(kinds), ..FleetFacts::default() }
+        PlanningContext { kinds: Arc::new(kinds), ..PlanningContext::default() }
     }
 
     #[rstest]
@@ -143,7 +147,7 @@ mod tests {
     #[case::any_type("wd --> *", "(:Widget)-[:OWNS|PROPAGATED_TO|ROLE_REF|ROUTES_TO|SELECTS|SUBJECT|USES]->()")]
     fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
         let spelling = |kind: &GroupKind| (kind.kind == "widget").then(|| "Widget".to_owned());
-        assert_eq!(canonicalize(text.parse().unwrap(), &fleet_facts().kinds, &spelling).to_string(), expected);
+        assert_eq!(canonicalize(text.parse().unwrap(), &planning_context().kinds, &spelling).to_string(), expected);
     }
 
     #[rstest]
@@ -153,7 +157,7 @@ mod tests {
     fn notices_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
         let pattern: PathPattern = text.parse().unwrap();
         let mut notices = BTreeSet::new();
-        assert!(node_match(&pattern.first, &fleet_facts(), &mut notices).is_ok());
+        assert!(node_match(&pattern.first, &planning_context(), &mut notices).is_ok());
         assert_eq!(notices.into_iter().collect::<Vec<_>>(), expected);
     }
 
@@ -161,7 +165,7 @@ mod tests {
     fn queries_beyond_limits_fail() {
         let mut node = NodePattern::default();
         node.properties.push((Property::Q, "(".repeat(100)));
-        let failed = node_match(&node, &fleet_facts(), &mut BTreeSet::new()).unwrap_err();
+        let failed = node_match(&node, &planning_context(), &mut BTreeSet::new()).unwrap_err();
         assert!(failed.contains("nests deeper"), "{failed}");
     }
 }

@@ -1,19 +1,18 @@
-//! Enumerates paths in the explored part of a graph, in memory. CPU work: run it on a thread that may block.
+//! Enumerates paths in the traversed part of a graph, in memory. CPU work: run it on a thread that may block.
 
-use super::explore::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits};
+use super::traversal::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A set of numbers of edges: bit `n` is set if `n` is in the set. Paths have at most 8 edges.
+/// A set of path lengths, counted in edges: bit `n` is set if it contains `n`. Paths have at most 8 edges.
 type Lengths = u32;
 
 /// A position in the layers: hop, number of its steps, and object. The hop after the last one is the end of a path.
 type Position = (usize, usize, u64);
 
-/// Numbers of edges between objects and the end of a path, by the number of steps in a hop. Objects that reach no end are
-/// left out.
+/// Lengths of the paths from objects to an end, by the number of steps in a hop. Objects that reach no end are left out.
 pub(super) type HopLengths = Vec<BTreeMap<u64, Lengths>>;
 
-/// Removes the steps that lead to no end of a path. Returns the numbers of edges to an end, by hop.
+/// Removes the steps that lead to no end of a path. Returns the lengths of the remaining paths to an end, by hop.
 pub(super) fn remove_dead_ends(layers: &mut [Layer]) -> Vec<HopLengths> {
     let mut by_hop: Vec<HopLengths> = Vec::with_capacity(layers.len());
     for layer in layers.iter_mut().rev() {
@@ -25,7 +24,7 @@ pub(super) fn remove_dead_ends(layers: &mut [Layer]) -> Vec<HopLengths> {
     by_hop
 }
 
-/// `next_hop`: the numbers of edges at the beginning of the next hop; `None` for the last hop.
+/// `next_hop`: the lengths from the objects at the beginning of the next hop; `None` for the last hop.
 fn hop_lengths(layer: &Layer, next_hop: Option<&BTreeMap<u64, Lengths>>) -> HopLengths {
     let at_end = |id: u64| next_hop.map_or(1, |ids| ids.get(&id).copied().unwrap_or_default());
     // From the last number of steps to the first.
@@ -53,7 +52,7 @@ struct Trail {
 /// The paths that a walk searches.
 enum Goal<'e> {
     All,
-    /// Paths with a number of edges to objects other than `ends`.
+    /// Paths of one length to objects other than `ends`.
     Length {
         length: usize,
         ends: &'e BTreeSet<u64>,
@@ -122,7 +121,7 @@ impl<'l> Walker<'l> {
         (lengths >> length) > 1
     }
 
-    /// Numbers of edges between a position and the end of a path.
+    /// Lengths of the paths from a position to an end.
     fn lengths(&self, (hop, depth, id): Position) -> Lengths {
         match self.lengths.get(hop) {
             Some(depths) => depths.get(depth).and_then(|ids| ids.get(&id)).copied().unwrap_or_default(),
@@ -131,8 +130,7 @@ impl<'l> Walker<'l> {
         }
     }
 
-    /// Numbers of edges between a position and an end of a path other than `ends`. Paths in which an edge occurs twice
-    /// count, too.
+    /// Lengths of the paths from a position to an end other than `ends`. Includes paths in which an edge occurs twice.
     fn open_lengths(
         &mut self,
         at: Position,

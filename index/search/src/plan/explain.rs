@@ -58,7 +58,7 @@ pub struct PlanStep {
 impl Searcher {
     /// Explains a query. Parts are counted within the caller's permissions.
     pub async fn explain(&self, request: &SearchRequest) -> Result<QueryExplanation, Error> {
-        let started = Instant::now();
+        let started_at = Instant::now();
         let (planned, sources) = self.plan_search(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
         let searched_objects = match planned.plan.scope {
@@ -71,7 +71,7 @@ impl Searcher {
         };
         let mut remaining = MAX_COUNTED_PARTS;
         let plan = count_parts(&sources, planned.plan.matches, &mut remaining).await?;
-        let took_ms = milliseconds(started.elapsed());
+        let took_ms = milliseconds(started_at.elapsed());
         Ok(QueryExplanation {
             query: query.to_string(),
             ast: query,
@@ -88,7 +88,7 @@ impl Searcher {
         let SearchResults { top, notices: limit_notices, .. } =
             find(&sources, plan, TopHitsRequest::total_only()).await?;
         notices.extend(limit_notices.into_iter().map(|message| Notice { start: 0, end: 0, message }));
-        let skipped = crate::hydrate::skipped_clusters::list_skipped(self, &sources.context.rights.lock());
+        let skipped = crate::hydrate::skipped_clusters::list_skipped(self, &sources.context.permissions.lock());
         Ok(HitCount { total: top.total, incomplete: top.incomplete, notices, skipped })
     }
 }
@@ -105,7 +105,7 @@ type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<PlanStep, Er
 
 fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, remaining: &'c mut usize) -> CountFuture<'c> {
     Box::pin(async move {
-        let started = Instant::now();
+        let started_at = Instant::now();
         let mut step = PlanStep { description: describe(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
         if *remaining > 0 && Instant::now() < sources.context.deadline {
             *remaining -= 1;
@@ -113,10 +113,10 @@ fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, remaini
             let found = find(sources, plan, TopHitsRequest::total_only()).await?;
             step.hits = Some(found.top.total);
         }
-        step.took_ms = milliseconds(started.elapsed());
+        step.took_ms = milliseconds(started_at.elapsed());
         let parts = match matches {
             Match::And(parts) | Match::Or(parts) => parts,
-            Match::Not(inner) | Match::Because(_, _, inner) => vec![*inner],
+            Match::Not(inner) | Match::WithReason(_, _, inner) => vec![*inner],
             Match::Relation(relation) => vec![relation.inner().clone()],
             _ => Vec::new(),
         };
@@ -132,8 +132,8 @@ fn describe_test(test: &Test) -> String {
         Test::Equals(text) => format!("is {text:?}"),
         Test::Contains(text) => format!("contains {text:?}"),
         Test::Regex(pattern) => format!("matches /{pattern}/"),
-        Test::Near(word, distance, false) => format!("is within an edit distance of {distance} from {word:?}"),
-        Test::Near(word, distance, true) => format!("begins within an edit distance of {distance} from {word:?}"),
+        Test::Fuzzy(word, distance, false) => format!("is within an edit distance of {distance} from {word:?}"),
+        Test::Fuzzy(word, distance, true) => format!("begins within an edit distance of {distance} from {word:?}"),
     };
     text.chars().take(MAX_SHOWN_CHARS).collect()
 }
@@ -165,6 +165,6 @@ fn describe(matches: &Match) -> String {
         Match::Changed(path) => format!("a change of {path} in the history, read from old versions"),
         Match::Keys(_, keys) => format!("one of {} keys", keys.len()),
         Match::Ids(ids) => format!("one of {} objects", ids.len()),
-        Match::Because(field, value, _) => format!("{field}: {value}"),
+        Match::WithReason(field, value, _) => format!("{field}: {value}"),
     }
 }

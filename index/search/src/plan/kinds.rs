@@ -107,7 +107,7 @@ pub(crate) fn kind_objects(word: &str, kinds: &KindsByName) -> Match {
     if word.contains('.') {
         return Match::any_of(kind_patterns.iter().map(KindPattern::objects).collect());
     }
-    // Without a group, kinds of any group match, also those that no cluster serves.
+    // Without a group, kinds of any group match, including those that no cluster serves.
     let kinds: BTreeSet<String> = kind_patterns
         .into_iter()
         .map(|kind_pattern| match kind_pattern {

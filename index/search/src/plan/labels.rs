@@ -1,16 +1,16 @@
 //! Label requirements, of objects and of clusters.
 
 use crate::document::columns::Keyword;
-use crate::plan::ClusterFacts;
+use crate::plan::ClusterProperties;
 use crate::plan::patterns::{label_part_regex, literal_word};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_query::{LabelMatch, LabelOp, Pattern};
 
 /// Clusters whose labels satisfy a requirement.
-pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {
+pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterProperties]) -> Match {
     let key = Test::Regex(label_part_regex(&label.key, "."));
     let key_regex = key.regex();
-    let has = |cluster: &ClusterFacts, values: &[Pattern]| {
+    let has = |cluster: &ClusterProperties, values: &[Pattern]| {
         cluster.labels.iter().any(|(name, value)| {
             let right_key = key.passes(&name.to_lowercase(), key_regex.as_ref());
             right_key
@@ -21,7 +21,7 @@ pub fn cluster_label_match(label: &LabelMatch, clusters: &[ClusterFacts]) -> Mat
                     }))
         })
     };
-    let is_match = |cluster: &&ClusterFacts| match &label.op {
+    let is_match = |cluster: &&ClusterProperties| match &label.op {
         LabelOp::Exists => has(cluster, &[]),
         LabelOp::Absent => !has(cluster, &[]),
         LabelOp::In(values) => has(cluster, values),

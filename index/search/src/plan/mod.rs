@@ -1,8 +1,8 @@
-//! Plans a query: converts its tree to a [`Match`], and determines which objects are searched: current ones, also
-//! deleted ones, or those of another time.
+//! Plans a query: converts its tree to a [`Match`], and determines which objects are searched: current ones,
+//! deleted ones as well, or those of another time.
 //!
-//! Pure. Facts about the fleet (kinds, regions, cluster labels) are passed as a [`FleetFacts`]. Terms that are not
-//! supported are ignored with a notice instead of failing the query.
+//! Has no side effects: the kinds, regions and cluster labels of the fleet are passed as a [`PlanningContext`]. Terms that
+//! are not supported are ignored with a notice instead of failing the query.
 
 pub(crate) mod explain;
 pub(crate) mod kinds;
@@ -37,10 +37,10 @@ use crowsnest_query::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Facts about the fleet that a plan depends on.
+/// Clusters and kinds of the fleet, and the time, on which a plan depends.
 #[derive(Debug, Clone, Default)]
-pub struct FleetFacts {
-    pub clusters: Vec<ClusterFacts>,
+pub struct PlanningContext {
+    pub clusters: Vec<ClusterProperties>,
     pub kinds: Arc<KindsByName>,
     /// Unix seconds.
     pub now: i64,
@@ -48,7 +48,7 @@ pub struct FleetFacts {
 
 /// Properties of a cluster that queries can filter by.
 #[derive(Debug, Clone, Default)]
-pub struct ClusterFacts {
+pub struct ClusterProperties {
     pub name: String,
     pub region: String,
     pub zones: Vec<String>,
@@ -85,23 +85,28 @@ const CONTROL_PLANE_LABEL: &str = "control plane";
 const CURRENT_RELATIONS_NOTICE: &str = "relations are evaluated on current objects";
 
 /// Plans a query.
-pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
+pub fn plan(query: &Query, planning_context: &PlanningContext) -> Plan {
     let output = &query.output;
-    let at = output.at.as_ref().map(|moment| moment.seconds(facts.timestamp()) as i64);
+    let at = output.at.as_ref().map(|moment| moment.seconds(planning_context.timestamp()) as i64);
     let bound = |moment: &Option<Moment>, default: i64| {
-        moment.as_ref().map_or(default, |moment| moment.seconds(facts.timestamp()) as i64)
+        moment.as_ref().map_or(default, |moment| moment.seconds(planning_context.timestamp()) as i64)
     };
     let during = output.during.as_ref().map(|(from, to)| {
         let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
-        // The end of a daily period is after its start, also across midnight.
+        // The end of a daily period is after its start, even across midnight.
         let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
         (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
     });
-    let facts_at_time = FleetFacts { now: at.unwrap_or(facts.now), ..facts.clone() };
+    let context_at_time = PlanningContext { now: at.unwrap_or(planning_context.now), ..planning_context.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MAX_STEPS);
     let has_stated_depth = output.depth.is_some();
-    let mut planner =
-        Planner { facts: &facts_at_time, depth, has_stated_depth, includes_deleted: false, notices: Vec::new() };
+    let mut planner = Planner {
+        planning_context: &context_at_time,
+        depth,
+        has_stated_depth,
+        includes_deleted: false,
+        notices: Vec::new(),
+    };
     let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
     if let Some(kind) = &output.select {
         let kind = planner.kind(&Pattern::Word(kind.clone()));
@@ -126,14 +131,14 @@ pub fn plan(query: &Query, facts: &FleetFacts) -> Plan {
     Plan { matches, scope, notices: planner.notices }
 }
 
-impl FleetFacts {
+impl PlanningContext {
     fn timestamp(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_second(self.now).unwrap_or_default()
     }
 }
 
 struct Planner<'w> {
-    facts: &'w FleetFacts,
+    planning_context: &'w PlanningContext,
     /// Maximum number of relation steps.
     depth: u8,
     /// The query states the depth.
@@ -191,7 +196,7 @@ impl Planner<'_> {
             FieldKind::Label => return Some(self.label(field.name, exact, value)),
             FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time => {
                 self.includes_deleted |= field.name == "deleted";
-                return Some(ranges::number_match(field, value, self.facts.now));
+                return Some(ranges::number_match(field, value, self.planning_context.now));
             }
             _ => {}
         }
@@ -254,19 +259,19 @@ impl Planner<'_> {
     /// Matches names, plurals, short names and groups of kinds.
     fn kind(&self, pattern: &Pattern) -> Match {
         match literal_word(pattern) {
-            Some(word) => kind_objects(word, &self.facts.kinds),
+            Some(word) => kind_objects(word, &self.planning_context.kinds),
             None => Match::Keyword(Keyword::Kind, pattern_test(pattern, false)),
         }
     }
 
-    /// Clusters with a value of the field that passes.
+    /// Objects of the clusters that have a value of the field for which `passes` is true.
     fn clusters_where(&self, field: &str, passes: &dyn Fn(&str) -> bool) -> Match {
-        let has = |cluster: &&ClusterFacts| match field {
+        let has = |cluster: &&ClusterProperties| match field {
             "region" => passes(&cluster.region),
             "provider" => passes(&cluster.provider),
             _ => cluster.zones.iter().any(|zone| passes(zone)),
         };
-        Match::Clusters(self.facts.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
+        Match::Clusters(self.planning_context.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
     }
 
     fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
@@ -284,7 +289,7 @@ impl Planner<'_> {
                 Some(Match::Keyword(Keyword::Is, Test::Equals(word)))
             }
             "stale" => {
-                let stale = self.facts.clusters.iter().filter(|cluster| cluster.stale);
+                let stale = self.planning_context.clusters.iter().filter(|cluster| cluster.stale);
                 Some(Match::Clusters(stale.map(|cluster| cluster.name.clone()).collect()))
             }
             "orphan" => Some(Match::has(Keyword::Owner.name()).negated()),
@@ -297,10 +302,10 @@ impl Planner<'_> {
 
     /// Parses a reference in a query; adds a notice and returns None if the text is not a reference.
     fn reference(&mut self, span: Span, pattern: &Pattern) -> Option<ReferencePattern> {
-        match ReferencePattern::parse(pattern, &self.facts.kinds) {
+        match ReferencePattern::parse(pattern, &self.planning_context.kinds) {
             Ok(reference) => {
                 // Without discovered clusters, no kind is known.
-                if let Some(kind) = reference.unknown_kind().filter(|_| !self.facts.kinds.is_empty()) {
+                if let Some(kind) = reference.unknown_kind().filter(|_| !self.planning_context.kinds.is_empty()) {
                     self.notice(span, format!("no cluster serves the kind {kind}"));
                 }
                 Some(reference)
@@ -353,7 +358,10 @@ impl Planner<'_> {
     }
 
     fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
-        let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.facts.now).map(Match::Path));
+        let tests = values
+            .any
+            .iter()
+            .map(|value| PathTest::new(path, exact, value, self.planning_context.now).map(Match::Path));
         let Some(tests) = tests.collect::<Option<Vec<_>>>() else {
             self.notice(span, format!(".{path} is not a valid manifest path; ignored"));
             return None;
@@ -376,7 +384,7 @@ impl Planner<'_> {
 
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
         let requirement_match = |label: &LabelMatch| match field {
-            "cluster.label" => cluster_label_match(label, &self.facts.clusters),
+            "cluster.label" => cluster_label_match(label, &self.planning_context.clusters),
             "ann" => label_match(label, Keyword::Annotation, Keyword::AnnotationKey, exact),
             _ => label_match(label, Keyword::Label, Keyword::LabelKey, exact),
         };
@@ -387,7 +395,7 @@ impl Planner<'_> {
                 all => Match::And(all.iter().map(requirement_match).collect()),
             },
             _ if field == "cluster.label" => {
-                let labelled = self.facts.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
+                let labelled = self.planning_context.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
                 Match::Clusters(labelled.map(|cluster| cluster.name.clone()).collect())
             }
             _ => Match::has(if field == "ann" { Keyword::AnnotationKey } else { Keyword::LabelKey }.name()),
@@ -474,7 +482,8 @@ mod tests {
 
     #[test]
     fn the_control_plane_is_found_by_its_shown_name() {
-        let matches = |query: &str| plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+        let matches =
+            |query: &str| plan(&parse(query, &Limits::default()).unwrap(), &PlanningContext::default()).matches;
         assert_eq!(matches(r#"cluster:"Control plane""#), matches("cluster:@control-plane"));
     }
 }

@@ -16,7 +16,7 @@ pub enum Test {
     Regex(String),
     /// Within this edit distance; a transposition is one edit. If the flag is set, only the beginning of the string has to
     /// match.
-    Near(String, u8, bool),
+    Fuzzy(String, u8, bool),
 }
 
 /// The test for a pattern on a complete string; `contains` applies to plain words.
@@ -24,7 +24,7 @@ pub(crate) fn pattern_test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
         Pattern::Word(word) | Pattern::Phrase(word) => Test::Equals(word.to_lowercase()),
-        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MAX_EDITS), false),
+        Pattern::Fuzzy { word, distance } => Test::Fuzzy(word.to_lowercase(), (*distance).min(MAX_EDITS), false),
         Pattern::Glob(glob) => match glob.strip_prefix('*').and_then(|rest| rest.strip_suffix('*')) {
             Some(part) if !part.is_empty() && !part.contains(['*', '?']) => Test::Contains(part.to_lowercase()),
             _ => Test::Regex(glob_regex(glob, ".")),
@@ -125,7 +125,7 @@ impl Test {
             Self::Equals(expected) => value == expected,
             Self::Contains(expected) => value.contains(expected.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
-            Self::Near(word, distance, is_prefix) => is_within_edits(value, word, *distance, *is_prefix),
+            Self::Fuzzy(word, distance, is_prefix) => is_within_edits(value, word, *distance, *is_prefix),
         }
     }
 }

@@ -13,8 +13,8 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Sets of ids or keys, small compared to the documents.
-pub type Numbers = Arc<BTreeSet<u64>>;
+/// Set of ids or keys, small compared to the documents.
+pub type IdSet = Arc<BTreeSet<u64>>;
 
 /// A condition on documents.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,11 +47,11 @@ pub enum Match {
     /// A change in the history affected a path (dotted, with globs) or a field below it.
     Changed(String),
     /// One of the columns contains one of the keys.
-    Keys(Vec<Key>, Numbers),
+    Keys(Vec<Key>, IdSet),
     /// The record has one of the ids.
-    Ids(Numbers),
-    /// A condition derived from a lookup, with the (field, value) that is shown as the reason.
-    Because(String, String, Box<Match>),
+    Ids(IdSet),
+    /// A condition found by a lookup, with the (field, value) that is shown as the reason.
+    WithReason(String, String, Box<Match>),
 }
 
 impl Match {
@@ -89,7 +89,7 @@ impl Match {
         predicate(self)
             || match self {
                 Match::And(parts) | Match::Or(parts) => parts.iter().any(|part| part.contains(predicate)),
-                Match::Not(inner) | Match::Because(_, _, inner) => inner.contains(predicate),
+                Match::Not(inner) | Match::WithReason(_, _, inner) => inner.contains(predicate),
                 Match::Relation(relation) => relation.inner().contains(predicate),
                 _ => false,
             }
@@ -101,8 +101,8 @@ impl Match {
             Match::And(parts) => Match::And(parts.iter().map(Match::without_paths).collect()),
             Match::Or(parts) => Match::Or(parts.iter().map(Match::without_paths).collect()),
             Match::Not(inner) if inner.needs_bodies() => Match::All,
-            Match::Because(field, value, inner) => {
-                Match::Because(field.clone(), value.clone(), Box::new(inner.without_paths()))
+            Match::WithReason(field, value, inner) => {
+                Match::WithReason(field.clone(), value.clone(), Box::new(inner.without_paths()))
             }
             Match::Path(path) => {
                 let words: Vec<String> = path.words().iter().flat_map(|word| chunks(word)).map(str::to_owned).collect();
@@ -147,7 +147,7 @@ impl Match {
         self.contains(&|part| match part {
             Match::Keyword(keyword, _) | Match::Exact(keyword, _) => !printed(keyword),
             Match::Content(_) | Match::Message(_) | Match::Bare(_) | Match::BareRegex(_) | Match::Fuzzy(..) => true,
-            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
+            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Keys(..) | Match::WithReason(..) => true,
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,
             Match::Number(..) | Match::Clusters(_) | Match::Ids(_) => false,
         })

@@ -1,8 +1,8 @@
 //! Relations between objects of a cluster: owner, uses, about. Resolved step by step, each step within the caller's
 //! permissions.
 //!
-//! Pure except for [`RelatedObjectLookup`], which returns the keys of matching objects: an engine does so for one step of
-//! all objects at a time, tests use a list of documents.
+//! Has no side effects except for [`RelatedObjectLookup`], which returns the keys of matching objects: an engine does
+//! so for one step of all objects at a time, tests use a list of documents.
 
 use crate::document::columns::Key;
 use crate::plan::predicate::Match;
@@ -107,8 +107,8 @@ pub fn resolve<'o>(matches: Match, objects: &'o mut dyn RelatedObjectLookup) -> 
             Match::And(parts) => Match::And(resolve_all(parts, objects).await?),
             Match::Or(parts) => Match::Or(resolve_all(parts, objects).await?),
             Match::Not(inner) => resolve(*inner, objects).await?.negated(),
-            Match::Because(field, value, inner) => {
-                Match::Because(field, value, Box::new(resolve(*inner, objects).await?))
+            Match::WithReason(field, value, inner) => {
+                Match::WithReason(field, value, Box::new(resolve(*inner, objects).await?))
             }
             Match::Relation(relation) => resolve_relation(*relation, objects).await?,
             leaf => leaf,
@@ -166,7 +166,7 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
             kind.and(steps.find_family(roots).await?)
         }
     };
-    Ok(Match::Because(field, condition, Box::new(found)))
+    Ok(Match::WithReason(field, condition, Box::new(found)))
 }
 
 /// A step along edges of these kinds.

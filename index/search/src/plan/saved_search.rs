@@ -1,6 +1,6 @@
 //! Saved searches: access, validation, and resolution of names to queries.
 //!
-//! Pure. The server stores them as objects of the control plane and applies these rules.
+//! Has no side effects. The server stores them as objects of the control plane and applies these rules.
 
 use crowsnest_api::storage::SavedSearchSpec;
 use crowsnest_apimachinery::field::FieldError;

@@ -1,7 +1,7 @@
 //! Order of hits, and cursors into it.
 
 use crate::document::columns::{Facet, Number};
-use crate::plan::ClusterFacts;
+use crate::plan::ClusterProperties;
 use crate::plan::ranges::number_column;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,7 +36,7 @@ pub enum ClusterProperty {
 }
 
 impl ClusterProperty {
-    pub fn value_of(self, cluster: &ClusterFacts) -> Option<&str> {
+    pub fn value_of(self, cluster: &ClusterProperties) -> Option<&str> {
         let text = match self {
             Self::Region => Some(&cluster.region),
             Self::Zone => cluster.zones.iter().min(),

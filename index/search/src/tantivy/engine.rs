@@ -9,7 +9,7 @@ use super::writer::TextFollower;
 use crate::collect::terms::{TermCounts, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::columns::{Facet, Key, SCOPE_SEPARATOR};
-use crate::engine::{Engine, EngineContext, EngineHandle, Lookup, Scan, SearchContext};
+use crate::engine::{Engine, EngineContext, EngineHandle, Lookup, PendingCounts, Scan, SearchContext};
 use crate::execute::permits::SearchPermits;
 use crate::plan::predicate::Match;
 use crate::plan::sort::RankedHit;
@@ -25,11 +25,11 @@ use tokio::sync::watch;
 
 /// Opens the text index and prepares its writer.
 pub fn open(context: EngineContext<'_>) -> Result<EngineHandle, Error> {
-    let EngineContext { options, store, tail, rights, metrics, permits, committed, stop, .. } = context;
+    let EngineContext { options, store, tail, rbac_rules, metrics, permits, committed, stop, .. } = context;
     let opened = TextIndex::open(options, context.identity)?;
     let text = Arc::clone(&opened.0);
     let (follower, searchable) =
-        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::with_rights(rights));
+        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::with_rules(rbac_rules));
     let engine = Arc::new(TantivyEngine::new(text, permits, searchable));
     Ok(EngineHandle { engine, worker: Box::pin(follower.run(stop)) })
 }
@@ -68,6 +68,25 @@ impl Engine for TantivyEngine {
     ) -> Result<TopHits, Error> {
         let (matches, request) = (matches.clone(), request.clone());
         self.run(context, move |text, context| collector::top_hits(text, &context, &matches, &request)).await
+    }
+
+    async fn hits_before_counts(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<(TopHits, PendingCounts), Error> {
+        let (matches, request) = (matches.clone(), Arc::new(request.clone()));
+        let counted = Arc::clone(&request);
+        let find =
+            move |text: &TextIndex, context: SearchContext| collector::find_hits(text, &context, &matches, &request);
+        let (top, found) = self.run(context, find).await?;
+        let (text, permits, context) = (Arc::clone(&self.text), Arc::clone(&self.permits), context.clone());
+        let counts = async move {
+            // The hits of newer requests come first.
+            permits.run(Instant::now(), move || collector::count(&text, &context, &found, &counted)).await
+        };
+        Ok((top, Box::pin(counts)))
     }
 
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error> {

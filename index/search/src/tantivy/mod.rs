@@ -1,4 +1,4 @@
-//! The text index: follows the store, answers searches, and can always be rebuilt.
+//! The text index: follows the store, serves searches, and can always be rebuilt.
 //!
 //! Written by one long-lived tantivy writer that follows the tail (or the store, if it is behind) and commits in
 //! batches, with the reached seq as payload. Read by [`crate`].
@@ -200,9 +200,19 @@ impl TextIndex {
         snapshot: &Snapshot,
         work: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
     ) -> tantivy::Result<Vec<T>> {
+        self.map_parts_of(snapshot, snapshot.segments.iter(), work)
+    }
+
+    /// Like [`Self::map_segments`], for parts of the snapshot that the caller chooses.
+    pub fn map_parts_of<P: Send, T: Send>(
+        &self,
+        snapshot: &Snapshot,
+        parts: impl Iterator<Item = P>,
+        work: impl Fn(P) -> tantivy::Result<T> + Sync,
+    ) -> tantivy::Result<Vec<T>> {
         match snapshot.docs() < MAX_SINGLE_THREAD_DOCS {
-            true => snapshot.segments.iter().map(work).collect(),
-            false => self.threads.map(work, snapshot.segments.iter()),
+            true => parts.map(work).collect(),
+            false => self.threads.map(work, parts),
         }
     }
 
@@ -236,7 +246,7 @@ impl TextIndex {
         OpenIndex::empty(&self.data_dir, folder)
     }
 
-    /// Replaces the current index by `built`, which has all changes up to `seq`, and deletes the old one.
+    /// Replaces the current index with `built`, which has all changes up to `seq`, and deletes the old one.
     pub fn replace(&self, built: OpenIndex, seq: Seq) -> Result<(), Error> {
         built.reload(seq, |_, _| {})?;
         let segments = built.segment_ids();

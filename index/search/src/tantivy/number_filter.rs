@@ -15,8 +15,8 @@ use tantivy::schema::Field;
 const MAX_BYTES: u64 = 64 << 20;
 /// Maximum bytes of a filter per distinct number, by which the memory of a filter is counted before it is created.
 const BYTES_PER_NUMBER: u64 = 4;
-/// Mean number of documents per number above which numbers are read from the dictionary of terms, which takes longer for each
-/// than reading the documents' values.
+/// Mean number of documents per distinct number above which a filter is created from the dictionary of terms, which has each
+/// number once but is slower to read, instead of from the documents' values.
 const REPETITIONS: usize = 4;
 /// Bits of a hash in addition to those that count the numbers: about one in 2^7 absent numbers passes, and more only if
 /// [`NumberFilter::bits`] reaches its maximum.

@@ -99,7 +99,7 @@ impl Document {
             }
         }
         // Names are searched in memory ([`super::names`]), because there are about as many as objects.
-        let others = self.anything(false).filter(|(keyword, _)| *keyword != Keyword::Name);
+        let others = self.bare_word_values(false).filter(|(keyword, _)| *keyword != Keyword::Name);
         others.for_each(|(_, value)| document.add_text(columns.keyword(Keyword::Anything), value));
         self.present_columns().for_each(|name| document.add_text(columns.keyword(Keyword::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));

@@ -39,7 +39,7 @@ pub enum TermPredicate {
     /// Must match the complete term.
     Matches(String),
     /// Within this edit distance. If the flag is set, only a prefix of the term has to be within it.
-    Near(String, u8, bool),
+    Fuzzy(String, u8, bool),
 }
 
 impl TermPredicate {
@@ -49,7 +49,7 @@ impl TermPredicate {
         | Self::BeginsInText(text)
         | Self::Contains(text)
         | Self::Matches(text)
-        | Self::Near(text, ..)) = self;
+        | Self::Fuzzy(text, ..)) = self;
         text
     }
 }
@@ -180,7 +180,7 @@ pub fn with_terms(
             let Some(regex) = regex else { return Ok(DocSet::empty()) };
             found.take_accepted(regex)?;
         }
-        TermPredicate::Near(word, distance, is_prefix) => {
+        TermPredicate::Fuzzy(word, distance, is_prefix) => {
             let term = Term::from_field_text(field, word);
             let make = if *is_prefix { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
             found.take_accepted(make(term, *distance, true).automaton()?)?;

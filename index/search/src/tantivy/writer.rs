@@ -276,7 +276,7 @@ impl TextFollower {
     /// Writes and commits the pending changes, and publishes them to searches unless the index is being rebuilt.
     fn commit(&mut self, writer: &mut IndexWriter, pending: &mut PendingChanges) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
-        let started = Instant::now();
+        let started_at = Instant::now();
         self.flush(writer, pending)?;
         self.payload.seq = seq.0;
         let payload = serde_json::to_string(&self.payload)
@@ -292,7 +292,7 @@ impl TextFollower {
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         self.metrics.text_commits.add(1);
-        let took = started.elapsed();
+        let took = started_at.elapsed();
         self.commit_policy.observe_commit(took);
         self.metrics.text_commit_microseconds.add(took.as_micros() as u64);
         *pending = PendingChanges::default();
@@ -316,7 +316,7 @@ mod tests {
     use crowsnest_store::codec::Codec;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::sqlite::SqliteStore;
-    use crowsnest_store::{Batch, Progress, Step};
+    use crowsnest_store::{Batch, Progress, RecordWrite};
     use crowsnest_store::{CollectionKey, Epoch};
     use serde_json::{Value, json};
 
@@ -325,26 +325,26 @@ mod tests {
             "resourceVersion": version}})
     }
 
-    fn put(codec: &Codec, name: &str, version: &str) -> Step {
+    fn put(codec: &Codec, name: &str, version: &str) -> RecordWrite {
         let draft = draft(&pod(name, version));
         let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
-        Step::Put(Box::new(draft), packed)
+        RecordWrite::Put(Box::new(draft), packed)
     }
 
-    fn delete(name: &str) -> Step {
-        Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "9".to_owned() }
+    fn delete(name: &str) -> RecordWrite {
+        RecordWrite::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "9".to_owned() }
     }
 
-    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) -> Vec<Change> {
-        let step = |(name, deleted): (&str, bool)| if deleted { delete(name) } else { put(codec, name, "1") };
-        store_all(store, steps.into_iter().map(step)).await
+    async fn apply(store: &SqliteStore, codec: &Codec, writes: impl IntoIterator<Item = (&str, bool)>) -> Vec<Change> {
+        let write = |(name, deleted): (&str, bool)| if deleted { delete(name) } else { put(codec, name, "1") };
+        store_all(store, writes.into_iter().map(write)).await
     }
 
-    async fn store_all(store: &SqliteStore, steps: impl IntoIterator<Item = Step>) -> Vec<Change> {
+    async fn store_all(store: &SqliteStore, writes: impl IntoIterator<Item = RecordWrite>) -> Vec<Change> {
         let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("", "")));
-        let steps = steps.into_iter().collect();
+        let writes = writes.into_iter().collect();
         store
-            .apply(&[Batch { collection, epoch: Epoch::UNSHARED, steps, progress: Progress::default() }], 0)
+            .apply(&[Batch { collection, epoch: Epoch::UNSHARED, writes, progress: Progress::default() }], 0)
             .await
             .unwrap()
     }
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
         store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap();
-        // Until the rebuild is complete, the old index answers.
+        // Until the rebuild is complete, the old index serves searches.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
         assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned_until().await.unwrap().0), (1, true));
         drop(old);
@@ -429,8 +429,8 @@ mod tests {
             (vec![put(&codec, "one", "6")], vec![delete("one")], 0),
         ];
         for (number, (first, then, found)) in rows.into_iter().enumerate() {
-            for steps in [first, then] {
-                assert!(tail.publish(store_all(&store, steps).await));
+            for writes in [first, then] {
+                assert!(tail.publish(store_all(&store, writes).await));
             }
             let latest = tail.latest();
             let reached = searchable.wait_for(|seq| *seq >= latest);

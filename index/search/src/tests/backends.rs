@@ -1,8 +1,10 @@
 //! Runs the queries of the corpus on external engines through the backend: its writer follows the store; searches are
 //! planned, executed and counted as with the text index.
 
-use super::corpus::{Corpus, QueryResult, check_rights_to_history, find_wrong_results, stored_objects, suggest_values};
-use super::properties::{self, rights_from};
+use super::corpus::{
+    Corpus, QueryResult, check_permissions_for_history, find_wrong_results, stored_objects, suggest_values,
+};
+use super::properties::{self, rules_from};
 use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::engine::{Engine, EngineContext, EngineHandle, SearchContext, backend};
@@ -13,7 +15,7 @@ use crate::plan::predicate::Match;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::CollectionStates;
 use crowsnest_store::tail::Tail;
-use crowsnest_store::{Batch, Progress, ReplayedChange, Step, Store};
+use crowsnest_store::{Batch, Progress, RecordWrite, ReplayedChange, Store};
 use crowsnest_store::{CacheOptions, CollectionKey, Epoch, OpenSearchOptions, Seq};
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -59,7 +61,7 @@ impl Backend {
             tail: Arc::clone(&tail),
             store,
             states,
-            rights: Arc::new(RbacRules::default()),
+            rbac_rules: Arc::new(RbacRules::default()),
             metrics: Arc::default(),
             permits: Arc::clone(permits),
             committed: Arc::clone(&committed),
@@ -89,7 +91,7 @@ fn queries_with_paths_relations_and_history() -> impl Iterator<Item = String> {
     all.flat_map(move |(path, relation)| times.map(|time| format!("{path} {relation} {time}")))
 }
 
-/// Generated queries that an engine answers differently than the text index, for all users or within a user's
+/// Generated queries that an engine executes differently than the text index, for all users or within a user's
 /// permissions.
 async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(60, |count| count.parse().unwrap());
@@ -97,20 +99,21 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     queries.extend(generate(properties::query(), count / 2));
     queries.extend(generate(properties::relation(), count / 4));
     queries.extend(queries_with_paths_relations_and_history());
-    let rights: Vec<_> =
-        generate(properties::some_grants(), 8).iter().map(|some| Arc::new(rights_from(some))).collect();
+    let rbac_rules: Vec<_> =
+        generate(properties::some_grants(), 8).iter().map(|some| Arc::new(rules_from(some))).collect();
     let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
     for (nth, query) in queries.into_iter().enumerate() {
         let query = format!("{query} {}", OUTPUTS[nth % OUTPUTS.len()]);
-        let rights = &rights[nth % rights.len()];
+        let rbac_rules = &rbac_rules[nth % rbac_rules.len()];
         for (who, ours, theirs) in [
             ("everybody", engine.sources.clone(), text.sources.clone()),
-            ("ann", engine.as_reader(rights, "ann"), text.as_reader(rights, "ann")),
+            ("ann", engine.as_reader(rbac_rules, "ann"), text.as_reader(rbac_rules, "ann")),
         ] {
-            let (found, expected) = (engine.answer_with(&ours, &query).await, text.answer_with(&theirs, &query).await);
+            let (found, expected) =
+                (engine.execute_with(&ours, &query).await, text.execute_with(&theirs, &query).await);
             found_some += usize::from(expected.total > 0);
             // The texts of notices about patterns differ between engines.
-            let hits = |answer: &QueryResult| (answer.hits.clone(), answer.total, answer.groups.clone());
+            let hits = |result: &QueryResult| (result.hits.clone(), result.total, result.groups.clone());
             let has_same_counts = hits(&found) == hits(&expected) && found.sums == expected.sums;
             if found.notices.len() != expected.notices.len() || !has_same_counts {
                 wrong.push(format!("{query} of {who}\n    {found:?}\n    not {expected:?}"));
@@ -138,7 +141,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let total = TopHitsRequest::total_only();
     let wrong_results = find_wrong_results(&corpus).await;
     assert!(wrong_results.is_empty(), "{} are wrong:\n{}", wrong_results.len(), wrong_results.join("\n"));
-    check_rights_to_history(&corpus).await;
+    check_permissions_for_history(&corpus).await;
     let wrong_results = differences(&corpus, &Corpus::new().await).await;
     assert!(wrong_results.is_empty(), "{} differ:\n{}", wrong_results.len(), wrong_results.join("\n"));
     for (rest, field, written, expected) in [
@@ -166,20 +169,20 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let key = &object.record.key;
     let collection = CollectionKey::new(key.cluster().clone(), key.resource().clone());
     let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-    let steps = vec![Step::Delete { namespace, name, resource_version: "9999999".to_owned() }];
-    let batch = Batch { collection, epoch: Epoch::UNSHARED, steps, progress: Progress::default() };
+    let writes = vec![RecordWrite::Delete { namespace, name, resource_version: "9999999".to_owned() }];
+    let batch = Batch { collection, epoch: Epoch::UNSHARED, writes, progress: Progress::default() };
     assert!(backend.tail.publish(store.apply(&[batch], 0).await.unwrap()));
     backend.wait_until_searchable().await;
     let after = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
     assert_eq!(after.total + 1, everything.total);
-    // An unavailable engine leads to an incomplete answer with a notice, and an export fails.
+    // An unavailable engine leads to an incomplete result with a notice, and an export fails.
     drop(node);
-    let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
+    let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
     let now = Instant::now();
-    let context = SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(5) };
+    let context = SearchContext { permissions, requested_at: now, deadline: now + Duration::from_secs(5) };
     let found = backend.engine.top_hits(&context, &Match::All, &total).await.unwrap();
     assert_eq!((found.total, found.incomplete, found.notices.len()), (0, true, 1), "{:?}", found.notices);
     let lookup = backend.engine.ids(&context, &Match::All).await.unwrap();
-    assert!(lookup.incomplete && lookup.numbers.is_empty() && lookup.notices.len() == 1);
+    assert!(lookup.incomplete && lookup.values.is_empty() && lookup.notices.len() == 1);
     assert!(backend.engine.scan(&context, &Match::All, &total).await.is_err());
 }

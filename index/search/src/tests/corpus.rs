@@ -14,10 +14,10 @@ use crate::execute::permits::SearchPermits;
 use crate::execute::{SearchResults, Sources, begin_scan, find_with_terms};
 use crate::plan::relations::resolve;
 use crate::plan::sort::RankedHit;
-use crate::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, TimeScope, plan};
+use crate::plan::{ClusterProperties, GroupKind, KindsByName, PlanningContext, TimeScope, plan};
 use crate::tantivy::TextIndex;
 use crate::tantivy::engine::TantivyEngine;
-use crate::tests::Readable;
+use crate::tests::ReadableDocuments;
 use crate::tests::groups::{Sums, sums_by_group, values};
 use crate::{resolve_group, resolve_sort};
 use crowsnest_apimachinery::user::UserInfo;
@@ -26,7 +26,9 @@ use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
 use crowsnest_store::record::{ChangeKind, Version};
 use crowsnest_store::sqlite::SqliteStore;
-use crowsnest_store::{Batch, BodyMode, Progress, ReplayedChange, Step, Store, VersionExclusions, VersionFilter};
+use crowsnest_store::{
+    Batch, BodyMode, Progress, RecordWrite, ReplayedChange, Store, VersionExclusions, VersionFilter,
+};
 use crowsnest_store::{CacheOptions, CollectionKey, Epoch, Object, RecordKey, Seq};
 use futures::executor::block_on;
 use parking_lot::Mutex;
@@ -84,7 +86,7 @@ struct Cluster {
     stale: bool,
 }
 
-impl From<Cluster> for ClusterFacts {
+impl From<Cluster> for ClusterProperties {
     fn from(Cluster { name, region, zones, provider, labels, stale }: Cluster) -> Self {
         Self { name, region, zones, provider, labels, stale }
     }
@@ -107,7 +109,7 @@ fn milliseconds(time: &str) -> i64 {
     time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }
 
-pub(crate) fn fleet_facts() -> FleetFacts {
+pub(crate) fn planning_context() -> PlanningContext {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
     let mut names = KindsByName::new();
@@ -118,7 +120,11 @@ pub(crate) fn fleet_facts() -> FleetFacts {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
-    FleetFacts { clusters: clusters.into_iter().map(ClusterFacts::from).collect(), kinds: Arc::new(names), now: NOW }
+    PlanningContext {
+        clusters: clusters.into_iter().map(ClusterProperties::from).collect(),
+        kinds: Arc::new(names),
+        now: NOW,
+    }
 }
 
 fn name_of(object: &Object) -> String {
@@ -166,29 +172,29 @@ impl Corpus {
         permits: Arc<SearchPermits>,
     ) -> Self {
         let documents = documents(&store).await;
-        let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
+        let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let requested_at = Instant::now();
-        let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        let context = SearchContext { permissions, requested_at, deadline: requested_at + Duration::from_secs(600) };
         let (dependency_permits, references) = (SearchPermits::new(1), Arc::new([]));
         let sources = Sources { engine, permits, dependency_permits, store, references, context };
         Self { _home: home, sources, documents }
     }
 
-    /// Answers a query.
-    async fn answer(&self, query: &str) -> QueryResult {
-        self.answer_with(&self.sources, query).await
+    /// Executes a query.
+    async fn execute(&self, query: &str) -> QueryResult {
+        self.execute_with(&self.sources, query).await
     }
 
     /// Data sources with a user's permissions.
-    pub(crate) fn as_reader(&self, rights: &Arc<RbacRules>, user: &str) -> Sources {
-        let rights = Arc::new(Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
-        let context = SearchContext { rights, ..self.sources.context.clone() };
+    pub(crate) fn as_reader(&self, rbac_rules: &Arc<RbacRules>, user: &str) -> Sources {
+        let permissions = Arc::new(Mutex::new(rbac_rules.for_caller(&UserInfo::new(user, ["staff"]))));
+        let context = SearchContext { permissions, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }
     }
 
-    pub(super) async fn answer_with(&self, sources: &Sources, query: &str) -> QueryResult {
+    pub(super) async fn execute_with(&self, sources: &Sources, query: &str) -> QueryResult {
         let query = parse(query, &Limits::default()).unwrap();
-        let plan = plan(&query, &fleet_facts());
+        let plan = plan(&query, &planning_context());
         let mut notices: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![FacetField::Column(Facet::Kind)];
@@ -197,15 +203,15 @@ impl Corpus {
         let request = TopHitsRequest {
             sort: resolve_sort(&query, &mut |_, message| notices.push(message)),
             after: None,
-            keep: query.output.limit.unwrap_or(1000),
+            max_hits: query.output.limit.unwrap_or(1000),
             facets: facet_request.columns(),
             sums: facet_request.sums_request(),
-            facts: Arc::new(fleet_facts()),
+            planning_context: Arc::new(planning_context()),
         };
         let found = find_with_terms(sources, plan, request, &facet_request.terms_requests()).await.unwrap();
-        let counts = facet_request.count(sources, &fleet_facts(), &found).await.unwrap();
+        let counts = facet_request.count(sources, &planning_context(), &found).await.unwrap();
         let SearchResults { top, notices: limit_notices, .. } = found;
-        notices.extend(limit_notices.into_iter().chain(counts.notice));
+        notices.extend(limit_notices.into_iter().chain(counts.notices));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
             top.total,
@@ -226,11 +232,11 @@ impl Corpus {
         let query = parse(query, &Limits::default()).unwrap();
         let request = TopHitsRequest {
             sort: resolve_sort(&query, &mut |_, _| {}),
-            keep: query.output.limit.unwrap_or(1000),
-            facts: Arc::new(fleet_facts()),
+            max_hits: query.output.limit.unwrap_or(1000),
+            planning_context: Arc::new(planning_context()),
             ..TopHitsRequest::total_only()
         };
-        let mut scan = begin_scan(&self.sources, plan(&query, &fleet_facts()), request).await.unwrap();
+        let mut scan = begin_scan(&self.sources, plan(&query, &planning_context()), request).await.unwrap();
         let mut names = Vec::new();
         loop {
             let hits = scan.next(7).await.unwrap();
@@ -257,12 +263,12 @@ impl Corpus {
     /// query needs the store.
     fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>, Sums)> {
         let query = parse(query, &Limits::default()).unwrap();
-        let plan = plan(&query, &fleet_facts());
+        let plan = plan(&query, &planning_context());
         let changed = |part: &crate::plan::predicate::Match| matches!(part, crate::plan::predicate::Match::Changed(_));
         if plan.scope != TimeScope::Now || plan.matches.contains(&changed) {
             return None;
         }
-        let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
+        let mut all = ReadableDocuments(self.documents.iter().map(|(_, document)| document).collect());
         let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
         let found = self.documents.iter().filter(|(_, document)| DocumentEvaluator::new(document).is_match(&matches));
         let found: Vec<_> = found.collect();
@@ -274,11 +280,11 @@ impl Corpus {
             groups
         });
         let mut sums = Sums::new();
-        let summed_group = group.as_ref().filter(|group| group.has_sums());
-        for (number, group) in amounts().filter_map(|number| Some((number, summed_group?))) {
+        for (number, group) in amounts().filter_map(|number| Some((number, group.as_ref()?))) {
             let sums = sums.entry(number.name().to_owned()).or_default();
             for (_, document) in &found {
-                let amount = document.numbers.iter().find(|(of, _)| *of == number).map_or(0, |(_, amount)| *amount);
+                let amount =
+                    document.numbers.iter().find(|(column, _)| *column == number).map_or(0, |(_, amount)| *amount);
                 values(document, group).into_iter().for_each(|value| *sums.entry(value).or_default() += amount);
             }
         }
@@ -296,7 +302,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
     for entry in entries {
         let at = milliseconds(entry.at.as_deref().unwrap_or(BEGIN));
         let mut progress = Progress::default();
-        let (collection, step) = match (&entry.object, &entry.deleted) {
+        let (collection, write) = match (&entry.object, &entry.deleted) {
             (Some(object), None) => {
                 let draft = draft(object);
                 let collection = CollectionKey::new(cluster(&entry.cluster), resource_of(object));
@@ -304,7 +310,7 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
                 collections.insert(key, collection.clone());
                 let (packed, _) = codec.pack("/any", &draft.body).unwrap();
                 progress.kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
-                (collection, Step::Put(Box::new(draft), packed))
+                (collection, RecordWrite::Put(Box::new(draft), packed))
             }
             (None, Some(deleted)) => {
                 let mut parts = deleted.splitn(3, '/').map(str::to_owned).collect::<Vec<_>>();
@@ -314,11 +320,11 @@ pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
                 let [kind, namespace, name] = parts.try_into().unwrap();
                 let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
                 let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never created"));
-                (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
+                (collection.clone(), RecordWrite::Delete { namespace, name, resource_version: "9999999".to_owned() })
             }
             _ => panic!("an entry is an object or a deletion"),
         };
-        let batch = Batch { collection, epoch: Epoch::UNSHARED, steps: vec![step], progress };
+        let batch = Batch { collection, epoch: Epoch::UNSHARED, writes: vec![write], progress };
         let changes = store.apply(&[batch], at).await.unwrap();
         assert_eq!(changes.len(), 1, "an entry that changes nothing");
     }
@@ -351,13 +357,13 @@ async fn every_query_finds_its_hits() {
     assert!(wrong_results.is_empty(), "{} are wrong:\n{}", wrong_results.len(), wrong_results.join("\n"));
 }
 
-/// Queries with wrong answers, and the reasons.
+/// Queries with wrong results, and the reasons.
 pub(super) async fn find_wrong_results(corpus: &Corpus) -> Vec<String> {
     let cases: Vec<QueryCase> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     assert!(cases.len() >= 250, "{} queries", cases.len());
     let mut messages = Vec::new();
     for QueryCase { query, hits, first, ordered, notice, groups: expected_groups, sums: expected_sums, .. } in &cases {
-        let QueryResult { hits: found, total, groups, sums, notices } = corpus.answer(query).await;
+        let QueryResult { hits: found, total, groups, sums, notices } = corpus.execute(query).await;
         let scanned = corpus.scan(query).await;
         let mut add_error = |what: String| messages.push(format!("{query}\n    {what}"));
         if scanned != found {
@@ -423,8 +429,8 @@ async fn values_of_old_versions_are_suggested(
     #[case] to_ann: &str,
 ) {
     let corpus = Corpus::new().await;
-    let rights = reader("member3", "edge");
-    for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rights, "ann"), to_ann)] {
+    let rbac_rules = reader("member3", "edge");
+    for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rbac_rules, "ann"), to_ann)] {
         assert_eq!(suggest_values(sources, rest, field, written).await, expected);
     }
 }
@@ -433,7 +439,7 @@ async fn values_of_old_versions_are_suggested(
 pub(super) async fn suggest_values(sources: Sources, rest: &str, field: &str, written: &str) -> String {
     let rest = parse(rest, &Limits::default()).unwrap();
     let Some(Field::Definition(definition)) = find_field(field) else { panic!("{field} is not a field") };
-    let values = ValueSuggester { sources, facts: fleet_facts(), rest, limit: 10 };
+    let values = ValueSuggester { sources, planning_context: planning_context(), rest, limit: 10 };
     let (suggestions, _) = values.suggest(definition, written).await.unwrap();
     let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
     lines.join(", ")
@@ -441,7 +447,7 @@ pub(super) async fn suggest_values(sources: Sources, rest: &str, field: &str, wr
 
 /// Ann may list the pods of one namespace.
 pub(super) fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
-    let rights = Arc::new(RbacRules::default());
+    let rbac_rules = Arc::new(RbacRules::default());
     let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
     let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
     let role = serde_json::json!({"kind": "Role", "name": "reader"});
@@ -449,18 +455,18 @@ pub(super) fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
         let object = serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, field: value,
             "metadata": {"namespace": namespace, "name": "reader"}, "subjects": subjects});
         let object = stored(cluster, 1, &object);
-        rights.apply(&object.record, &object.body, ChangeKind::Added);
+        rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
     }
-    rights
+    rbac_rules
 }
 
 /// A reader of one namespace finds exactly the old versions of that namespace.
 #[tokio::test]
 async fn old_versions_are_found_within_permissions() {
-    check_rights_to_history(&Corpus::new().await).await;
+    check_permissions_for_history(&Corpus::new().await).await;
 }
 
-pub(super) async fn check_rights_to_history(corpus: &Corpus) {
+pub(super) async fn check_permissions_for_history(corpus: &Corpus) {
     for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
         let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
         for query in
@@ -468,8 +474,8 @@ pub(super) async fn check_rights_to_history(corpus: &Corpus) {
         {
             let prefix = format!("{cluster}/Pod/{namespace}/");
             let expected: BTreeSet<String> =
-                corpus.answer(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
-            let found = corpus.answer_with(&sources, query).await;
+                corpus.execute(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
+            let found = corpus.execute_with(&sources, query).await;
             assert_eq!(
                 (found.hits.into_iter().collect(), found.total),
                 (expected.clone(), expected.len() as u64),

@@ -1,6 +1,6 @@
 //! Groups of the corpus' documents by direct evaluation, and sums of their numbers.
 
-use super::corpus::fleet_facts;
+use super::corpus::planning_context;
 use crate::FacetCounts;
 use crate::collect::facets::FacetField;
 use crate::document::Document;
@@ -20,11 +20,12 @@ pub(super) fn sums_by_group(groups: &FacetCounts) -> impl Iterator<Item = (Strin
 
 /// Values of a document that are counted, each once.
 pub(super) fn values(document: &Document, counted: &FacetField) -> BTreeSet<String> {
-    let facet =
-        |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
+    let facet = |facet: Facet| {
+        document.facets.iter().filter(move |(column, _)| *column == facet).map(|(_, value)| value.clone())
+    };
     let clusters = || {
         let names: BTreeSet<String> = facet(Facet::Cluster).collect();
-        fleet_facts().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
+        planning_context().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
     };
     let values: BTreeSet<String> = match counted {
         // In the corpus, no two kinds of different groups have the same name.
@@ -38,7 +39,7 @@ pub(super) fn values(document: &Document, counted: &FacetField) -> BTreeSet<Stri
         FacetField::Label(key) => {
             let labels = document.keywords.iter().filter(|(word, _)| *word == Keyword::Label);
             let pairs = labels.filter_map(|(_, label)| label.split_once('='));
-            pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
+            pairs.filter(|(label_key, _)| label_key == key).map(|(_, value)| value.to_owned()).collect()
         }
     };
     let is_value = |value: &String| matches!(counted, FacetField::Label(_)) || !value.is_empty();

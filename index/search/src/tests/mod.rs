@@ -17,9 +17,9 @@ use crate::execute::limit_events_since;
 use crate::plan::predicate::Match;
 use crate::plan::relations::{RelatedObjectLookup, resolve};
 use crate::plan::sort::{RankedHit, Sort, SortBy};
-use crate::plan::{ClusterFacts, FleetFacts, GroupKind, plan};
+use crate::plan::{ClusterProperties, GroupKind, PlanningContext, plan};
 use crate::tantivy::TextIndex;
-use crate::tantivy::reader::collector::top_hits;
+use crate::tantivy::reader::collector::{self, top_hits};
 use crate::tantivy::reader::scan::SnapshotScan;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
@@ -28,7 +28,7 @@ use crowsnest_store::fixtures::{stored, stored_with_options};
 use crowsnest_store::ingest::IngestOptions;
 use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
-pub(crate) use objects::Readable;
+pub(crate) use objects::ReadableDocuments;
 use objects::TextIndexObjects;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -40,8 +40,8 @@ use std::time::{Duration, Instant};
 /// 2026-09-21T14:13:20Z, as the records' `changed_at`.
 const NOW: i64 = 1_790_000_000;
 
-fn fleet_facts() -> FleetFacts {
-    let cluster = |name: &str, region: &str, env: &str| ClusterFacts {
+fn planning_context() -> PlanningContext {
+    let cluster = |name: &str, region: &str, env: &str| ClusterProperties {
         name: name.into(),
         region: region.into(),
         zones: vec![format!("{region}-a")],
@@ -58,7 +58,7 @@ fn fleet_facts() -> FleetFacts {
         ("no", "", "node"),
     ];
     let group_kind = |group: &str, kind: &str| GroupKind { group: group.to_owned(), kind: kind.to_owned() };
-    FleetFacts {
+    PlanningContext {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
         kinds: Arc::new(
             kinds.map(|(name, group, kind)| (name.to_owned(), BTreeSet::from([group_kind(group, kind)]))).into(),
@@ -101,7 +101,7 @@ impl Corpus {
     }
 
     fn resolve_plan(&self, query: &str, objects: &mut dyn RelatedObjectLookup) -> Match {
-        let plan = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
+        let plan = plan(&parse(query, &Limits::default()).unwrap(), &planning_context());
         block_on(resolve(plan.matches, objects)).unwrap()
     }
 
@@ -109,11 +109,11 @@ impl Corpus {
         self.search_as(query, RbacRules::default(), &UserInfo::system(), Sort { by, descending })
     }
 
-    fn search_as(&self, query: &str, rights: RbacRules, caller: &UserInfo, sort: Sort) -> Vec<String> {
-        let rights = Arc::new(rights);
+    fn search_as(&self, query: &str, rbac_rules: RbacRules, caller: &UserInfo, sort: Sort) -> Vec<String> {
+        let rbac_rules = Arc::new(rbac_rules);
         let matches =
-            self.resolve_plan(query, &mut TextIndexObjects { text: &self.text, context: context(&rights, caller) });
-        let found = self.find_hits(matches, &rights, caller, sort);
+            self.resolve_plan(query, &mut TextIndexObjects { text: &self.text, context: context(&rbac_rules, caller) });
+        let found = self.find_hits(matches, &rbac_rules, caller, sort);
         assert_eq!(found.total as usize, found.hits.len());
         assert_eq!(found.facets[0].iter().map(|(_, count)| count).sum::<u64>(), found.total);
         found.hits.iter().map(|hit| self.name(hit.position.id)).collect()
@@ -123,23 +123,23 @@ impl Corpus {
     pub(crate) fn find_top_hits(
         &self,
         matches: Match,
-        rights: &Arc<RbacRules>,
+        rbac_rules: &Arc<RbacRules>,
         caller: &UserInfo,
         request: &TopHitsRequest,
     ) -> TopHits {
-        top_hits(&self.text, &context(rights, caller), &matches, request).unwrap()
+        top_hits(&self.text, &context(rbac_rules, caller), &matches, request).unwrap()
     }
 
-    fn find_hits(&self, matches: Match, rights: &Arc<RbacRules>, caller: &UserInfo, sort: Sort) -> TopHits {
+    fn find_hits(&self, matches: Match, rbac_rules: &Arc<RbacRules>, caller: &UserInfo, sort: Sort) -> TopHits {
         let request = TopHitsRequest {
             sort: vec![sort],
             after: None,
-            keep: 100,
+            max_hits: 100,
             facets: vec![Facet::Kind],
             sums: None,
-            facts: Arc::new(fleet_facts()),
+            planning_context: Arc::new(planning_context()),
         };
-        self.find_top_hits(matches, rights, caller, &request)
+        self.find_top_hits(matches, rbac_rules, caller, &request)
     }
 
     fn evaluate(&self, query: &str) -> BTreeSet<String> {
@@ -148,7 +148,7 @@ impl Corpus {
 
     /// The result of direct evaluation of each document that may be read.
     fn evaluate_readable(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
-        let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
+        let mut readable = ReadableDocuments(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
         let matches = self.resolve_plan(query, &mut readable);
         let found = readable.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(&matches));
         found.map(|document| self.name(document.id)).collect()
@@ -156,9 +156,9 @@ impl Corpus {
 }
 
 /// Context of a caller's search with a deadline in one minute.
-fn context(rights: &Arc<RbacRules>, caller: &UserInfo) -> SearchContext {
-    let (rights, now) = (Arc::new(Mutex::new(rights.for_caller(caller))), Instant::now());
-    SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
+fn context(rbac_rules: &Arc<RbacRules>, caller: &UserInfo) -> SearchContext {
+    let (permissions, now) = (Arc::new(Mutex::new(rbac_rules.for_caller(caller))), Instant::now());
+    SearchContext { permissions, requested_at: now, deadline: now + Duration::from_secs(60) }
 }
 
 static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
@@ -318,7 +318,7 @@ fn permissions_apply_in_many_namespaces() {
         ("member1", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
     };
     let corpus = Corpus::new(&(0..3000).map(pod).collect::<Vec<_>>());
-    let rights = RbacRules::default();
+    let rbac_rules = RbacRules::default();
     let meta = json!({"name": "reader", "namespace": "team-17"});
     for rule in [
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta,
@@ -328,11 +328,11 @@ fn permissions_apply_in_many_namespaces() {
             "subjects": [{"kind": "User", "name": "ann"}]}),
     ] {
         let object = stored("member1", 1, &rule);
-        rights.apply(&object.record, &object.body, ChangeKind::Added);
+        rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
-    let matches = plan(&parse("web", &Limits::default()).unwrap(), &fleet_facts()).matches;
-    let found = corpus.find_hits(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
+    let matches = plan(&parse("web", &Limits::default()).unwrap(), &planning_context()).matches;
+    let found = corpus.find_hits(matches, &Arc::new(rbac_rules), &ann, Sort::RELEVANCE);
     assert_eq!(found.hits.iter().map(|hit| hit.position.id).collect::<Vec<_>>(), [18]);
     assert_eq!((found.total, found.facets[0].iter().map(|(_, count)| count).sum::<u64>()), (1, 1));
 }
@@ -386,24 +386,24 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] is_expected: fn(
         })
         .map(|(id, _)| *id)
         .collect();
-    let matches = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts()).matches;
-    let request = |keep: usize, sort: Sort, after: Option<&RankedHit>| TopHitsRequest {
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &planning_context()).matches;
+    let request = |max_hits: usize, sort: Sort, after: Option<&RankedHit>| TopHitsRequest {
         sort: match sort.by {
             SortBy::Relevance => vec![sort],
             _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
         },
         after: after.map(|hit| hit.position.clone()),
-        keep,
+        max_hits,
         facets: vec![Facet::Namespace, Facet::Image],
         sums: None,
-        facts: Arc::new(fleet_facts()),
+        planning_context: Arc::new(planning_context()),
     };
     let context = || context(&Arc::default(), &UserInfo::system());
-    let find_page = |keep: usize, sort: Sort, after: Option<&RankedHit>| {
-        top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
+    let find_page = |max_hits: usize, sort: Sort, after: Option<&RankedHit>| {
+        top_hits(&corpus.text, &context(), &matches, &request(max_hits, sort, after)).unwrap()
     };
-    let full_scan = |keep: usize, sort: Sort, after: Option<&RankedHit>| {
-        let mut scan = SnapshotScan::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
+    let full_scan = |max_hits: usize, sort: Sort, after: Option<&RankedHit>| {
+        let mut scan = SnapshotScan::begin(&corpus.text, &context(), &matches, request(max_hits, sort, after)).unwrap();
         let mut collected = Vec::new();
         loop {
             let hits = scan.next(301).unwrap();
@@ -424,9 +424,9 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] is_expected: fn(
             assert_eq!(all.hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>(), expected, "{query}");
             assert_eq!((all.total, counts(0)), (expected.len() as u64, expected.len() as u64));
             assert_eq!(counts(1), 2 * expected.len() as u64, "each has two images");
-            for keep in [0, 1, 20, 511] {
-                let best = find_page(keep, sort, None);
-                assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
+            for max_hits in [0, 1, 20, 511] {
+                let best = find_page(max_hits, sort, None);
+                assert_eq!(best.hits, all.hits[..max_hits.min(all.hits.len())], "{query}, the best {max_hits}");
                 assert_eq!((best.total, &best.facets), (all.total, &all.facets));
             }
             // The pages together are all hits once, in order.
@@ -451,6 +451,26 @@ fn top_hits_of_segments_are_merged(#[case] query: &str, #[case] is_expected: fn(
     }
 }
 
+/// The documents were deleted after the hits were found.
+#[test]
+fn counts_after_the_hits_are_those_of_their_snapshot() {
+    let (corpus, _) = segments();
+    let (context, matches) = (context(&Arc::default(), &UserInfo::system()), Match::Bare("setting".to_owned()));
+    let facets = vec![Facet::Namespace, Facet::Image];
+    let request = TopHitsRequest { max_hits: 20, facets, ..TopHitsRequest::total_only() };
+    let expected = top_hits(&corpus.text, &context, &matches, &request).unwrap();
+    assert!(expected.hits.len() == 20 && expected.facets.iter().all(|counts| !counts.is_empty()));
+    let (mut found, docs) = collector::find_hits(&corpus.text, &context, &matches, &request).unwrap();
+    assert_eq!((&found.hits, found.total, found.facets.len()), (&expected.hits, expected.total, 0));
+    let mut writer: tantivy::IndexWriter = corpus.text.writer(15_000_000).unwrap();
+    writer.delete_all_documents().unwrap();
+    writer.commit().unwrap();
+    corpus.text.reload(crowsnest_store::Seq(1), &|_, _, _| {}).unwrap();
+    assert_eq!(top_hits(&corpus.text, &context, &matches, &request).unwrap().total, 0);
+    found.add_part(collector::count(&corpus.text, &context, &docs, &request).unwrap());
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn the_closest_name_comes_first() {
     assert_eq!(FLEET.search("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");
@@ -465,7 +485,7 @@ fn the_closest_name_comes_first() {
 
 #[test]
 fn hits_have_reasons() {
-    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &fleet_facts());
+    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &planning_context());
     let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
     let reasons = DocumentEvaluator::new(document).reasons(&planned.matches);
     let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
@@ -494,13 +514,13 @@ fn a_redacted_object_serves_a_document_and_a_hit() {
 #[case::a_value("aHVudGVyMg", false)]
 fn kept_values_of_secrets_are_not_searchable(#[case] query: &str, #[case] found: bool) {
     let document = Document::from_object(&secret_with_values()).unwrap();
-    let planned = plan(&parse(query, &Limits::default()).unwrap(), &fleet_facts());
+    let planned = plan(&parse(query, &Limits::default()).unwrap(), &planning_context());
     assert_eq!(DocumentEvaluator::new(&document).is_match(&planned.matches), found);
 }
 
 #[test]
 fn unsupported_terms_cause_notices() {
-    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &fleet_facts());
+    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &planning_context());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
     assert_eq!(FLEET.search("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }

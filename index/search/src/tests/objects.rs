@@ -21,7 +21,7 @@ pub(super) struct TextIndexObjects<'t> {
 #[async_trait]
 impl RelatedObjectLookup for TextIndexObjects<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
-        SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
+        SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.values)
     }
 
     async fn dependent(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
@@ -30,10 +30,10 @@ impl RelatedObjectLookup for TextIndexObjects<'_> {
 }
 
 /// A plain list of documents.
-pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
+pub(crate) struct ReadableDocuments<'d>(pub(crate) Vec<&'d Document>);
 
 #[async_trait]
-impl RelatedObjectLookup for Readable<'_> {
+impl RelatedObjectLookup for ReadableDocuments<'_> {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         let matching = self.0.iter().filter(|document| DocumentEvaluator::new(document).is_match(matches));
         let keys = matching.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));

@@ -122,8 +122,8 @@ pub(crate) fn some_grants() -> impl Strategy<Value = ListGrants> {
     prop::collection::btree_set((cluster, resource, namespace), 0..8)
 }
 
-pub(crate) fn rights_from(grants: &ListGrants) -> RbacRules {
-    let (rights, group) = (RbacRules::default(), "rbac.authorization.k8s.io");
+pub(crate) fn rules_from(grants: &ListGrants) -> RbacRules {
+    let (rbac_rules, group) = (RbacRules::default(), "rbac.authorization.k8s.io");
     for (nth, (cluster, resource, namespace)) in grants.iter().enumerate() {
         let (role, binding) = match *namespace {
             "" => ("ClusterRole", "ClusterRoleBinding"),
@@ -141,10 +141,10 @@ pub(crate) fn rights_from(grants: &ListGrants) -> RbacRules {
                 "subjects": [{"kind": "User", "name": "ann"}]}),
         ] {
             let object = stored(cluster, 1, &object);
-            rights.apply(&object.record, &object.body, ChangeKind::Added);
+            rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
         }
     }
-    rights
+    rbac_rules
 }
 
 fn allows(grants: &ListGrants, document: &Document) -> bool {
@@ -178,7 +178,7 @@ proptest! {
             let found: BTreeSet<String> = corpus.search(&query, SortBy::Relevance, true).into_iter().collect();
             prop_assert_eq!(found, corpus.evaluate(&query), "{}", query);
             let readable: BTreeSet<String> =
-                corpus.search_as(&query, rights_from(&grants), &ann, Sort::RELEVANCE).into_iter().collect();
+                corpus.search_as(&query, rules_from(&grants), &ann, Sort::RELEVANCE).into_iter().collect();
             let expected = corpus.evaluate_readable(&query, &|document| allows(&grants, document));
             prop_assert_eq!(readable, expected, "{} with {:?}", query, grants);
         }

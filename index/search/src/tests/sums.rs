@@ -20,14 +20,14 @@ use std::sync::Arc;
 #[case::reader_of_a_namespace(reader("member1", "team-3"), UserInfo::new("ann", ["staff"]), Some("team-3"))]
 #[case::reader_of_another_cluster(reader("member2", "team-3"), UserInfo::new("ann", ["staff"]), Some("none"))]
 fn segments_are_summed_within_permissions(
-    #[case] rights: Arc<RbacRules>,
+    #[case] rbac_rules: Arc<RbacRules>,
     #[case] caller: UserInfo,
     #[case] readable: Option<&str>,
 ) {
     let (corpus, pods) = segments();
     let sums = Some(SumsRequest { facet: Facet::Namespace, numbers: vec![Number::CpuRequest, Number::Restarts] });
     let request = TopHitsRequest { facets: vec![Facet::Namespace], sums, ..TopHitsRequest::total_only() };
-    let found = corpus.find_top_hits(Match::All, &rights, &caller, &request);
+    let found = corpus.find_top_hits(Match::All, &rbac_rules, &caller, &request);
     let mut expected: BTreeMap<&str, i64> = BTreeMap::new();
     for (id, pod) in &pods {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap();
@@ -60,9 +60,9 @@ fn only_amounts_are_accepted(#[case] fields: &str, #[case] expected: Result<Vec<
 #[rstest]
 #[case::column("kind:pod group:node", 1, None)]
 #[case::property_of_clusters("kind:pod group:region", 1, None)]
-#[case::label("kind:pod group:label:app", 0, Some("cannot sum by label:app, ignored"))]
+#[case::label("kind:pod group:label:app", 1, None)]
 #[case::no_group("kind:pod", 0, Some("sums are computed per group; add group: to the query"))]
-fn sums_need_groups_of_a_column(#[case] query: &str, #[case] summed: usize, #[case] expected: Option<&str>) {
+fn sums_need_groups(#[case] query: &str, #[case] summed: usize, #[case] expected: Option<&str>) {
     let mut notices = Vec::new();
     let query = parse(query, &Limits::default()).unwrap();
     let group = resolve_group(&query, &mut |_, _| {});

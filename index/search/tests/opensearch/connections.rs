@@ -1,7 +1,7 @@
 //! Connections: credentials, certificates, several nodes, limits, and the media types of each engine.
 
 use super::node::install_cryptography;
-use super::proxy::{Fault, Proxy, answer};
+use super::proxy::{Fault, Proxy, response};
 use super::test_env::client_options;
 use crowsnest_search::opensearch::client::{
     Authorization, Client, ClientError, CredentialSource, Credentials, ProxyChoice, Request, Secret,
@@ -17,12 +17,12 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 /// An address where nothing listens.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-/// An engine that gives the same answer to every request.
+/// An engine that gives the same response to every request.
 async fn start_engine(distribution: &str, version: &str, headers: &str) -> Proxy {
     let proxy = Proxy::start(([127, 0, 0, 1], 1).into()).await;
     let distribution =
         if distribution.is_empty() { String::new() } else { format!(r#""distribution":"{distribution}","#) };
-    proxy.set(answer(200, headers, &format!(r#"{{"version":{{{distribution}"number":"{version}"}}}}"#)));
+    proxy.set(response(200, headers, &format!(r#"{{"version":{{{distribution}"number":"{version}"}}}}"#)));
     proxy
 }
 
@@ -82,7 +82,7 @@ async fn requests_fail_over_to_another_node() {
     let (first, second) =
         (start_engine("opensearch", "2.19.6", "").await, start_engine("opensearch", "2.19.6", "").await);
     let client = Client::new(client_options(&[&first.url(), NOWHERE, &second.url()])).await.unwrap();
-    first.set(answer(503, "", ""));
+    first.set(response(503, "", ""));
     for _ in 0..6 {
         client.detect().await.unwrap();
     }
@@ -95,11 +95,11 @@ async fn requests_fail_over_to_another_node() {
 #[rstest]
 #[case::endless(Fault::Endless, "more than 4194304 bytes")]
 #[case::bomb(bomb(), "more than 4194304 bytes")]
-#[case::redirect(answer(302, "location: http://127.0.0.1:1/\r\n", ""), "redirect (302)")]
-#[case::silence(Fault::Silence, "did not answer within")]
+#[case::redirect(response(302, "location: http://127.0.0.1:1/\r\n", ""), "redirect (302)")]
+#[case::silence(Fault::Silence, "did not respond within")]
 #[tokio::test]
-async fn invalid_answers_end_within_the_limits(#[case] fault: Fault, #[case] message: &str) {
-    // For `Silence`, an engine behind the proxy has to answer.
+async fn invalid_responses_end_within_the_limits(#[case] fault: Fault, #[case] message: &str) {
+    // For `Silence`, an engine behind the proxy has to respond.
     let upstream = start_engine("opensearch", "2.19.6", "").await;
     let proxy = Proxy::start(upstream.address).await;
     proxy.set(fault);
@@ -109,7 +109,7 @@ async fn invalid_answers_end_within_the_limits(#[case] fault: Fault, #[case] mes
     assert!(error.to_string().contains(message), "{error}");
 }
 
-/// 64 MiB of blanks, compressed.
+/// 64 MiB of spaces, compressed.
 fn bomb() -> Fault {
     use std::io::Write as _;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -167,7 +167,7 @@ async fn other_credentials_are_sent(#[case] authorization: Authorization, #[case
 async fn requests_go_through_a_proxy() {
     let proxy = start_engine("opensearch", "2.19.6", "").await;
     let mut options = client_options(&["http://engine.example:9200"]);
-    options.proxy = ProxyChoice::At(Secret::new(format!("http://user:s3cret@{}", proxy.address)));
+    options.proxy = ProxyChoice::Url(Secret::new(format!("http://user:s3cret@{}", proxy.address)));
     assert!(!format!("{options:?}").contains("s3cret"));
     Client::new(options).await.unwrap().detect().await.unwrap();
     let head = proxy.requests().remove(0).head;

@@ -80,16 +80,16 @@ impl Node {
         self.run().await;
     }
 
-    /// Sends a request to the engine and returns its answer, which must be a success.
+    /// Sends a request to the engine and returns its response, which must be a success.
     pub async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Value {
         let url = format!("http://{}{path}", self.address());
         let mut request = self.http.request(method.parse().unwrap(), url);
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request.send().await.unwrap();
-        let status = answer.status();
-        let body = answer.text().await.unwrap();
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        let body = response.text().await.unwrap();
         assert!(status.is_success(), "{method} {path}: {status} {body}");
         serde_json::from_str(&body).unwrap()
     }
@@ -98,8 +98,8 @@ impl Node {
     pub async fn documents(&self, alias: &str) -> Documents {
         self.request("POST", &format!("/{alias}/_refresh"), None).await;
         let path = format!("/{alias}/_search?size=10000&version=true");
-        let answer = self.request("POST", &path, None).await;
-        let hits = answer["hits"]["hits"].as_array().unwrap();
+        let response = self.request("POST", &path, None).await;
+        let hits = response["hits"]["hits"].as_array().unwrap();
         assert!(hits.len() < 10_000);
         let mut documents = Documents::new();
         for hit in hits {
@@ -113,8 +113,8 @@ impl Node {
 
     /// Names of the indices behind an alias.
     pub async fn indices_behind(&self, alias: &str) -> Vec<String> {
-        let answer = self.request("GET", &format!("/_alias/{alias}"), None).await;
-        answer.as_object().unwrap().keys().cloned().collect()
+        let response = self.request("GET", &format!("/_alias/{alias}"), None).await;
+        response.as_object().unwrap().keys().cloned().collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A fault-injecting proxy in front of an engine.
 //!
-//! It reads each request, sends it over a connection of its own and ends the client's connection with the answer.
+//! It reads each request, sends it over a connection of its own and ends the client's connection with the response.
 
 use parking_lot::RwLock;
 use std::net::SocketAddr;
@@ -11,26 +11,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Treatment of requests.
+/// Fault that the proxy injects.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// None: requests pass.
+    /// No fault: requests and responses are passed on.
     Pass,
     /// The connection ends before anything is read.
     Refuse,
     /// The engine gets the first half of the body, then both connections end.
     TruncateRequest,
-    /// The engine gets the request; the client gets this number of bytes of the answer.
+    /// The engine gets the request; the client gets this number of bytes of the response.
     TruncateResponse(usize),
-    /// The engine gets the request; the client's connection stays open without an answer.
+    /// The engine gets the request; the client's connection stays open without a response.
     Silence,
-    /// The engine gets the request; the client gets a byte of the answer every ten milliseconds.
+    /// The engine gets the request; the client gets a byte of the response every ten milliseconds.
     Slow,
-    /// The engine gets nothing; this is the answer.
+    /// The engine gets nothing; the client gets this response.
     Respond(Vec<u8>),
-    /// The engine gets nothing; the answer never ends.
+    /// The engine gets nothing; the response never ends.
     Endless,
-    /// Requests with this Authorization pass, others are answered 401.
+    /// Requests with this Authorization header are passed on; the response to others is 401.
     Authorization(String),
 }
 
@@ -82,8 +82,8 @@ impl Proxy {
     }
 }
 
-/// An answer with a JSON body.
-pub fn answer(status: u16, headers: &str, body: &str) -> Fault {
+/// A response with a JSON body.
+pub fn response(status: u16, headers: &str, body: &str) -> Fault {
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status} X\r\n{headers}content-type: application/json\r\ncontent-length: {length}\r\n");
@@ -147,26 +147,26 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
         return engine.write_all(&body[..body.len() / 2]).await;
     }
     engine.write_all(&body).await?;
-    let mut answer = Vec::new();
-    engine.read_to_end(&mut answer).await?;
-    // Engines do not always repeat that the connection ends, and the client would use it again.
-    if let Some(end) = answer.windows(2).position(|two| two == b"\r\n") {
-        answer.splice(end..end, b"\r\nconnection: close".iter().copied());
+    let mut response = Vec::new();
+    engine.read_to_end(&mut response).await?;
+    // Some engines omit `connection: close` in the response; the client would then reuse the closed connection.
+    if let Some(end) = response.windows(2).position(|two| two == b"\r\n") {
+        response.splice(end..end, b"\r\nconnection: close".iter().copied());
     }
     match fault {
-        Fault::TruncateResponse(bytes) => client.write_all(&answer[..bytes.min(answer.len())]).await?,
+        Fault::TruncateResponse(bytes) => client.write_all(&response[..bytes.min(response.len())]).await?,
         Fault::Silence => {
-            // Until the client ends it.
+            // Waits until the client closes the connection.
             client.read_to_end(&mut Vec::new()).await?;
         }
         Fault::Slow => {
             let mut tick = tokio::time::interval(Duration::from_millis(10));
-            for byte in answer {
+            for byte in response {
                 tick.tick().await;
                 client.write_all(&[byte]).await?;
             }
         }
-        _ => client.write_all(&answer).await?,
+        _ => client.write_all(&response).await?,
     }
     client.shutdown().await
 }

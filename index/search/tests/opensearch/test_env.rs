@@ -95,7 +95,7 @@ impl TestEnv {
 }
 
 impl Running {
-    /// Waits until the progress fulfils a condition.
+    /// Waits until the progress meets a condition.
     pub async fn wait_until(&self, description: &str, mut condition: impl FnMut(&Progress) -> bool) -> Progress {
         let mut watch = self.writer.watch();
         let reached = tokio::time::timeout(TIMEOUT, watch.wait_for(|progress| condition(progress))).await;

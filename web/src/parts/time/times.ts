@@ -1,4 +1,5 @@
-// Times of a query: the range of its histogram, and the moment it refers to. `now` is the current Unix time in seconds. Pure.
+// Times of a query: the range of its histogram, and the moment it refers to. `now` is the current Unix time in seconds.
+// Has no side effects.
 import { fieldValues, isAboutPast, replaceTerms, timeOf } from '../../api/query'
 
 /** Number of bars of the histogram. */

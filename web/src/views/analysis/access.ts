@@ -81,7 +81,7 @@ export async function createAccessReview(action: Action, signal?: AbortSignal): 
   return readJson<AccessReview>(await send('POST', `${API_PATH}/resourceaccessreviews`, { spec: reviewSpec(action) }, { signal }))
 }
 
-/** The spec of a SubjectRulesReview: `ann`, `user/ann`, `group/sre` or `sa/shop/web`. Undefined if the text is no subject. */
+/** The spec of a SubjectRulesReview: `ann`, `user/ann`, `group/sre` or `sa/shop/web`. Undefined if the text is not a subject. */
 export function subjectSpec(text: string, cluster?: string): Record<string, unknown> | undefined {
   const subject = parseSubject(text)
   return subject && { ...subject, ...clustersOf(cluster) }

@@ -1,4 +1,4 @@
-// Converts the result of the search API's `paths` to trees, in which paths share their common beginning. Pure.
+// Converts the result of the search API's `paths` to trees, in which paths share their common beginning. Has no side effects.
 import type { Hit, SkippedCluster } from '../../api/types'
 import { nodeOf, type TreeNode } from '../propagation/tree'
 

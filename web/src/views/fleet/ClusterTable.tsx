@@ -121,6 +121,7 @@ function GroupHeader({ group: { value, clusters, ready, worst }, isCollapsed, on
 function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: ClusterSummary | undefined }) {
   const t = useTextOf(fleetText)
   const taints = cluster?.taints ?? []
+  const location = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
   return (
     <tr data-cluster={status.name}>
       <th scope="row">
@@ -135,7 +136,9 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
       </td>
       <td>{status.version}</td>
       <td>{status.mode}</td>
-      <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
+      <td className="location" title={location}>
+        {location}
+      </td>
       <td className="number">{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
       {RESOURCES.map((resource) => (
         <td key={resource}>

@@ -1,4 +1,4 @@
-// Buckets of the event histogram. `now` is the current Unix time in seconds. Pure.
+// Buckets of the event histogram. `now` is the current Unix time in seconds. Has no side effects.
 
 export const SPANS = ['15m', '1h', '6h', '24h'] as const
 export type Span = (typeof SPANS)[number]

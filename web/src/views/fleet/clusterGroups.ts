@@ -1,4 +1,4 @@
-// Groups of clusters by a property or a label. Pure.
+// Groups of clusters by a property or a label. Has no side effects.
 import type { ClusterStatus } from '../../api/types'
 
 /** Properties of clusters by which they are grouped. */

@@ -1,4 +1,4 @@
-// Measures by which the heatmap shows a cluster's nodes. Pure.
+// Measures by which the heatmap shows a cluster's nodes. Has no side effects.
 import { usageByNode, MEASURED_RESOURCES, type NodeMetrics } from '../../api/nodeMetrics'
 import { amountOfNode, REQUESTED_RESOURCES, type NodeRequests } from '../../api/nodeRequests'
 

@@ -1,4 +1,4 @@
-// Used amounts of nodes relative to their allocatable amounts. Pure.
+// Used amounts of nodes relative to their allocatable amounts. Has no side effects.
 import type { Node } from '../../api/karmada'
 import { parseQuantity, usedFraction } from '../../api/quantity'
 import { usageLevelOf, type UsageLevel } from '../../parts/usage'

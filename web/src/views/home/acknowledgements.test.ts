@@ -30,7 +30,7 @@ it.each([
   expect('pods' in validAcknowledgements(before, now ? [now] : [], READ_AT)).toBe(expected)
 })
 
-it('a cluster that was not listed is no change while the total is not larger', () => {
+it('a cluster that was not listed does not count as a change while the total is not larger', () => {
   const before = { pods: acknowledge(problem('pods', { east: 5 }, 9), AT) }
   expect('pods' in validAcknowledgements(before, [problem('pods', { east: 4, north: 4 }, 1)], READ_AT)).toBe(true)
   expect('pods' in validAcknowledgements(before, [problem('pods', { east: 5, north: 4 }, 6)], READ_AT)).toBe(false)

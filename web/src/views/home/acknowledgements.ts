@@ -1,4 +1,4 @@
-// Problems that the user has acknowledged in this browser. Pure.
+// Problems that the user has acknowledged in this browser. Has no side effects.
 import type { ProblemName } from '../../api/problems'
 import type { FacetValue } from '../../api/types'
 import type { Acknowledgement, Acknowledgements } from '../../prefs'

@@ -1,4 +1,4 @@
-// Overall health of the fleet, for the home page. Pure.
+// Overall health of the fleet, for the home page. Has no side effects.
 import type { ProblemName } from '../../api/problems'
 import type { ClusterStatus } from '../../api/types'
 import type { Tone } from '../../parts/status'

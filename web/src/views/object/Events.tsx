@@ -9,7 +9,7 @@ import { Skeleton } from '../../parts/Skeleton'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { describeError } from './explain'
+import { describeError } from './describeError'
 
 /** Events about an object, in its cluster. */
 export function Events({ objectRef: { cluster }, object }: { objectRef: ObjectRef; object: KubeObject }) {

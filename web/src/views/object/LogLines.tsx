@@ -8,7 +8,7 @@ import { formatTime, stableColour, formatNumber } from '../../parts/format'
 import { rowAfterKey } from '../../parts/window'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { evenGrid, scrollTopToReveal, ROW_HEIGHT, countRows, unevenGrid, visibleLines } from './grid'
+import { unwrappedLayout, scrollTopToReveal, ROW_HEIGHT, countRows, wrappedLayout, visibleLines } from './lineLayout'
 import { splitByText, levelOf } from './level'
 import { lineIdOf, type LogLine, type LogSource, type LogBuffer } from './logBuffer'
 import { countRepeats, shownLine } from './repeats'
@@ -53,14 +53,14 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
   const anchor = useRef<{ line: LogLine; from: number }>(undefined)
   const columns = useColumns(box, wrap, timestamps)
   const repeats = useMemo(() => (mergesRepeats ? countRepeats(buffer) : undefined), [buffer, bufferVersion, buffer.length, mergesRepeats])
-  const grid = useMemo(() => (columns === undefined && !repeats ? evenGrid(buffer.length) : unevenGrid(countRowsOfLines(buffer, columns, repeats))), [buffer, bufferVersion, buffer.length, columns, repeats])
+  const layout = useMemo(() => (columns === undefined && !repeats ? unwrappedLayout(buffer.length) : wrappedLayout(countRowsOfLines(buffer, columns, repeats))), [buffer, bufferVersion, buffer.length, columns, repeats])
   const soughtLineId = useRef(linkedLineId)
   const selected = useMemo(() => (chosenLineId === undefined ? undefined : buffer.findLast((line) => lineIdOf(line) === chosenLineId)), [chosenLineId, buffer, bufferVersion])
 
   const updateAnchor = (element: HTMLDivElement) => {
-    const first = grid.at(element.scrollTop)
+    const first = layout.at(element.scrollTop)
     const line = buffer.at(first)
-    anchor.current = line && { line, from: element.scrollTop - grid.top(first) }
+    anchor.current = line && { line, from: element.scrollTop - layout.top(first) }
   }
   const measure = () => {
     const element = box.current
@@ -76,14 +76,14 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
     const index = line === undefined ? -1 : buffer.indexOf(line)
     if (soughtLineId.current !== undefined && selected) {
       soughtLineId.current = undefined
-      element.scrollTop = Math.max(0, grid.top(buffer.indexOf(selected)) - element.clientHeight / 2)
+      element.scrollTop = Math.max(0, layout.top(buffer.indexOf(selected)) - element.clientHeight / 2)
     } else if (atEnd) element.scrollTop = element.scrollHeight
-    else if (line) element.scrollTop = index < 0 ? 0 : grid.top(index) + from
+    else if (line) element.scrollTop = index < 0 ? 0 : layout.top(index) + from
     updateAnchor(element)
     setViewport({ top: element.scrollTop, height: element.clientHeight })
-  }, [bufferVersion, buffer, grid])
+  }, [bufferVersion, buffer, layout])
 
-  const { first, last } = visibleLines(grid, viewport.top, viewport.height)
+  const { first, last } = visibleLines(layout, viewport.top, viewport.height)
   const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, offset) => ({ line: buffer.at(first + offset), nth: first + offset })).flatMap(({ line, nth }) => (line === undefined || repeats?.[nth] === 0 ? [] : [{ line, nth }]))
   const handleKey = (event: KeyboardEvent) => {
     const element = box.current
@@ -97,11 +97,11 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
     event.preventDefault()
     event.stopPropagation()
     onChoose(lineIdOf(line))
-    element.scrollTop = scrollTopToReveal(grid, to, element.scrollTop, element.clientHeight)
+    element.scrollTop = scrollTopToReveal(layout, to, element.scrollTop, element.clientHeight)
   }
   const scrollToLine = (line: LogLine) => {
     setAtEnd(false)
-    box.current?.scrollTo(0, grid.top(buffer.indexOf(line)))
+    box.current?.scrollTo(0, layout.top(buffer.indexOf(line)))
   }
   return (
     <>
@@ -117,7 +117,7 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
         onScroll={measure}
         onKeyDown={handleKey}
       >
-        <div role="presentation" className="lines" style={{ height: grid.height }}>
+        <div role="presentation" className="lines" style={{ height: layout.height }}>
           {wrap && (
             <div className="line probe" aria-hidden="true">
               <span className="source" />
@@ -128,7 +128,7 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
             </div>
           )}
           {rows.map(({ line, nth }) => (
-            <Row key={line.sequence} line={line} repeats={repeats?.[nth] ?? 1} top={grid.top(nth)} height={grid.top(nth + 1) - grid.top(nth)} isChosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
+            <Row key={line.sequence} line={line} repeats={repeats?.[nth] ?? 1} top={layout.top(nth)} height={layout.top(nth + 1) - layout.top(nth)} isChosen={line === selected} timestamps={timestamps} mark={mark} onChoose={onChoose} />
           ))}
         </div>
       </div>

@@ -16,8 +16,8 @@ const SINCE = ['5m', '15m', '1h', '6h', '1d', '7d']
 
 /** Query for the pods whose logs the view shows; undefined if no pods of the object are known. */
 export function logsQuery(ref: ObjectRef, view: Record<string, string>): string | undefined {
-  const everywhere = ref.cluster === CONTROL_PLANE || view.clusters === 'all'
-  return podsOf(ref, everywhere ? undefined : ref.cluster)
+  const allClusters = ref.cluster === CONTROL_PLANE || view.clusters === 'all'
+  return podsOf(ref, allClusters ? undefined : ref.cluster)
 }
 
 /** Logs tab: the logs of all containers of an object's pods in one stream, optionally from all clusters. */
@@ -132,7 +132,7 @@ function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBu
   const { state, reason, sources, refused, notices, skipped } = status
   return (
     <>
-      <p className={state === 'broken' ? 'bad said' : 'notice said'}>
+      <p className={state === 'broken' ? 'bad log-status' : 'notice log-status'}>
         <span role="status">{t.logStates[state]}</span> {reason} · {t.logsOfPods(sources.size)} · {t.lineCount(buffer.total)}
         {buffer.dropped > 0 && <> · {t.linesDropped(buffer.dropped)}</>}
       </p>

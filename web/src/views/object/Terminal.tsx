@@ -12,7 +12,7 @@ import { objectText as texts, type ObjectText } from '../../text/object'
 import { parseExitStatus, ERROR, isShellMissing, encodeMessage, PROTOCOLS, SHELLS, resizeMessage, STDERR, STDIN, STDOUT, decodeMessage } from './channel'
 import { containers } from './facts'
 import { useViewParameters } from './state'
-import { strictDocument } from './styles'
+import { strictDocument } from './strictDocument'
 
 /** Interval of keepalive messages. */
 const KEEPALIVE_INTERVAL_MS = 25_000

@@ -1,4 +1,4 @@
-// Table rows and graph for a response of the search API's `blastradius`. Pure.
+// Table rows and graph for a response of the search API's `blastradius`. Has no side effects.
 import type { Edge, Graph, Node } from './layout'
 
 /** Directions in which references are followed from the object. */

@@ -1,4 +1,5 @@
-// Kubernetes' remote command protocol over a WebSocket (v5 and v4): the first byte of a message is its channel. Pure.
+// Kubernetes' remote command protocol over a WebSocket (v5 and v4): the first byte of a message is its channel. Has no
+// side effects.
 
 /** Supported protocols, in order of preference. */
 export const PROTOCOLS = ['v5.channel.k8s.io', 'v4.channel.k8s.io']

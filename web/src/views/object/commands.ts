@@ -1,4 +1,4 @@
-// Terminal commands for the tabs of an object: kubectl, and crowsnest where it can do more. Pure.
+// Terminal commands for the tabs of an object: kubectl, and crowsnest where it can do more. Has no side effects.
 import type { Tab } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef, qualifiedName } from '../../api/client'
 import { explanationPath, templateName } from '../../api/propagation'

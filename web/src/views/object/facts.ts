@@ -1,4 +1,4 @@
-// Facts about an object for its overview. Pure; fields may be missing or of unexpected types.
+// Facts about an object for its overview. Has no side effects; fields may be missing or of unexpected types.
 import { groupOf, isKind } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 

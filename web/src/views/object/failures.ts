@@ -1,4 +1,4 @@
-// Failures of a pod: containers that do not run, or have failed before. Pure; fields may be missing.
+// Failures of a pod: containers that do not run, or have failed before. Has no side effects; fields may be missing.
 import { isKind } from '../../api/client'
 import type { Hit, KubeObject } from '../../api/types'
 

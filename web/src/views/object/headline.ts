@@ -1,4 +1,4 @@
-// The state of an object in its header: a pill, and the reason if something is wrong. Pure.
+// The state of an object in its header: a pill, and the reason if something is wrong. Has no side effects.
 import { isKind } from '../../api/client'
 import type { Hit, KubeObject } from '../../api/types'
 import { toneOf, toneOfReady, type Tone } from '../../parts/status'

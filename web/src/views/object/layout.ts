@@ -1,5 +1,5 @@
 // Layout of related objects: referenced objects (owners, used objects, subjects of events) are to the left of an object, referring objects
-// to its right. Pure.
+// to its right. Has no side effects.
 import type { Hit } from '../../api/types'
 
 export type Node = Omit<Hit, 'matched'>

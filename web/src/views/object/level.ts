@@ -1,4 +1,4 @@
-// The level of a log line, and occurrences of a text in it. Pure.
+// The level of a log line, and occurrences of a text in it. Has no side effects.
 import type { Tone } from '../../parts/status'
 
 /** Number of characters at the beginning of a line that are searched for a level. */

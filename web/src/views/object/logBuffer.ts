@@ -1,4 +1,4 @@
-// Buffer of the newest log lines, sorted by time and limited in count and size. Pure.
+// Buffer of the newest log lines, sorted by time and limited in count and size. Has no side effects.
 
 export interface LogLine {
   /** Sequence number in the order of arrival. */
@@ -59,7 +59,7 @@ export class LogBuffer {
     if (this.lines.length > this.maxLines * (1 + SLACK) || this.characters > this.maxCharacters * (1 + SLACK)) this.normalize()
   }
 
-  /** Sorts the lines by time, those of one time by arrival, and drops the oldest beyond the limits. */
+  /** Sorts the lines by time, lines with the same time by arrival, and drops the oldest lines beyond the limits. */
   private normalize(): BufferedLine[] {
     if (this.normalized) return this.lines
     this.normalized = true

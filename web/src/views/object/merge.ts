@@ -1,4 +1,4 @@
-// Three-way merge of the base of an edit, the edited object, and the current object. Pure.
+// Three-way merge of the base of an edit, the edited object, and the current object. Has no side effects.
 import { printJson } from '../../api/json'
 
 /** Path of a value: field names, names of list elements, or else indices. */

@@ -32,7 +32,7 @@ export interface Version {
 }
 
 /**
- * Combines the versions of a generation, since only the status differs between them: the result is the last version, with the begin of the
+ * Combines the versions of a generation, since only the status differs between them: the result is the last version, with the start time of the
  * first. Versions without a generation are kept. The order is newest first.
  */
 export function toSpecVersions(versions: readonly Version[]): Version[] {
@@ -101,9 +101,9 @@ export interface WriteResponse {
   warnings: string[]
 }
 
-async function send(method: string, path: string, mode: WriteMode, body: string | undefined, kind: string): Promise<WriteResponse> {
+async function send(method: string, path: string, mode: WriteMode, body: string | undefined, contentType: string): Promise<WriteResponse> {
   const dry = mode === 'dry-run' ? `${path.includes('?') ? '&' : '?'}dryRun=All` : ''
-  const headers = { Accept: 'application/yaml', ...(body !== undefined && { 'Content-Type': kind }) }
+  const headers = { Accept: 'application/yaml', ...(body !== undefined && { 'Content-Type': contentType }) }
   const response = await request(path + dry, { method, headers, ...(body !== undefined && { body }) })
   return { text: await response.text(), warnings: readWarnings(response.headers.get('Warning')) }
 }

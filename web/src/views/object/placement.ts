@@ -1,4 +1,4 @@
-// Propagation tabs of an object: placement, topology and drift. Pure.
+// Propagation tabs of an object: placement, topology and drift. Has no side effects.
 import type { Tab } from '../../api/address'
 import { CONTROL_PLANE, groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
@@ -19,6 +19,6 @@ export function placementTabs({ cluster }: Pick<ObjectRef, 'cluster'>, object: K
   const { labels = {} } = metadata
   if (cluster !== CONTROL_PLANE) return labels['karmada.io/managed'] === 'true' ? PLACEMENT_TABS : []
   if (/(^|\.)(karmada|crowsnest)\.io$/.test(groupOf(apiVersion)) || NEVER_PROPAGATED.has(kind)) return []
-  // An object without a policy has no copies, but an explanation.
+  // An object without a policy has no copies; the placement tab explains why.
   return CLAIM_LABELS.some((label) => labels[label] !== undefined) ? PLACEMENT_TABS : ['placement']
 }

@@ -1,4 +1,4 @@
-// Repeated log lines. Pure.
+// Repeated log lines. Has no side effects.
 import type { LogBuffer } from './logBuffer'
 
 /**

@@ -1,4 +1,4 @@
-// Summarizes a change of an object in one line: `image v1 → v2`. Pure.
+// Summarizes a change of an object in one line: `image v1 → v2`. Has no side effects.
 import { printJson } from '../../api/json'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
@@ -64,7 +64,7 @@ function shortText(value: unknown): string | undefined {
   return text.length > MAX_VALUE_CHARACTERS || text.includes('\n') ? undefined : text || '""'
 }
 
-/** Maximum difference between the time of a field manager, which is in whole seconds, and the begin of a version. */
+/** Maximum difference between the time of a field manager, which is in whole seconds, and the start time of a version. */
 const MAX_TIME_DIFFERENCE_SECONDS = 2
 
 /** True if an object has the managers of its fields. Cached versions have them only if the server keeps them (`--cache-managed-fields`). */

@@ -1,4 +1,4 @@
-// Selects the tabs of an object. Pure.
+// Selects the tabs of an object. Has no side effects.
 import { TABS, type Tab } from '../../api/address'
 import { isPlacementTab, type PlacementTab } from './placement'
 

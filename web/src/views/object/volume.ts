@@ -1,4 +1,4 @@
-// Histogram of log lines over time, by level. Pure.
+// Histogram of log lines over time, by level. Has no side effects.
 import { levelOf } from './level'
 import type { LogLine } from './logBuffer'
 

@@ -21,7 +21,7 @@ import { propagationText } from '../../text/propagation'
 import { DriftMatrix } from './DriftMatrix'
 import './propagation.css'
 
-/** Stands for all clusters in an address; it is no valid name of a cluster. */
+/** Stands for all clusters in an address; it is not a valid cluster name. */
 const ALL_CLUSTERS = '*'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
@@ -53,7 +53,7 @@ interface DriftProps {
 
 export function Drift({ template, cluster, hrefOf }: DriftProps) {
   const t = useTextOf(propagationText)
-  const desired = usePolledQuery(['wanted', template], (signal) => readDesiredManifests(template, signal), 10_000)
+  const desired = usePolledQuery(['desired', template], (signal) => readDesiredManifests(template, signal), 10_000)
   return (
     <QueryResult query={desired}>
       {(clusters) => {

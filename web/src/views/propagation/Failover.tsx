@@ -92,7 +92,7 @@ interface FleetDoubt {
   clusters: Cluster[]
 }
 
-/** Maximum number of doubted or leaving clusters shown. */
+/** Maximum number of shown clusters that are doubted or being removed. */
 const MAX_CLUSTERS = 100
 const DOUBT_TERMS = Object.entries(NORMAL_STATUS).map(([type, normal]) => `(condition:${type}${normal && ` -condition:${type}=${normal}`})`)
 

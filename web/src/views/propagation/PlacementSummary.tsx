@@ -11,7 +11,7 @@ import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
 import { absentClusters } from './absentClusters'
-import { Blockers } from './Why'
+import { Blockers } from './PlacementExplanation'
 import './propagation.css'
 
 /** Maximum number of targets, and of other clusters; the placement tab shows all. */

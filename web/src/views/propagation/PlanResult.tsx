@@ -11,7 +11,7 @@ import { useTextOf } from '../../text'
 import { queryText } from '../../text/query'
 import { propagationText } from '../../text/propagation'
 import { TemplateLink } from './Bindings'
-import { SchedulingReport, Blockers } from './Why'
+import { SchedulingReport, Blockers } from './PlacementExplanation'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 

@@ -11,11 +11,11 @@ import { propagationText } from '../../text/propagation'
 import { copiesQuery } from '../object/objects'
 import type { SummarizedObject } from '../object/ObjectSummary'
 import { useViewParameters } from '../object/state'
-import { filterClusters, groupClusters, onlyProblems } from './shape'
+import { filterClusters, groupClusters, onlyProblems } from './treeReduction'
 import { TreeDrawing } from './TreeDrawing'
 import { buildMemberTree, buildTree, type MemberGraph, type TreeNode } from './tree'
 import './propagation.css'
-import { useExplanation } from './Why'
+import { useExplanation } from './PlacementExplanation'
 
 /** Maximum number of clusters expanded by default. */
 const MAX_OPEN_CLUSTERS = 6

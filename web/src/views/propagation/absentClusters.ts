@@ -1,4 +1,4 @@
-// Clusters that a template does not reach, with their reasons. Pure.
+// Clusters that a template does not reach, with their reasons. Has no side effects.
 import type { Explanation } from '../../api/propagation'
 import { filterOutcomeOf } from './filterOutcome'
 
@@ -13,7 +13,7 @@ export interface AbsentCluster {
 const AFFINITY_FILTER = 'ClusterAffinity'
 
 /**
- * Clusters that are no target. Of several affinity terms, the last one counts. Clusters that the policy does not name are last, because
+ * Clusters that are not targets. Of several affinity terms, the last one counts. Clusters that the policy does not name are last, because
  * others are more likely to be unexpected.
  */
 export function absentClusters({ scheduling, targets }: Pick<Explanation, 'scheduling' | 'targets'>): AbsentCluster[] {

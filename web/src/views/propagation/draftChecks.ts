@@ -1,4 +1,4 @@
-// When a draft is checked by a dry run, and the draft after it was stored. Pure.
+// Decides if a draft is checked by a dry run, and updates the text of a draft after it was stored. Has no side effects.
 import type { KubeObject } from '../../api/types'
 import type { Manifest } from '../../parts/manifest'
 
@@ -11,14 +11,14 @@ export interface DraftState {
 }
 
 /**
- * True if the draft must be checked by a dry run. A stored text is valid: a dry run of it would fail as soon as another writer changes the
- * object. A dry run during a write would be one of the replaced version.
+ * True if the draft must be checked by a dry run. A stored text is known to be valid, and its dry run would only report a conflict once another
+ * writer changes the object. A dry run during a write would check the version that the write replaces.
  */
 export function needsDryRun({ text, storedText, isApplying }: DraftState): boolean {
   return !isApplying && text !== storedText
 }
 
-/** Replaces each resourceVersion in the draft by that of the stored object, so that the draft can be applied again. */
+/** Replaces each resourceVersion in the draft with that of the stored object, so that the draft can be applied again. */
 export function withVersions(text: string, manifests: readonly Pick<Manifest, 'object'>[], storedObjects: readonly KubeObject[]): string {
   return storedObjects.reduce((changed, stored, nth) => {
     const before = manifests[nth]?.object.metadata.resourceVersion

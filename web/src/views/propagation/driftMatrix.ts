@@ -1,4 +1,4 @@
-// Fields that differ in any of several clusters. Pure.
+// Fields that differ in any of several clusters. Has no side effects.
 import type { FieldDifference } from '../../api/drift'
 
 export interface DriftRow {

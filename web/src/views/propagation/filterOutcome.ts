@@ -1,4 +1,4 @@
-// Outcome of the scheduler's filters for a cluster. Pure.
+// Outcome of the scheduler's filters for a cluster. Has no side effects.
 import type { ClusterReport } from '../../api/propagation'
 
 export interface FilterOutcome {

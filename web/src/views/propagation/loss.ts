@@ -1,4 +1,4 @@
-// Effect of the loss of a cluster on its workloads, counted in a plan. Pure.
+// Effect of the loss of a cluster on its workloads, counted in a plan. Has no side effects.
 import type { PlanReport, TemplatePlan } from '../../api/propagation'
 
 export interface LossCounts {

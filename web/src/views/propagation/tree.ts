@@ -1,4 +1,4 @@
-// Topology tree of a template (policy, binding, clusters, Works, objects, pods), and its layout. Pure.
+// Topology tree of a template (policy, binding, clusters, Works, objects, pods), and its layout. Has no side effects.
 import { isKind, qualifiedName } from '../../api/client'
 import type { ObjectReference } from '../../api/karmada'
 import type { Explanation, PolicyName, Target } from '../../api/propagation'

@@ -1,4 +1,4 @@
-// Usage of quotas that members report but the total of the FederatedResourceQuota does not contain. Pure.
+// Usage of quotas that members report but the total of the FederatedResourceQuota does not contain. Has no side effects.
 import type { Quota } from '../../api/karmada'
 import { parseQuantity } from '../../api/quantity'
 
@@ -10,7 +10,7 @@ export interface UncountedUsage {
 
 /**
  * Resources of which the members report more than the quota's total. The total counts the bindings of the namespace, members count pods:
- * pods of another writer, or additional pods of a rolling update, are in the members' usage only. Members without an assignment report no
+ * pods that Karmada did not create, and additional pods of a rolling update, are in the members' usage only. Members without an assignment report no
  * usage, so a sum below the total is normal.
  */
 export function uncountedUsage({ spec, status }: Pick<Quota, 'spec' | 'status'>): UncountedUsage[] {

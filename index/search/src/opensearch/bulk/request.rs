@@ -42,7 +42,7 @@ pub enum Marker {
 }
 
 impl Marker {
-    /// Id that identifies the marker in the answer.
+    /// Id that identifies the marker in the response.
     pub fn id(&self) -> &str {
         match self {
             Self::Document(id) => id,
@@ -58,7 +58,7 @@ pub struct BulkRequest {
     pub items: usize,
 }
 
-/// Reason for which a change cannot be sent: an engine would refuse the entire request.
+/// Reason why a change cannot be sent: an engine would refuse the entire request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidChange {
     #[error("the id is empty or longer than 512 bytes")]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// State of one change after a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Written, or deleted, also if there was nothing to delete.
+    /// Written, or deleted, even if there was nothing to delete.
     Written,
     /// The engine has this version or a newer one.
     Superseded,
@@ -15,9 +15,9 @@ pub enum Outcome {
     Poisoned(ErrorResponse),
     /// The engine cannot accept it at present.
     Retry(ErrorResponse),
-    /// The index is missing, closed or blocked, or the caller has no right to it.
+    /// The index is missing, closed or blocked, or the caller has no permission to it.
     Unavailable(ErrorResponse),
-    /// The answer has no item for it.
+    /// The response has no item for it.
     Missing,
 }
 
@@ -29,7 +29,7 @@ pub struct BulkResponse {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Class of a request that failed completely, by the next step.
+/// Class of a request that failed completely: determines the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFailure {
     /// Pause, then send it again.
@@ -38,7 +38,7 @@ pub enum RequestFailure {
     Halve,
     /// The only change in it is the cause.
     Poisoned,
-    /// The index, the rights or the connection are the cause: check these.
+    /// The index, the permissions or the connection are the cause: check these.
     Unavailable,
 }
 
@@ -63,7 +63,7 @@ struct ItemResult {
     error: Option<ErrorBody>,
 }
 
-/// Reads an answer to a request of `changes` behind the marker. Items are matched by position, action and id; those behind
+/// Reads a response to a request of `changes` after the marker. Items are matched by position, action and id; those after
 /// the first mismatch count as missing, so that they are sent again.
 pub fn parse_response(body: &[u8], marker: &Marker, changes: &[DocumentChange]) -> Result<BulkResponse, ClientError> {
     let response: ResponseBody = serde_json::from_slice(body)

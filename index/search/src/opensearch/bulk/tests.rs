@@ -15,10 +15,13 @@ struct Recorded {
     changes: Vec<RecordedChange>,
     #[serde(default)]
     outcomes: Vec<String>,
-    whole: Option<String>,
+    /// Classification of a failed request with one change.
+    #[serde(rename = "whole")]
+    request_failure: Option<String>,
     #[serde(default)]
     replaced: bool,
-    answer: String,
+    #[serde(rename = "answer")]
+    response: String,
 }
 
 #[derive(Deserialize)]
@@ -55,15 +58,19 @@ fn refused(status: u16, body: &[u8]) -> ClientError {
 fn responses_of_the_engines_are_parsed() {
     let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
     assert_eq!(recorded.len(), 39);
-    for Recorded { engine, case, status, changes, outcomes, whole, replaced, answer } in recorded {
+    for Recorded { engine, case, status, changes, outcomes, request_failure, replaced, response } in recorded {
         let changes: Vec<_> = changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
-        if let Some(whole) = whole {
-            let error = refused(status, answer.as_bytes());
-            assert_eq!(format!("{:?}", classify_failure(&error, 1)).to_lowercase(), whole, "{case} on {engine}");
+        if let Some(request_failure) = request_failure {
+            let error = refused(status, response.as_bytes());
+            assert_eq!(
+                format!("{:?}", classify_failure(&error, 1)).to_lowercase(),
+                request_failure,
+                "{case} on {engine}"
+            );
             assert_eq!(classify_failure(&error, 2), RequestFailure::Halve, "{case} on {engine}");
             continue;
         }
-        let read = parse_response(answer.as_bytes(), &marker(), &changes).unwrap();
+        let read = parse_response(response.as_bytes(), &marker(), &changes).unwrap();
         let names: Vec<_> = read.outcomes.iter().map(name).collect();
         assert_eq!(
             (names, read.replaced),
@@ -83,7 +90,7 @@ fn reasons_of_poisoned_documents_are_kept() {
         })
         .unwrap();
     let changes: Vec<_> = poisoned_response.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
-    let read = parse_response(poisoned_response.answer.as_bytes(), &marker(), &changes).unwrap();
+    let read = parse_response(poisoned_response.response.as_bytes(), &marker(), &changes).unwrap();
     let Outcome::Poisoned(error_response) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
     insta::assert_snapshot!(
         error_response,
@@ -106,7 +113,7 @@ fn reasons_of_poisoned_documents_are_kept() {
 #[case::internal(500, "", 5, RequestFailure::Halve)]
 #[case::internal_alone(500, "", 1, RequestFailure::Retry)]
 #[case::password(401, "", 5, RequestFailure::Unavailable)]
-#[case::rights(
+#[case::permissions(
     403,
     r#"{"error":{"type":"security_exception","reason":"no permissions"}}"#,
     1,
@@ -154,7 +161,7 @@ fn changes_that_would_fail_a_request_are_refused(
     assert_eq!(check(&long), Err(InvalidChange::Id));
 }
 
-/// An item of an answer and its outcome.
+/// An item of a response and its outcome.
 fn item() -> impl Strategy<Value = (Value, &'static str)> {
     let error = |kind: &str| json!({"type": kind, "reason": "because"});
     prop_oneof![
@@ -185,7 +192,7 @@ fn changes() -> impl Strategy<Value = Vec<DocumentChange>> {
 }
 
 proptest! {
-    /// All changes are in some request, in order; each request keeps its bounds or has one change.
+    /// The requests contain all changes in order. Each request is within the limits or has one change.
     #[test]
     fn requests_keep_their_bounds_and_lose_nothing(changes in changes(), bytes in 1_usize..3000, items in 1_usize..12) {
         let limits = BulkLimits { bytes, items };
@@ -210,38 +217,38 @@ proptest! {
         prop_assert_eq!(actions, changes);
     }
 
-    /// Each item leads to its own outcome; items that the answer leaves out are missing.
+    /// Each item has its own outcome; items that the response omits are missing.
     #[test]
     fn items_are_read_one_by_one(
         changes in changes(),
         items in proptest::collection::vec(item(), 30),
-        left_out in 0_usize..5,
+        omitted in 0_usize..5,
     ) {
-        let answered = changes.len().saturating_sub(left_out);
-        let mut answer = vec![json!({"index": {"_id": "m", "status": 409}})];
+        let responded = changes.len().saturating_sub(omitted);
+        let mut response = vec![json!({"index": {"_id": "m", "status": 409}})];
         let mut expected = Vec::new();
         for (change, (item, outcome)) in changes.iter().zip(items) {
-            if answer.len() > answered {
+            if response.len() > responded {
                 expected.push("missing");
                 continue;
             }
             let mut item = item;
             item["_id"] = json!(change.id);
             let action = if change.document.is_some() { "index" } else { "delete" };
-            answer.push(json!({ action: item }));
+            response.push(json!({ action: item }));
             expected.push(outcome);
         }
-        let read = parse_response(json!({ "items": answer }).to_string().as_bytes(), &marker(), &changes).unwrap();
+        let read = parse_response(json!({ "items": response }).to_string().as_bytes(), &marker(), &changes).unwrap();
         prop_assert_eq!(read.outcomes.iter().map(name).collect::<Vec<_>>(), expected);
     }
 
-    /// Only changes that the answer names count as written, for any answer.
+    /// Only changes that the response names count as written, for any response.
     #[test]
     fn any_response_is_parsed(body in "(\\{\"items\":\\[(\\{\"index\":\\{\"_id\":\"m\",\"status\":[0-9]{1,3}\\}\\},?)*\\]\\})|.{0,40}") {
         let changes = [change("a", 1, true)];
-        if let Ok(answer) = parse_response(body.as_bytes(), &marker(), &changes) {
-            prop_assert!(!answer.outcomes.contains(&Outcome::Written));
-            prop_assert_eq!(answer.outcomes.len(), 1);
+        if let Ok(response) = parse_response(body.as_bytes(), &marker(), &changes) {
+            prop_assert!(!response.outcomes.contains(&Outcome::Written));
+            prop_assert_eq!(response.outcomes.len(), 1);
         }
     }
 }
@@ -255,16 +262,16 @@ fn a_guard_takes_the_place_of_a_marker_document() {
         "{\"index\":{\"_id\":\"crowsnest-guard\",\"if_seq_no\":4611686018427387904,\"if_primary_term\":1}}\n{}\n\
          {\"delete\":{\"_id\":\"a\",\"version\":5,\"version_type\":\"external\"}}\n"
     );
-    // As OpenSearch 2.19, 3.9 and Elasticsearch 7.17 answer.
+    // Response of OpenSearch 2.19 and 3.9, and of Elasticsearch 7.17.
     let conflict = json!({"items": [
         {"index": {"_id": "crowsnest-guard", "status": 409, "error": {"type": "version_conflict_engine_exception",
             "reason": "[crowsnest-guard]: version conflict, required seqNo [4611686018427387904], primary term [1]. but no document was found"}}},
         {"delete": {"_id": "a", "status": 404}}]});
-    let answer = parse_response(conflict.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
-    assert_eq!((answer.replaced, answer.outcomes), (false, vec![Outcome::Written]));
+    let response = parse_response(conflict.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    assert_eq!((response.replaced, response.outcomes), (false, vec![Outcome::Written]));
     let missing = json!({"items": [
         {"index": {"_id": "crowsnest-guard", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}},
         {"delete": {"_id": "a", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}}]});
-    let answer = parse_response(missing.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
-    assert_eq!(answer.outcomes.iter().map(name).collect::<Vec<_>>(), ["unavailable"]);
+    let response = parse_response(missing.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    assert_eq!(response.outcomes.iter().map(name).collect::<Vec<_>>(), ["unavailable"]);
 }

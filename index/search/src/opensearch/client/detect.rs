@@ -54,7 +54,7 @@ struct RootVersion {
 }
 
 impl Server {
-    /// Reads the answer to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch has sent since 7.14.
+    /// Reads the response to `GET /`. `product` is the header `X-Elastic-Product`, which Elasticsearch has sent since 7.14.
     pub(super) fn parse(host: &str, body: &[u8], product: Option<&str>) -> Result<Self, ClientError> {
         let root: Root = serde_json::from_slice(body)
             .map_err(|source| ClientError::Unreadable { operation: "the request for its version", source })?;
@@ -81,7 +81,7 @@ impl Server {
         supported.ok_or_else(|| ClientError::Unsupported(found()))
     }
 
-    /// Media type of requests and answers. Elasticsearch 8 and 9 both answer in the format of version 8 on request.
+    /// Media type of requests and responses. Elasticsearch 8 and 9 both respond in the format of version 8 on request.
     pub(super) fn media_type(server: Option<Self>, content: Content) -> &'static str {
         let compatible = server
             .is_some_and(|server| server.distribution == Distribution::Elasticsearch && server.version.major >= 8);

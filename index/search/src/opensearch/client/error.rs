@@ -50,13 +50,13 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
-    #[error("{host} did not answer within {timeout:?}")]
+    #[error("{host} did not respond within {timeout:?}")]
     Deadline { host: String, timeout: Duration },
-    #[error("{host} answered with a redirect ({status}), which is not followed")]
+    #[error("{host} responded with a redirect ({status}), which is not followed")]
     Redirect { host: String, status: u16 },
-    #[error("{host} answered with more than {limit} bytes")]
+    #[error("{host} responded with more than {limit} bytes")]
     TooLarge { host: String, limit: usize },
-    #[error("{host} answered {error_response}")]
+    #[error("{host} returned {error_response}")]
     Refused { host: String, error_response: ErrorResponse },
     #[error("cannot read the search engine's response to {operation}")]
     Unreadable {
@@ -66,7 +66,7 @@ pub enum ClientError {
     },
     #[error("the search engine is {0}, which is not supported: use {SUPPORTED}")]
     Unsupported(DetectedServer),
-    #[error("{host} answers like Elasticsearch {version} but without the header X-Elastic-Product: use {SUPPORTED}")]
+    #[error("{host} responds like Elasticsearch {version} but without the header X-Elastic-Product: use {SUPPORTED}")]
     NotElasticsearch { host: String, version: String },
 }
 
@@ -120,7 +120,7 @@ impl ClientError {
         }
     }
 
-    /// True if another node may answer, because this one is unreachable or temporarily unavailable.
+    /// True if another node may respond, because this one is unreachable or temporarily unavailable.
     pub(super) fn allows_other_host(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Deadline { .. } => true,
@@ -191,7 +191,7 @@ impl ErrorResponse {
     }
 
     /// True if the index, and not the request or the document, is the cause: it is missing, closed or blocked, or the caller
-    /// has no right to it.
+    /// has no permission to it.
     pub fn is_about_index(&self) -> bool {
         matches!(
             self.kind.as_str(),

@@ -3,7 +3,7 @@
 use crowsnest_component_base::retry::Backoff;
 use std::time::{Duration, Instant};
 
-/// Backoff after which a failed node is tried in turn again.
+/// Backoff after which a failed node takes part in the rotation again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Nodes with their recent failures. Requests are distributed round-robin over the healthy ones.

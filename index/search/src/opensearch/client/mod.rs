@@ -1,6 +1,6 @@
 //! Requests to the nodes of a search engine.
 //!
-//! A request is sent to a healthy node, or to others if it is unreachable. Answers are bounded, redirects are refused,
+//! A request is sent to a healthy node, or to others if it is unreachable. The size of responses is limited, redirects are refused,
 //! and credentials are read again when their files change. A request is not repeated on the same node: the caller
 //! decides about retries. All requests may be sent twice, because writes carry external versions.
 
@@ -41,7 +41,7 @@ pub struct Request {
     pub timeout: Option<Duration>,
 }
 
-/// A successful answer (2xx).
+/// A successful response (2xx).
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: u16,
@@ -51,10 +51,10 @@ pub struct Response {
     host: usize,
 }
 
-/// The answer, or `None` for 404.
-pub fn ignore_not_found(answer: Result<Response, ClientError>) -> Result<Option<Response>, ClientError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+/// The response, or `None` for 404.
+pub fn ignore_not_found(response: Result<Response, ClientError>) -> Result<Option<Response>, ClientError> {
+    match response {
+        Ok(response) => Ok(Some(response)),
         Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
     }
@@ -117,9 +117,9 @@ impl Client {
     /// Requests the server's name and version and keeps both for later requests.
     pub async fn detect(&self) -> Result<Server, ClientError> {
         let request = Request::get("/");
-        let answer = self.exchange(&request, None).await?;
-        let host = self.options.hosts[answer.host].to_string();
-        let server = Server::parse(&host, &answer.body, answer.product.as_deref())?;
+        let response = self.exchange(&request, None).await?;
+        let host = self.options.hosts[response.host].to_string();
+        let server = Server::parse(&host, &response.body, response.product.as_deref())?;
         self.server.store(Some(Arc::new(server)));
         Ok(server)
     }
@@ -159,12 +159,12 @@ impl Client {
         let mut failure = ClientError::NoHosts;
         for host in order {
             let timeout = request.timeout.unwrap_or(self.options.request_timeout);
-            let answer = tokio::time::timeout(timeout, self.send_to_host(host, request, body, server)).await;
+            let response = tokio::time::timeout(timeout, self.send_to_host(host, request, body, server)).await;
             let address = &self.options.hosts[host];
-            match answer.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), timeout })) {
-                Ok(answer) => {
+            match response.unwrap_or_else(|_| Err(ClientError::Deadline { host: address.to_string(), timeout })) {
+                Ok(response) => {
                     self.hosts.lock().record_success(host);
-                    return Ok(answer);
+                    return Ok(response);
                 }
                 Err(error) if error.allows_other_host() => {
                     tracing::debug!(error = error.chain(), "a node of the search engine failed");

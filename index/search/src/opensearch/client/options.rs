@@ -1,4 +1,4 @@
-//! Settings of the connection to an engine.
+//! Options of the connection to an engine, and the addresses of its nodes.
 
 use super::credentials::CredentialSource;
 use super::error::ClientError;
@@ -15,18 +15,18 @@ pub struct ClientOptions {
     pub hosts: Vec<Address>,
     pub credentials: CredentialSource,
     pub proxy: ProxyChoice,
-    /// Nodes may have loopback, link-local, unspecified and multicast addresses, and names that resolve to such. False where
-    /// the addresses are chosen by users of the control plane.
+    /// Allows nodes with loopback, link-local, unspecified and multicast addresses, and names that resolve to one of these.
+    /// False if users of the control plane choose the addresses.
     pub allow_local_addresses: bool,
     /// Timeout of the TCP and TLS handshakes.
     pub connect_timeout: Duration,
     /// Timeout of a request to one node, including the response.
     pub request_timeout: Duration,
-    /// Maximum size of an answer after decompression, in bytes.
+    /// Maximum size of a response after decompression, in bytes.
     pub max_response_bytes: usize,
-    /// Request bodies from this size on are compressed with gzip. None: never.
+    /// Minimum size of request bodies that are compressed with gzip; None disables compression.
     pub min_compressed_bytes: Option<usize>,
-    /// Credential files are read again after this time, and at once when the engine answers 401.
+    /// Interval at which credential files are read again. A response with status 401 causes this immediately.
     pub credentials_interval: Duration,
 }
 
@@ -38,7 +38,7 @@ pub enum ProxyChoice {
     Environment,
     Direct,
     /// One proxy for all requests. Its URL may contain a user and a password.
-    At(Secret),
+    Url(Secret),
 }
 
 /// Base URL of a node: `http` or `https`, without user, query and fragment; a path is kept as prefix.
@@ -83,7 +83,7 @@ impl Address {
         }
     }
 
-    /// Parses addresses in the order of the configuration. Errors name the place and not the text.
+    /// Parses the configured addresses. Errors give the index of an address but not its text, which may contain a password.
     pub fn parse_all<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, ClientError> {
         let parsed: Vec<Self> = addresses
             .into_iter()

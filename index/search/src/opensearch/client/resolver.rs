@@ -21,7 +21,7 @@ impl Resolve for RemoteOnlyResolver {
     }
 }
 
-/// Reason to refuse the addresses of a name. Pure.
+/// Reason to refuse the addresses of a name. Has no side effects.
 fn find_refusal(name: &str, found: &[SocketAddr]) -> Option<String> {
     let (address, kind) = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)))?;
     Some(format!("{name} resolves to {address}, a {kind} address; set --allow-local-endpoints to allow it"))

@@ -41,7 +41,7 @@ impl Session {
         builder = match &options.proxy {
             ProxyChoice::Environment => builder,
             ProxyChoice::Direct => builder.no_proxy(),
-            ProxyChoice::At(url) => {
+            ProxyChoice::Url(url) => {
                 builder.proxy(reqwest::Proxy::all(url.expose()).map_err(|_| ClientError::ProxyAddress)?)
             }
         };

@@ -57,8 +57,8 @@ impl Translator<'_> {
             Match::BareRegex(pattern) => self.bare_regex(pattern),
             Match::Fuzzy(word, distance) => {
                 let distance = (*distance).min(MAX_EDITS);
-                let name = self.near_query(&fields::keyword(Keyword::Name), word, distance, true);
-                let in_content = self.near_query(CONTENT, &token(word), distance, true);
+                let name = self.fuzzy_query(&fields::keyword(Keyword::Name), word, distance, true);
+                let in_content = self.fuzzy_query(CONTENT, &token(word), distance, true);
                 query::any(vec![
                     query::constant_score(name, NAME_PREFIX),
                     query::constant_score(in_content, IN_CONTENT),
@@ -73,7 +73,7 @@ impl Translator<'_> {
             }
             Match::Ids(numbers) => self.ids(ID, numbers),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => self.query(matches),
-            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::Because(..) => self.query(matches),
+            Match::Path(_) | Match::Relation(_) | Match::Changed(_) | Match::WithReason(..) => self.query(matches),
         }
     }
 
@@ -82,7 +82,7 @@ impl Translator<'_> {
             Test::Equals(text) => query::term(field, &lower_term(text)),
             Test::Contains(part) => contains(field, part),
             Test::Regex(pattern) => self.pattern(pattern, |pattern| query::regexp(field, pattern)),
-            Test::Near(word, distance, is_prefix) => self.near_query(field, word, *distance, *is_prefix),
+            Test::Fuzzy(word, distance, is_prefix) => self.fuzzy_query(field, word, *distance, *is_prefix),
         }
     }
 
@@ -94,16 +94,16 @@ impl Translator<'_> {
             return Query::None;
         }
         match to_lucene(pattern) {
-            Ok(written) => query(&written),
+            Ok(lucene_pattern) => query(&lucene_pattern),
             Err(error) => {
-                self.refuse(pattern, &error);
+                self.add_regex_notice(pattern, &error);
                 Query::None
             }
         }
     }
 
     /// Terms within an edit distance of a word; with `is_prefix`, terms with a prefix within that distance.
-    fn near_query(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
+    fn fuzzy_query(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
         let short = word.chars().nth(MAX_SHORT_WORD).is_none();
         match (distance, is_prefix) {
             (0, true) => query::prefix(field, word),
@@ -114,14 +114,15 @@ impl Translator<'_> {
             _ => match limit_length(edits::fuzzy_pattern(word, distance) + if is_prefix { ".*" } else { "" }) {
                 Ok(pattern) => query::regexp(field, &pattern),
                 Err(error) => {
-                    self.refuse(&format!("{word}~{distance}"), &error);
+                    self.add_regex_notice(&format!("{word}~{distance}"), &error);
                     Query::None
                 }
             },
         }
     }
 
-    fn refuse(&mut self, pattern: &str, error: &RegexError) {
+    /// Adds a notice that a pattern cannot be translated.
+    fn add_regex_notice(&mut self, pattern: &str, error: &RegexError) {
         self.notices.insert(format!("cannot match {pattern}: {error}"));
     }
 
@@ -144,16 +145,16 @@ impl Translator<'_> {
         let in_columns = |pattern: &str| {
             query::any(columns.iter().map(|keyword| query::regexp(&fields::keyword(*keyword), pattern)).collect())
         };
-        self.pattern(pattern, |written| {
-            let in_content = query::regexp(CONTENT, written);
+        self.pattern(pattern, |lucene_pattern| {
+            let in_content = query::regexp(CONTENT, lucene_pattern);
             query::any(vec![
-                query::constant_score(in_columns(written), ANY_COLUMN),
+                query::constant_score(in_columns(lucene_pattern), ANY_COLUMN),
                 query::constant_score(in_content, IN_CONTENT),
             ])
         })
     }
 
-    /// Messages with consecutive chunks. The last chunk is a prefix of a term, unless it is very short.
+    /// Query for messages that contain the chunks one after another. The last chunk is a prefix of a term, unless it is very short.
     fn message(&mut self, chunks: &[String]) -> Query {
         let [_, .., last] = chunks else { return prefixes(MESSAGE, chunks) };
         // Terms are never longer than a chunk may be.
@@ -165,7 +166,7 @@ impl Translator<'_> {
         if !matches_by_prefix(last) {
             return query::phrase(MESSAGE_LINES, &lines);
         }
-        if !self.inputs.wide_phrase_ends.contains(&*token(last)) {
+        if !self.inputs.ends_with_too_many_terms.contains(&*token(last)) {
             return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
         let reason = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
@@ -186,7 +187,7 @@ fn prefixes(field: &str, chunks: &[String]) -> Query {
     query::all(prefixes.collect())
 }
 
-/// Substring of any value that bare words are searched in.
+/// Query for a substring of any value in which bare words are searched.
 fn anywhere(part: &str) -> Query {
     match phrase_windows(part) {
         Some(windows) => query::phrase(GRAMS, &windows),

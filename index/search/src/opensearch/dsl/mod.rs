@@ -7,7 +7,7 @@ mod leaves;
 pub mod query;
 
 use super::fields::ID;
-use super::model::{Match, Numbers};
+use super::model::{IdSet, Match};
 use super::paths::path_query;
 use super::template::MAX_TERMS;
 use query::Query;
@@ -29,8 +29,8 @@ pub enum DslError {
     #[error("the expanded query has {0} conditions; the search engine accepts at most {MAX_CLAUSES}; split it")]
     Clauses(usize),
     #[error(
-        "the query, the caller's rights and the order have {0} conditions together; the search engine takes \
-         {MAX_REQUEST_CLAUSES} at most"
+        "the query, the caller's permissions and the sort order have {0} conditions in total; the search engine accepts \
+         at most {MAX_REQUEST_CLAUSES}"
     )]
     Request(usize),
     #[error("the expanded query is nested {0} levels deep; the search engine accepts at most {MAX_DEPTH}")]
@@ -42,10 +42,10 @@ pub enum DslError {
 /// Facts found by earlier requests, which a translation depends on.
 #[derive(Debug, Clone, Default)]
 pub struct TranslationInputs {
-    /// Last words of phrases that begin more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
-    pub wide_phrase_ends: BTreeSet<String>,
+    /// Last words of phrases that are prefixes of more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
+    pub ends_with_too_many_terms: BTreeSet<String>,
     /// Records of [`Translation::candidates`] whose manifests were read and meet the condition.
-    pub examined: Option<Numbers>,
+    pub examined: Option<IdSet>,
 }
 
 /// A translated condition.
@@ -55,7 +55,7 @@ pub struct Translation {
     /// Records whose manifests must be read, because their indexed path terms do not decide the condition. The query matches
     /// only those that are in [`TranslationInputs::examined`].
     pub candidates: Option<Query>,
-    /// Notices about the response: unsupported patterns, phrases that are matched more widely.
+    /// Notices about the response: unsupported patterns, phrases for which more messages match.
     pub notices: BTreeSet<String>,
 }
 
@@ -78,15 +78,15 @@ pub fn translate(matches: &Match, inputs: &TranslationInputs) -> Result<Translat
     Ok(Translation { query, candidates, notices: translator.notices })
 }
 
-/// True if terms of paths decide the condition, except for the objects of [`Translation::candidates`], and the query is
-/// within the engine's limits.
-pub fn decides_paths(matches: &Match) -> bool {
+/// True if path terms evaluate the condition exactly, except for the objects of [`Translation::candidates`], and the
+/// query is within the engine's limits.
+pub fn evaluates_paths(matches: &Match) -> bool {
     let inputs = TranslationInputs { examined: Some(Arc::new(BTreeSet::from([0]))), ..TranslationInputs::default() };
     undecided_query(matches).is_some() && translate(matches, &inputs).is_ok()
 }
 
-/// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
-/// [`TranslationInputs::wide_phrase_ends`].
+/// Last words of the phrases in a condition, as terms of the field `message`. Those that are prefixes of too many terms
+/// belong in [`TranslationInputs::ends_with_too_many_terms`].
 pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
     let ends = std::cell::RefCell::new(BTreeSet::new());
     matches.contains(&|part| {
@@ -104,8 +104,8 @@ struct Translator<'k> {
 }
 
 impl Translator<'_> {
-    /// The query, and the candidates whose manifests must be read for it. Paths do not score, as with engines for which
-    /// paths are resolved in advance.
+    /// The query, and the candidates whose manifests must be read for it. Conditions on paths do not contribute to the
+    /// score, as in engines for which they are resolved in advance.
     fn query_with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
@@ -139,7 +139,7 @@ impl Translator<'_> {
             Match::And(parts) => query::all(parts.iter().map(|part| self.query(part)).collect()),
             Match::Or(parts) => self.any(parts),
             Match::Not(inner) => query::not(self.query(inner)),
-            Match::Because(_, _, inner) => self.query(inner),
+            Match::WithReason(_, _, inner) => self.query(inner),
             // Resolved before the translation. An unresolved one must not exclude documents.
             Match::Relation(_) | Match::Changed(_) => Query::All,
             Match::Path(path) => path_query(path).map_or(Query::All, |path| path.query),
@@ -167,7 +167,7 @@ impl Translator<'_> {
         query::any(fields.chain(rest).collect())
     }
 
-    fn ids(&mut self, field: &str, numbers: &Numbers) -> Query {
+    fn ids(&mut self, field: &str, numbers: &IdSet) -> Query {
         self.max_terms = self.max_terms.max(numbers.len());
         query::terms(field, numbers.iter().map(|number| to_signed(*number).into()).collect())
     }
@@ -180,12 +180,12 @@ pub fn to_signed(number: u64) -> i64 {
 
 /// Query for objects whose indexed path terms are incomplete; `None` if a path cannot be decided by terms at all.
 fn undecided_query(matches: &Match) -> Option<Query> {
-    let (queries, all) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
+    let (queries, can_decide) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(true));
     matches.contains(&|part| {
         if let Match::Path(path) = part {
             match path_query(path) {
                 Some(path) => queries.borrow_mut().extend(path.undecided),
-                None => all.set(false),
+                None => can_decide.set(false),
             }
         }
         false
@@ -199,5 +199,5 @@ fn undecided_query(matches: &Match) -> Option<Query> {
         }
         is_new
     });
-    all.get().then(|| query::any(queries))
+    can_decide.get().then(|| query::any(queries))
 }

@@ -1,4 +1,4 @@
-//! Reasons why the engine did not answer a search.
+//! Reasons why the engine did not complete a search.
 
 use crate::opensearch::client::ClientError;
 use crate::opensearch::dsl::DslError;
@@ -7,14 +7,14 @@ use crate::opensearch::response::{PartialReason, ResponseError};
 use crate::opensearch::writer::WriterError;
 use crowsnest_store::Error;
 
-/// Reason why the engine did not answer a search completely.
+/// Reason why the engine did not complete a search.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
     Query(#[from] DslError),
     #[error(transparent)]
     Order(#[from] OrderError),
-    #[error("the search engine did not answer in time")]
+    #[error("the search engine did not respond in time")]
     Deadline,
     #[error("a limit was reached before everything was found")]
     Incomplete,
@@ -68,9 +68,9 @@ impl Failure {
                 "the search engine has no index yet: nothing was searched".to_owned()
             }
             Some(error_response) => {
-                format!("the search engine cannot answer now ({}): nothing was searched", error_response.status)
+                format!("the search engine refuses requests now ({}): nothing was searched", error_response.status)
             }
-            None => "the search engine does not answer: nothing was searched".to_owned(),
+            None => "the search engine does not respond: nothing was searched".to_owned(),
         })
     }
 
@@ -101,16 +101,16 @@ mod tests {
         refused(404, "index_not_found_exception"),
         Some("the search engine has no index yet: nothing was searched")
     )]
-    #[case::overload(refused(429, "x"), Some("the search engine cannot answer now (429): nothing was searched"))]
+    #[case::overload(refused(429, "x"), Some("the search engine refuses requests now (429): nothing was searched"))]
     #[case::unreachable(
         Failure::Client(ClientError::NoHosts),
-        Some("the search engine does not answer: nothing was searched")
+        Some("the search engine does not respond: nothing was searched")
     )]
     #[case::another_cache(
         Failure::Index(WriterError::OtherSource),
         Some("the index behind the alias was filled from another cache and is being replaced: nothing was searched")
     )]
-    #[case::late(Failure::Deadline, Some("the search engine did not answer in time"))]
+    #[case::late(Failure::Deadline, Some("the search engine did not respond in time"))]
     #[case::too_deep(DslError::Depth(30).into(), Some("the expanded query is nested 30 levels deep; the search engine accepts at most 18"))]
     #[case::unreadable(Failure::Response(ResponseError::Missing("a facet")), None)]
     fn notices_name_no_node(#[case] failure: Failure, #[case] expected: Option<&str>) {

@@ -123,16 +123,16 @@ impl ProgressFollower {
     /// Size of the index and its replicas in bytes; None if the response lacks it.
     async fn measure(&self) -> Result<Option<u64>, ClientError> {
         let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
-        let answer = self.client.send(&Request { timeout: Some(SIZE_TIMEOUT), ..Request::get(path) }).await?;
-        let stats: Value = serde_json::from_slice(&answer.body)
+        let response = self.client.send(&Request { timeout: Some(SIZE_TIMEOUT), ..Request::get(path) }).await?;
+        let stats: Value = serde_json::from_slice(&response.body)
             .map_err(|source| ClientError::Unreadable { operation: "the size of the index", source })?;
         Ok(stats.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64))
     }
 
     /// Makes all written documents visible to searches. Returns false if a shard failed to refresh.
     async fn refresh(&self) -> Result<bool, ClientError> {
-        let answer = self.client.send(&Request::new(Method::POST, format!("/{}/_refresh", self.alias))).await?;
-        let refreshed: RefreshResponse = serde_json::from_slice(&answer.body)
+        let response = self.client.send(&Request::new(Method::POST, format!("/{}/_refresh", self.alias))).await?;
+        let refreshed: RefreshResponse = serde_json::from_slice(&response.body)
             .map_err(|source| ClientError::Unreadable { operation: "a refresh", source })?;
         Ok(refreshed.shards.failed == 0)
     }

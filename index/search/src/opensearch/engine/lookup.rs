@@ -2,7 +2,7 @@
 
 use super::{Condition, Failure, OpenSearchEngine, partial_notices, timeout};
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MAX_NUMBERS, SearchContext};
+use crate::engine::{Lookup, MAX_LOOKUP_VALUES, SearchContext};
 use crate::opensearch::fields::{self, ID};
 use crate::opensearch::request::MAX_PAGE;
 use crate::opensearch::response::{EngineHit, Page, ResponseError};
@@ -62,14 +62,14 @@ impl OpenSearchEngine {
             lookup.notices.extend(partial_notices(&page.partial));
             for hit in &page.hits {
                 match names {
-                    Some(_) => lookup.numbers.extend(hit.fields.values().flatten().map(|key| key.cast_unsigned())),
-                    None => lookup.numbers.extend([id(hit)?]),
+                    Some(_) => lookup.values.extend(hit.fields.values().flatten().map(|key| key.cast_unsigned())),
+                    None => lookup.values.extend([id(hit)?]),
                 }
             }
             if page.hits.len() < MAX_PAGE {
                 return Ok(());
             }
-            if lookup.numbers.len() >= MAX_NUMBERS {
+            if lookup.values.len() >= MAX_LOOKUP_VALUES {
                 lookup.incomplete = true;
                 return Ok(());
             }

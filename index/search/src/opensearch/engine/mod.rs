@@ -1,6 +1,6 @@
 //! OpenSearch or Elasticsearch as an [`Engine`].
 //!
-//! An outage, a deadline and a partial answer of the nodes become an incomplete result with a notice. Rights are a filter of
+//! An outage, a deadline and a partial response of the nodes become an incomplete result with a notice. Permissions are a filter of
 //! every request ([`scope::filter`]), so nothing else is counted.
 
 mod failure;
@@ -12,21 +12,23 @@ mod open;
 mod report;
 mod scan;
 
-use super::aggregations::{CountedField, MAX_VALUES, count_terms, find_wide_ends, phrase_end_searches};
+use super::aggregations::{
+    BucketSums, CountedField, MAX_VALUES, count_terms, find_ends_with_too_many_terms, phrase_end_searches,
+};
 use super::client::{Client, Request};
 use super::dsl::query::{self, Query};
-use super::dsl::{TranslationInputs, decides_paths, phrase_ends, translate};
+use super::dsl::{TranslationInputs, evaluates_paths, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
-use super::response::{PartialReason, SearchResponse, parse_buckets};
+use super::response::{PartialReason, ResponseError, SearchResponse, parse_buckets};
 use super::scope;
 use super::source::StoreSource;
 use super::writer::{Writer, WriterError};
 use crate::authorization::ScopeTerms;
-use crate::collect::terms::{TermCounts, TermsRequest};
+use crate::collect::terms::{TermCounts, TermSums, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
-use crate::document::columns::{Facet, Key, Keyword};
+use crate::document::columns::{Facet, Key, Keyword, Number};
 use crate::engine::{Backend, Engine, Lookup, Scan, SearchContext, WriterStatus};
 use crate::execute::TRUNCATED;
 use crate::execute::examine::{Examination, Examiner};
@@ -77,12 +79,12 @@ struct OpenSearchEngine {
     metrics: Arc<Metrics>,
     /// Reads manifests where path terms are incomplete.
     examiner: Examiner,
-    examined_cache: Mutex<LruCache<(Instant, u128), Arc<Examination>>>,
+    examination_cache: Mutex<LruCache<(Instant, u128), Arc<Examination>>>,
 }
 
-/// A condition within the rights of a caller.
+/// A condition within the permissions of a caller.
 struct Condition {
-    rights: Query,
+    permissions: Query,
     matches: Query,
     /// A limit was reached, or the index lacks something: hits may be missing.
     incomplete: bool,
@@ -92,24 +94,24 @@ struct Condition {
 /// Notice about responses of an index that was filled by another version.
 const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
 /// Maximum number of cached examinations, reused by further requests of the same searches.
-const EXAMINED_CACHE_SIZE: NonZero<usize> = NonZero::new(32).expect("not zero");
+const EXAMINATION_CACHE_SIZE: NonZero<usize> = NonZero::new(32).expect("not zero");
 
 impl Condition {
     /// The condition for requests that need no scores.
     fn filter(&self) -> Value {
-        query::all(vec![self.rights.clone(), self.matches.clone()]).filter()
+        query::all(vec![self.permissions.clone(), self.matches.clone()]).filter()
     }
 }
 
 impl OpenSearchEngine {
-    /// Sends a search of the index and returns the body of the answer. `path` follows the name of the index.
+    /// Sends a search of the index and returns the body of the response. `path` follows the name of the index.
     async fn search(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
-        let searched = self.index_cache.index().await?;
-        match self.exchange(&format!("/{}{path}", searched.index), body, deadline).await {
+        let search_index = self.index_cache.index().await?;
+        match self.exchange(&format!("/{}{path}", search_index.index), body, deadline).await {
             Err(failure) if failure.is_missing_index() => {
-                self.index_cache.forget(&searched);
-                let searched = self.index_cache.index().await?;
-                self.exchange(&format!("/{}{path}", searched.index), body, deadline).await
+                self.index_cache.forget(&search_index);
+                let search_index = self.index_cache.index().await?;
+                self.exchange(&format!("/{}{path}", search_index.index), body, deadline).await
             }
             other => other,
         }
@@ -124,42 +126,44 @@ impl OpenSearchEngine {
         // Elasticsearch refuses a body where it expects none.
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
         let request = Request { timeout: Some(remaining), ..request };
-        let began = Instant::now();
-        let answer = tokio::time::timeout(remaining, self.client.send(&request)).await;
+        let started_at = Instant::now();
+        let response = tokio::time::timeout(remaining, self.client.send(&request)).await;
         self.metrics.text_queries.add(1);
-        self.metrics.text_query_microseconds.add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
-        match answer {
-            Ok(answer) => Ok(answer?.body),
+        self.metrics.text_query_microseconds.add(u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX));
+        match response {
+            Ok(response) => Ok(response?.body),
             Err(_) => Err(Failure::Deadline),
         }
     }
 
-    /// Path of searches. Pages of one answer read the same copies of shards, because copies refresh at different times.
+    /// Path of searches. Pages of one response read the same copies of shards, because copies refresh at different times.
     fn path(condition: &Value) -> String {
         format!("/_search?preference={:016x}", xxh3_64(condition.to_string().as_bytes()))
     }
 
     fn scope_terms(&self, context: &SearchContext) -> ScopeTerms {
-        let mut rights = context.rights.lock();
+        let mut permissions = context.permissions.lock();
         let mut collections = BTreeSet::new();
-        if !rights.is_unlimited() {
+        if !permissions.is_unlimited() {
             self.states.for_each(|key, _| collections.extend([key.clone()]));
         }
-        rights.scope_terms(&collections)
+        permissions.scope_terms(&collections)
     }
 
-    /// Translates a condition, reads manifests where the engine needs them, and adds the caller's rights.
+    /// Translates a condition, reads manifests where the engine needs them, and adds the caller's permissions.
     async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
-        let rights = scope::filter(self.scope_terms(context))?;
+        let permissions = scope::filter(self.scope_terms(context))?;
         let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
-            let answer = self.search("/_search", &body, context.deadline).await?;
-            inputs.wide_phrase_ends.extend(find_wide_ends(&ends, &serde_json::from_slice(&answer)?));
+            let response = self.search("/_search", &body, context.deadline).await?;
+            let found = find_ends_with_too_many_terms(&ends, &serde_json::from_slice(&response)?);
+            inputs.ends_with_too_many_terms.extend(found);
         }
-        let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
+        let mut condition =
+            Condition { permissions, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
         let mut translated = translate(matches, &inputs)?;
         if let Some(undecided) = translated.candidates.take() {
-            let examined = self.examine(context, matches, undecided, &condition.rights).await?;
+            let examined = self.examine(context, matches, undecided, &condition.permissions).await?;
             condition.incomplete = examined.is_truncated;
             condition.notices.extend(examined.is_truncated.then(|| TRUNCATED.to_owned()));
             inputs.examined = Some(Arc::clone(&examined.ids));
@@ -181,21 +185,25 @@ impl OpenSearchEngine {
         context: &SearchContext,
         matches: &Match,
         undecided: Query,
-        rights: &Query,
+        permissions: &Query,
     ) -> Result<Arc<Examination>, Failure> {
-        let undecided =
-            Condition { rights: rights.clone(), matches: undecided, incomplete: false, notices: BTreeSet::new() };
+        let undecided = Condition {
+            permissions: permissions.clone(),
+            matches: undecided,
+            incomplete: false,
+            notices: BTreeSet::new(),
+        };
         let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", undecided.filter()).as_bytes()));
-        if let Some(examined) = self.examined_cache.lock().get(&key) {
+        if let Some(examined) = self.examination_cache.lock().get(&key) {
             return Ok(Arc::clone(examined));
         }
         let mut candidates = Lookup::default();
         self.read_all(context, undecided, None, &mut candidates).await?;
-        let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
+        let examined = self.examiner.examine(candidates.values, matches, context.deadline).await;
         let mut examined = examined.map_err(Failure::Store)?;
         examined.is_truncated |= candidates.incomplete;
         let examined = Arc::new(examined);
-        self.examined_cache.lock().put(key, Arc::clone(&examined));
+        self.examination_cache.lock().put(key, Arc::clone(&examined));
         Ok(examined)
     }
 
@@ -205,21 +213,21 @@ impl OpenSearchEngine {
         matches: &Match,
         request: &TopHitsRequest,
     ) -> Result<TopHits, Failure> {
-        let Condition { rights, matches, incomplete, notices } = self.condition(context, matches).await?;
-        let order = Order::new(&request.sort, &request.facts)?;
+        let Condition { permissions, matches, incomplete, notices } = self.condition(context, matches).await?;
+        let order = Order::new(&request.sort, &request.planning_context)?;
         let counts = counted_fields(request);
         let search = Search {
             matches: &matches,
-            rights: Some(&rights),
+            permissions: Some(&permissions),
             order: &order,
             after: request.after.as_ref(),
-            keep: request.keep,
+            max_hits: request.max_hits,
             counts: &counts,
             timeout: timeout(context.deadline),
         };
         let body = search.body()?;
-        let answer = self.search(&Self::path(&body["query"]), &body, context.deadline).await?;
-        let mut top = top_hits(request, SearchResponse::parse(&search, &answer)?, notices);
+        let response = self.search(&Self::path(&body["query"]), &body, context.deadline).await?;
+        let mut top = top_hits(request, SearchResponse::parse(&search, &response)?, notices);
         top.incomplete |= incomplete;
         Ok(top)
     }
@@ -229,14 +237,16 @@ impl OpenSearchEngine {
         context: &SearchContext,
         condition: &Condition,
         aggregation: Value,
+        numbers: usize,
     ) -> Result<TermAggregation, Failure> {
         let filter = condition.filter();
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation,
             "timeout": format!("{}ms", timeout(context.deadline).as_millis().max(1))});
-        let answer = self.search(&Self::path(&filter), &body, context.deadline).await?;
-        let (buckets, partial) = parse_buckets(&answer)?;
+        let response = self.search(&Self::path(&filter), &body, context.deadline).await?;
+        let (buckets, partial) = parse_buckets(&response)?;
+        let sums = buckets.sums(numbers).ok_or(ResponseError::Missing("a sum"))?;
         let (terms, incomplete) = buckets.terms();
-        Ok(TermAggregation { terms, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
+        Ok(TermAggregation { terms, sums, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
     }
 
     async fn count_terms(
@@ -255,22 +265,28 @@ impl OpenSearchEngine {
             return Ok(TermCounts { incomplete: true, ..TermCounts::default() });
         };
         let condition = self.condition(context, matches).await?;
-        let size = request.limit.unwrap_or(MAX_COUNTED_TERMS);
-        let TermAggregation { terms, incomplete } =
-            self.count(context, &condition, count_terms(&field, prefix, &request.substring, size)).await?;
+        let (size, numbers) = (request.limit.unwrap_or(MAX_COUNTED_TERMS), request.sums.as_slice());
+        let aggregation = count_terms(&field, prefix, &request.substring, size, numbers);
+        let TermAggregation { terms, sums, incomplete } =
+            self.count(context, &condition, aggregation, numbers.len()).await?;
         let terms = terms.into_iter().map(|(term, count)| (format!("{term_prefix}{term}"), count));
         let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.substring));
-        // Only the most frequent terms were requested.
-        Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.limit.is_none() })
+        Ok(TermCounts {
+            counts: counts.collect(),
+            notices: rounding_notices(&sums.rounded, numbers).collect(),
+            sums: sums_by_term(&sums, term_prefix),
+            // Only the most frequent terms were requested.
+            incomplete: incomplete && request.limit.is_none(),
+        })
     }
 
     async fn scopes_of(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Failure> {
         let deadline = Instant::now() + DEFAULT_TIMEOUT;
         let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
-        let aggregation = count_terms(&fields::facet(Facet::Scope), "", "", MAX_SCOPES);
+        let aggregation = count_terms(&fields::facet(Facet::Scope), "", "", MAX_SCOPES, &[]);
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation});
-        let answer = self.search(&Self::path(&filter), &body, deadline).await?;
-        let (buckets, partial) = parse_buckets(&answer)?;
+        let response = self.search(&Self::path(&filter), &body, deadline).await?;
+        let (buckets, partial) = parse_buckets(&response)?;
         match partial.into_iter().next() {
             Some(partial) => Err(Failure::Partial(partial)),
             None => Ok(buckets.terms().0.into_iter().map(|(scope, _)| scope).collect()),
@@ -281,7 +297,24 @@ impl OpenSearchEngine {
 /// Terms of an aggregation.
 struct TermAggregation {
     terms: Vec<(String, u64)>,
+    sums: BucketSums,
     incomplete: bool,
+}
+
+/// The sums of each term, whose text begins with `term_prefix`.
+fn sums_by_term(sums: &BucketSums, term_prefix: &str) -> TermSums {
+    let mut by_term = TermSums::new();
+    // Each number has a sum for every term, in the same order.
+    for (term, sum) in sums.by_number.iter().flatten() {
+        by_term.entry(format!("{term_prefix}{term}")).or_default().push(*sum);
+    }
+    by_term
+}
+
+/// Notices about sums that the engine may have rounded. `rounded` are positions in `numbers`.
+fn rounding_notices(rounded: &BTreeSet<usize>, numbers: &[Number]) -> impl Iterator<Item = String> {
+    let rounded_numbers = rounded.iter().filter_map(move |nth| numbers.get(*nth));
+    rounded_numbers.map(|number| format!("sums of {} are rounded", number.name()))
 }
 
 /// The facets to count. The facet of [`TopHitsRequest::sums`] is counted with its sums.
@@ -320,9 +353,8 @@ fn top_hits(request: &TopHitsRequest, response: SearchResponse, mut notices: BTr
     let (mut facets, mut sums) = (Vec::with_capacity(counts.len()), Vec::new());
     for counts in counts {
         facets.push(counts.values);
-        let numbers = request.sums.iter().flat_map(|sums| &sums.numbers).enumerate();
-        let rounded = numbers.filter(|(nth, _)| counts.rounded_sums.contains(nth));
-        notices.extend(rounded.map(|(_, number)| format!("sums of {} are rounded", number.name())));
+        let numbers = request.sums.as_ref().map(|sums| sums.numbers.as_slice()).unwrap_or_default();
+        notices.extend(rounding_notices(&counts.rounded_sums, numbers));
         sums.extend(counts.sums);
     }
     TopHits { hits, total, remaining, facets, sums, incomplete, notices }
@@ -375,8 +407,8 @@ impl Engine for OpenSearchEngine {
         self.scopes_of(cluster).await.map_err(Failure::into_error)
     }
 
-    fn decides_paths(&self, matches: &Match) -> bool {
-        decides_paths(matches)
+    fn evaluates_paths(&self, matches: &Match) -> bool {
+        evaluates_paths(matches)
     }
 
     fn searchable(&self) -> watch::Receiver<Seq> {
@@ -407,7 +439,6 @@ impl Engine for OpenSearchEngine {
 mod tests {
     use super::*;
     use crate::collect::sums::SumsRequest;
-    use crate::document::columns::Number;
     use crate::opensearch::aggregations::ValueCounts;
     use rstest::rstest;
 
@@ -419,9 +450,9 @@ mod tests {
     #[rstest]
     #[case::complete(response(), false, None)]
     #[case::shards(
-        SearchResponse { partial: vec![PartialReason::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
+        SearchResponse { partial: vec![PartialReason::Shards { responded: 1, total: 2, reasons: Vec::new() }], ..response() },
         true,
-        Some("1 of 2 shards of the search engine answered: some hits may be missing")
+        Some("1 of 2 shards of the search engine responded: some hits may be missing")
     )]
     #[case::counted_too_low(
         SearchResponse { counts: vec![ValueCounts { error_bound: 7, ..ValueCounts::default() }], ..response() },

@@ -2,7 +2,7 @@
 
 use super::follow::{ProgressFollower, close_all};
 use super::index_cache::SearchIndexCache;
-use super::{EXAMINED_CACHE_SIZE, OpenSearchEngine};
+use super::{EXAMINATION_CACHE_SIZE, OpenSearchEngine};
 use crate::engine::{EngineContext, EngineHandle};
 use crate::execute::examine::Examiner;
 use crate::opensearch::client::{Client, ClientOptions};
@@ -56,7 +56,7 @@ pub(super) async fn open(context: EngineContext<'_>) -> Result<EngineHandle, Err
         size: size_receiver,
         metrics,
         examiner,
-        examined_cache: Mutex::new(LruCache::new(EXAMINED_CACHE_SIZE)),
+        examination_cache: Mutex::new(LruCache::new(EXAMINATION_CACHE_SIZE)),
     };
     let worker = async move {
         let closer = close_all(client, close_receiver, stop.clone());

@@ -32,13 +32,13 @@ impl OpenSearchEngine {
         if condition.incomplete {
             return Err(Failure::Incomplete);
         }
-        let order = Order::new(&request.sort, &request.facts)?;
+        let order = Order::new(&request.sort, &request.planning_context)?;
         let search = Search {
             matches: &condition.matches,
-            rights: Some(&condition.rights),
+            permissions: Some(&condition.permissions),
             order: &order,
             after: request.after.as_ref(),
-            keep: 0,
+            max_hits: 0,
             counts: &[],
             timeout: timeout(context.deadline),
         };
@@ -61,7 +61,8 @@ impl OpenSearchEngine {
         let OpenedPointInTime { id } = serde_json::from_slice(&opened)?;
         let point = PointInTime { id, close_sender: self.close_sender.clone() };
         let client = Arc::clone(&self.client);
-        let reader = PageReader { client, point, body, order, extra_values, remaining: request.keep, has_ended: false };
+        let reader =
+            PageReader { client, point, body, order, extra_values, remaining: request.max_hits, has_ended: false };
         Ok(Box::new(OpenSearchScan { seq, reader: Some(reader) }))
     }
 }
@@ -152,8 +153,8 @@ impl PageReader {
         self.body["timeout"] = format!("{}ms", timeout(Instant::now() + DEFAULT_TIMEOUT).as_millis()).into();
         self.body["pit"] = json!({"id": self.point.id, "keep_alive": KEEP_ALIVE});
         let request = Request::new(Method::POST, "/_search").json(self.body.to_string());
-        let answer = self.client.send(&Request { timeout: Some(DEFAULT_TIMEOUT), ..request }).await?;
-        let page = Page::parse(&answer.body)?;
+        let response = self.client.send(&Request { timeout: Some(DEFAULT_TIMEOUT), ..request }).await?;
+        let page = Page::parse(&response.body)?;
         if let Some(partial) = page.partial.into_iter().next() {
             return Err(Failure::Partial(partial));
         }

@@ -10,8 +10,8 @@ use crate::opensearch::dsl::{TranslationInputs, translate};
 use crate::opensearch::model::Match;
 use crate::plan::plan;
 use crate::plan::relations::resolve;
-use crate::tests::Readable;
-use crate::tests::corpus::fleet_facts;
+use crate::tests::ReadableDocuments;
+use crate::tests::corpus::planning_context;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::fixtures::stored;
 use futures::executor::block_on;
@@ -51,8 +51,8 @@ proptest! {
         });
         let documents: Vec<_> = documents.collect();
         for query in queries {
-            let mut readable = Readable(documents.iter().map(|(document, _)| document).collect());
-            let planned = plan(&parse(&query, &Limits::default()).unwrap(), &fleet_facts());
+            let mut readable = ReadableDocuments(documents.iter().map(|(document, _)| document).collect());
+            let planned = plan(&parse(&query, &Limits::default()).unwrap(), &planning_context());
             let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
             let expected = documents.iter().filter(|(document, _)| DocumentEvaluator::new(document).is_match(&matches));
             // Scores are those of the condition without its paths.

@@ -99,7 +99,7 @@ fn long_values_are_cut() {
     assert_eq!(document["f"]["label"][0].as_str().unwrap().len(), MAX_TERM);
     let paths = document["paths"].as_array().unwrap();
     assert!(paths.contains(&json!("reason\u{1d}")) && paths.contains(&json!("metadata.labels.app\u{1d}")));
-    // Its chunk is no term, and keeps its position in the message.
+    // Its chunk is not a term, and keeps its position in the message.
     assert_eq!(document["said"], json!(["\u{f8ff}"]));
 }
 
@@ -141,7 +141,7 @@ fn keywords(value: &Value, in_text: bool, see: &mut dyn FnMut(&str, bool)) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Every object has a document that an engine takes, always the same one.
+    /// Every object has a document that an engine accepts, always the same one.
     #[test]
     fn every_object_has_a_document(labels in prop::collection::btree_map("[a-z.]{1,6}", text(), 0..3), reason in text(), body in json_value()) {
         let object = json!({"apiVersion": "v1", "kind": "Event", "reason": reason, "message": reason, "data": body,

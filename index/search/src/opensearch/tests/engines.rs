@@ -5,7 +5,7 @@ use super::samples::{self, generate};
 use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::opensearch::aggregations::{CountedField, find_wide_ends, phrase_end_searches};
+use crate::opensearch::aggregations::{CountedField, find_ends_with_too_many_terms, phrase_end_searches};
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
 use crate::opensearch::dsl::{TranslationInputs, phrase_ends, translate};
@@ -18,9 +18,9 @@ use crate::opensearch::scope;
 use crate::opensearch::template::{IndexSize, template};
 use crate::plan::relations::resolve;
 use crate::plan::{TimeScope, plan};
-use crate::tests::corpus::{fixture, fleet_facts};
-use crate::tests::properties::{self, rights_from};
-use crate::tests::{Corpus, Readable, fleet};
+use crate::tests::corpus::{fixture, planning_context};
+use crate::tests::properties::{self, rules_from};
+use crate::tests::{Corpus, ReadableDocuments, fleet};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::CollectionKey;
@@ -49,7 +49,7 @@ const SORTS: [&str; 12] = [
     "-label created",
 ];
 /// Hits that are compared.
-const KEEP: usize = 3_000;
+const COMPARED_HITS: usize = 3_000;
 
 #[derive(Deserialize)]
 struct Entry {
@@ -95,7 +95,7 @@ fn queries() -> Vec<String> {
     queries
 }
 
-/// Queries near the limits of the language, which an engine must take.
+/// Queries near the limits of the language, which an engine must accept.
 fn extremes() -> Vec<String> {
     let word = "crashloopbackoffofeverythingandmore-of-all-the-deployments-there-are";
     // A repeated character would be refused: determinizing such a pattern takes quadratic effort.
@@ -134,12 +134,12 @@ impl Fleet {
         let failed: Vec<&Value> =
             written["items"].as_array().unwrap().iter().filter(|item| item["index"]["status"] != 201).collect();
         assert!(failed.is_empty(), "{failed:?}");
-        let of = |(name, object): &(&str, Value)| CollectionKey::new(cluster(name), resource_of(object));
-        Self { node, corpus, collections: objects.iter().map(of).collect() }
+        let collection_key = |(name, object): &(&str, Value)| CollectionKey::new(cluster(name), resource_of(object));
+        Self { node, corpus, collections: objects.iter().map(collection_key).collect() }
     }
 
-    fn readable(&self) -> Readable<'_> {
-        Readable(self.corpus.documents.iter().map(|(_, document)| document).collect())
+    fn readable(&self) -> ReadableDocuments<'_> {
+        ReadableDocuments(self.corpus.documents.iter().map(|(_, document)| document).collect())
     }
 
     /// Ids of objects whose manifests meet the condition, among some.
@@ -166,33 +166,32 @@ impl Fleet {
     }
 
     fn search(&self, search: &Search<'_>) -> SearchResponse {
-        let answer = self.node.request("POST", "/ix/_search", &search.body().unwrap().to_string());
-        let read = SearchResponse::parse(search, answer.to_string().as_bytes()).unwrap();
+        let response = self.node.request("POST", "/ix/_search", &search.body().unwrap().to_string());
+        let read = SearchResponse::parse(search, response.to_string().as_bytes()).unwrap();
         assert_eq!(read.partial, []);
         read
     }
 
-    /// The translated condition, after manifests and the ends of phrases were checked.
-    fn translated(&self, matches: &Match, rights: &Query) -> (Query, BTreeSet<String>) {
+    /// The translated condition, after manifests and the last words of phrases were checked.
+    fn translated(&self, matches: &Match, permissions: &Query) -> (Query, BTreeSet<String>) {
         let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
-            inputs
-                .wide_phrase_ends
-                .extend(find_wide_ends(&ends, &self.node.request("POST", "/ix/_search", &body.to_string())));
+            let response = self.node.request("POST", "/ix/_search", &body.to_string());
+            inputs.ends_with_too_many_terms.extend(find_ends_with_too_many_terms(&ends, &response));
         }
         let first = translate(matches, &inputs).unwrap();
         let Some(examine) = first.candidates else { return (first.query, first.notices) };
-        let order = Order::new(&[], &fleet_facts()).unwrap();
+        let order = Order::new(&[], &planning_context()).unwrap();
         let search = Search {
             matches: &examine,
-            rights: Some(rights),
+            permissions: Some(permissions),
             order: &order,
             after: None,
-            keep: KEEP,
+            max_hits: COMPARED_HITS,
             counts: &[],
             timeout: Duration::from_secs(60),
         };
-        let ids = self.pages(&search, KEEP, usize::MAX).iter().map(|hit| hit.position.id).collect();
+        let ids = self.pages(&search, COMPARED_HITS, usize::MAX).iter().map(|hit| hit.position.id).collect();
         inputs.examined = Some(Arc::new(self.examined(matches, &ids)));
         let second = translate(matches, &inputs).unwrap();
         (second.query, second.notices)
@@ -203,7 +202,7 @@ impl Fleet {
         let mut hits: Vec<RankedHit> = Vec::new();
         loop {
             let after = hits.last().map(|hit| hit.position.clone());
-            let page = self.search(&Search { after: after.as_ref(), keep: size, counts: &[], ..*search });
+            let page = self.search(&Search { after: after.as_ref(), max_hits: size, counts: &[], ..*search });
             hits.extend(page.hits);
             if !page.has_more || hits.len() >= limit {
                 hits.truncate(limit);
@@ -223,17 +222,17 @@ fn positions(hits: &[RankedHit]) -> Vec<(Vec<Rank>, String, u64)> {
     hits.iter().map(|hit| (hit.position.ranks.clone(), hit.position.name.clone(), hit.position.id)).collect()
 }
 
-/// Differences between both answers to one query.
+/// Differences between both responses to one query.
 fn differences(
     fleet: &Fleet,
     text: &str,
     sort: &str,
-    rights: &Arc<RbacRules>,
+    rbac_rules: &Arc<RbacRules>,
     caller: &UserInfo,
     page: Option<usize>,
 ) -> Vec<String> {
     let query = parse(text, &Limits::default()).unwrap();
-    let planned = plan(&query, &fleet_facts());
+    let planned = plan(&query, &planning_context());
     let has_changes = planned.matches.contains(&|part| matches!(part, Match::Changed(_)));
     if planned.scope != TimeScope::Now || has_changes {
         return Vec::new();
@@ -245,54 +244,54 @@ fn differences(
     let request = TopHitsRequest {
         sort: sort.clone(),
         after: None,
-        keep: KEEP,
+        max_hits: COMPARED_HITS,
         facets: FACETS.to_vec(),
         sums: Some(summed.clone()),
-        facts: Arc::new(fleet_facts()),
+        planning_context: Arc::new(planning_context()),
     };
-    let expected = fleet.corpus.find_top_hits(fleet.resolve_paths(&matches), rights, caller, &request);
-    let readable = scope::filter(rights.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
+    let expected = fleet.corpus.find_top_hits(fleet.resolve_paths(&matches), rbac_rules, caller, &request);
+    let readable = scope::filter(rbac_rules.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
     let (translated, notices) = fleet.translated(&matches, &readable);
-    let order = Order::new(&sort, &fleet_facts()).unwrap();
+    let order = Order::new(&sort, &planning_context()).unwrap();
     let mut counts = FACETS.map(CountedField::Facet);
     counts[0] = CountedField::FacetWithSums(summed);
     let search = Search {
         matches: &translated,
-        rights: Some(&readable),
+        permissions: Some(&readable),
         order: &order,
         after: None,
-        keep: KEEP,
+        max_hits: COMPARED_HITS,
         counts: &counts,
         timeout: Duration::from_secs(60),
     };
-    let answer = fleet.search(&search);
+    let response = fleet.search(&search);
     let mut messages = Vec::new();
     let ids = |hits: &[RankedHit]| hits.iter().map(|hit| hit.position.id).collect::<BTreeSet<_>>();
-    if ids(&answer.hits) != ids(&expected.hits) || answer.total != expected.total {
-        let (has, lacks) = (ids(&answer.hits), ids(&expected.hits));
+    if ids(&response.hits) != ids(&expected.hits) || response.total != expected.total {
+        let (has, lacks) = (ids(&response.hits), ids(&expected.hits));
         let name = |id: &u64| fleet.corpus.documents[*id as usize - 1].0.clone();
         let more: Vec<String> = has.difference(&lacks).take(3).map(name).collect();
         let less: Vec<String> = lacks.difference(&has).take(3).map(name).collect();
-        messages.push(format!("{} hits, not {}: {more:?} more, {less:?} less", answer.total, expected.total));
-    } else if positions(&answer.hits) != positions(&expected.hits) {
-        let differ = positions(&answer.hits).into_iter().zip(positions(&expected.hits)).find(|(a, b)| a != b);
+        messages.push(format!("{} hits, not {}: {more:?} more, {less:?} less", response.total, expected.total));
+    } else if positions(&response.hits) != positions(&expected.hits) {
+        let differ = positions(&response.hits).into_iter().zip(positions(&expected.hits)).find(|(a, b)| a != b);
         messages.push(format!("another order: {differ:?}"));
     }
     if order.returns_relevance() && messages.is_empty() {
         let without_paths = matches.without_paths();
         let scored = |hit: &&RankedHit| hit.score != fleet.score(hit, &without_paths);
-        messages.extend(answer.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
+        messages.extend(response.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
     }
     for (nth, facet) in FACETS.iter().enumerate() {
         let expected = expected.facets.get(nth).map(|values| counted(values)).unwrap_or_default();
-        if counted(&answer.counts[nth].values) != expected {
-            messages.push(format!("{facet:?}: {:?}, not {expected:?}", answer.counts[nth]));
+        if counted(&response.counts[nth].values) != expected {
+            messages.push(format!("{facet:?}: {:?}, not {expected:?}", response.counts[nth]));
         }
     }
     let by_value =
         |sums: &[ValueAmounts<i64>]| sums.iter().map(|sums| sums.iter().cloned().collect()).collect::<Vec<_>>();
     let (sums, expected_sums): (Vec<BTreeMap<Arc<str>, i64>>, _) =
-        (by_value(&answer.counts[0].sums), by_value(&expected.sums));
+        (by_value(&response.counts[0].sums), by_value(&expected.sums));
     if sums != expected_sums {
         messages.push(format!("sums {sums:?}, not {expected_sums:?}"));
     }
@@ -300,7 +299,7 @@ fn differences(
         messages.push(format!("notices {notices:?}, not {:?}", expected.notices));
     }
     if let Some(page) = page
-        && positions(&fleet.pages(&search, page, KEEP)) != positions(&answer.hits)
+        && positions(&fleet.pages(&search, page, COMPARED_HITS)) != positions(&response.hits)
     {
         messages.push("other hits page by page".to_owned());
     }
@@ -329,9 +328,9 @@ fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
     for (nth, allowed) in generate(properties::some_grants(), 20).iter().enumerate() {
-        let rights = Arc::new(rights_from(allowed));
+        let rbac_rules = Arc::new(rules_from(allowed));
         for query in queries.iter().skip(nth).step_by(80) {
-            messages.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rights, &ann, None));
+            messages.extend(differences(&fleet, query, SORTS[nth % SORTS.len()], &rbac_rules, &ann, None));
         }
     }
     assert!(messages.is_empty(), "{} of {} differ:\n{}", messages.len(), queries.len(), messages.join("\n"));

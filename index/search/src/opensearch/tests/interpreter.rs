@@ -1,6 +1,6 @@
 //! Queries of an engine evaluated on one document: what the engine is documented to do with the fields of the template.
 
-use crate::opensearch::terms::is_java_blank;
+use crate::opensearch::terms::is_java_whitespace;
 use crate::plan::patterns::is_within_edits;
 use serde_json::Value;
 
@@ -52,17 +52,17 @@ fn values(field: &str, document: &Value) -> Vec<Value> {
 fn terms(field: &str, document: &Value) -> Vec<Vec<Vec<String>>> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let words = |text: &str| -> Vec<Vec<String>> {
-        text.split(is_java_blank).filter(|word| !word.is_empty()).map(|word| vec![word.to_owned()]).collect()
+        text.split(is_java_whitespace).filter(|word| !word.is_empty()).map(|word| vec![word.to_owned()]).collect()
     };
     let lines = |text: &str| -> Vec<Vec<String>> {
         text.split('\n').map(|line| line.split('\t').map(str::to_owned).collect()).collect()
     };
-    let of = |value: &Value| match field {
+    let field_terms = |value: &Value| match field {
         "content" | "grams" => words(&text(value)),
         "said" => lines(&text(value)),
         _ => vec![vec![text(value)]],
     };
-    values(field, document).iter().map(of).collect()
+    values(field, document).iter().map(field_terms).collect()
 }
 
 fn is_leaf_match(leaf: &str, body: &Value, document: &Value) -> bool {
@@ -134,7 +134,7 @@ fn in_range(term: &str, range: &Value) -> bool {
 fn analyze(field: &str, text: &str) -> Vec<String> {
     match field {
         "said" => text.split('\n').map(str::to_owned).collect(),
-        _ => text.split(is_java_blank).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+        _ => text.split(is_java_whitespace).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
     }
 }
 

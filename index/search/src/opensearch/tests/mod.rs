@@ -1,4 +1,4 @@
-//! Goldens, properties over the parts together, and comparisons with real engines.
+//! Snapshot tests, property tests of all parts together, and comparisons with real engines.
 
 mod comparison;
 mod documents;

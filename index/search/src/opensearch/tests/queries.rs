@@ -3,15 +3,18 @@
 use crate::opensearch::dsl::{DslError, TranslationInputs, phrase_ends, translate};
 use crate::opensearch::model::{Key, Keyword, Match, Number, Test};
 use crate::opensearch::order::Order;
-use crate::plan::{FleetFacts, plan};
+use crate::plan::{PlanningContext, plan};
 use crowsnest_query::{Limits, parse};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 fn planned(query: &str) -> Match {
-    plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts { now: 1_790_000_000, ..FleetFacts::default() })
-        .matches
+    plan(
+        &parse(query, &Limits::default()).unwrap(),
+        &PlanningContext { now: 1_790_000_000, ..PlanningContext::default() },
+    )
+    .matches
 }
 
 /// Queries of the language, by the feature that they show.
@@ -61,12 +64,12 @@ fn leaves() -> Vec<(&'static str, Match)> {
         ("no clusters", Match::Clusters(BTreeSet::new())),
         ("keys", Match::keys(&[Key::Owner, Key::Uses], [1, u64::MAX].into())),
         ("ids", Match::Ids(numbers(&[1, 2])).negated()),
-        ("because", Match::Because("has".into(), "x".into(), Box::new(planned("web")))),
+        ("because", Match::WithReason("has".into(), "x".into(), Box::new(planned("web")))),
         ("changed, unresolved", Match::Changed("spec".into())),
         ("relation, unresolved", planned("related:deploy/web depth:2")),
         ("number without ends", Match::Number(Number::Ready, None, None)),
         ("number from behind its end", Match::Number(Number::Ready, Some(2), Some(1))),
-        ("beginning within edits", Match::Keyword(Keyword::Name, Test::Near("web".into(), 1, true))),
+        ("beginning within edits", Match::Keyword(Keyword::Name, Test::Fuzzy("web".into(), 1, true))),
         ("long part", Match::Keyword(Keyword::Name, Test::Contains("x".repeat(129)))),
         ("no words", Match::Message(Vec::new())),
         ("long chunk", Match::Message(vec!["a".repeat(129), "b".into()])),
@@ -119,7 +122,7 @@ fn every_condition_is_a_query() {
         "Changed",
         "Keys",
         "Ids",
-        "Because",
+        "WithReason",
     ];
     assert_eq!(met, all.map(str::to_owned).into());
     insta::assert_yaml_snapshot!("queries", shown);
@@ -130,7 +133,8 @@ fn phrases_with_too_many_expansions_match_in_any_order() {
     let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());
-    let inputs = TranslationInputs { wide_phrase_ends: ["restart".to_owned()].into(), ..TranslationInputs::default() };
+    let inputs =
+        TranslationInputs { ends_with_too_many_terms: ["restart".to_owned()].into(), ..TranslationInputs::default() };
     let translated = translate(&matches, &inputs).unwrap();
     assert_eq!(translated.notices.len(), 1, "{:?}", translated.notices);
     let text = translated.query.filter().to_string();
@@ -162,6 +166,6 @@ fn examined_records_are_added() {
     let matches = planned("web .spec.replicas:3");
     let inputs = TranslationInputs { examined: Some(Arc::new([7].into())), ..TranslationInputs::default() };
     let translated = translate(&matches, &inputs).unwrap();
-    let order = Order::new(&[crate::opensearch::model::Sort::RELEVANCE], &FleetFacts::default()).unwrap();
+    let order = Order::new(&[crate::opensearch::model::Sort::RELEVANCE], &PlanningContext::default()).unwrap();
     insta::assert_yaml_snapshot!("examined", order.query(&translated.query, None));
 }

@@ -40,7 +40,7 @@ impl WriteElection {
     pub fn check_timeout(&mut self, now: Instant) {
         if now.saturating_duration_since(self.since) >= self.timeout && !self.should_write() {
             tracing::warn!(
-                "the elected replica made no observed progress: this replica writes to the search engine, too"
+                "no progress of the elected replica was observed; this replica writes to the search engine as well"
             );
             self.is_substitute = true;
         }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_writes_that_is_elected_or_sees_no_progress() {
+    async fn a_process_writes_if_it_is_elected_or_observes_no_progress() {
         let (elect, elected) = watch::channel(false);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

@@ -24,7 +24,7 @@ pub(super) struct Target {
     /// Alias that requests name.
     pub alias: String,
     pub index: String,
-    /// The index that answers searches until this one has caught up and replaces it.
+    /// The index that serves searches until this one has caught up and replaces it.
     pub replaces: Option<String>,
 }
 
@@ -77,12 +77,12 @@ impl Indices<'_> {
 
     pub async fn resolve_alias(&self, alias: &str) -> Result<AliasTarget, WriterError> {
         let path = format!("/{alias}/_mapping?expand_wildcards=all&filter_path=*.mappings._meta,*.mappings.dynamic");
-        let answer = self.client.send(&Request::get(path)).await;
-        let mut mappings: BTreeMap<String, IndexMapping> = decode_if_found("a mapping", answer)?.unwrap_or_default();
+        let response = self.client.send(&Request::get(path)).await;
+        let mut mappings: BTreeMap<String, IndexMapping> = decode_if_found("a mapping", response)?.unwrap_or_default();
         if mappings.is_empty() {
-            // An index whose mapping is empty is left out of the filtered answer.
-            let answer = self.client.send(&Request::get(format!("/{alias}/_mapping"))).await;
-            mappings = decode_if_found("a mapping", answer)?.unwrap_or_default();
+            // An index whose mapping is empty is left out of the filtered response.
+            let response = self.client.send(&Request::get(format!("/{alias}/_mapping"))).await;
+            mappings = decode_if_found("a mapping", response)?.unwrap_or_default();
         }
         Ok(plan::resolve_alias(alias, &mappings))
     }
@@ -128,8 +128,8 @@ impl Indices<'_> {
 
     pub async fn delete(&self, index: &str) -> Result<(), WriterError> {
         tracing::info!(index, "deleting an index in the search engine");
-        let answer = self.client.send(&Request::new(Method::DELETE, format!("/{index}"))).await;
-        ignore_not_found(answer).map(drop).map_err(Into::into)
+        let response = self.client.send(&Request::new(Method::DELETE, format!("/{index}"))).await;
+        ignore_not_found(response).map(drop).map_err(Into::into)
     }
 
     /// Version of a document, which is its position. None if there is none.
@@ -141,8 +141,8 @@ impl Indices<'_> {
     pub async fn version_in(&self, index: &str, id: &str) -> Result<Option<u64>, WriterError> {
         let path = format!("/{index}/_doc/{}?_source=false", percent_encode(id));
         match self.client.send(&Request::get(path)).await {
-            Ok(answer) => {
-                let document: Document = decode("a document", &answer)?;
+            Ok(response) => {
+                let document: Document = decode("a document", &response)?;
                 Ok(document.version.filter(|_| document.found))
             }
             // The response for a missing document has no error, that for a missing index has one.
@@ -156,7 +156,7 @@ impl Indices<'_> {
         let query = format!("version={version}&version_type=external&require_alias=true");
         let path = format!("/{}/_doc/{}?{query}", target.alias, percent_encode(id));
         match self.client.send(&Request::new(Method::PUT, path).json("{}")).await {
-            Ok(answer) if answer.status == 201 => Ok(WriteResult::Created),
+            Ok(response) if response.status == 201 => Ok(WriteResult::Created),
             Ok(_) => Ok(WriteResult::Updated),
             Err(error) if error.status() == Some(409) => Ok(WriteResult::Superseded),
             Err(error) => Err(error.into()),
@@ -166,11 +166,11 @@ impl Indices<'_> {
 
 fn decode_if_found<T: DeserializeOwned>(
     operation: &'static str,
-    answer: Result<Response, ClientError>,
+    response: Result<Response, ClientError>,
 ) -> Result<Option<T>, ClientError> {
-    ignore_not_found(answer)?.map(|answer| decode(operation, &answer)).transpose()
+    ignore_not_found(response)?.map(|response| decode(operation, &response)).transpose()
 }
 
-fn decode<T: DeserializeOwned>(operation: &'static str, answer: &Response) -> Result<T, ClientError> {
-    serde_json::from_slice(&answer.body).map_err(|source| ClientError::Unreadable { operation, source })
+fn decode<T: DeserializeOwned>(operation: &'static str, response: &Response) -> Result<T, ClientError> {
+    serde_json::from_slice(&response.body).map_err(|source| ClientError::Unreadable { operation, source })
 }

@@ -5,7 +5,7 @@
 //! the writer resumes there; documents that are sent twice are refused by their external version. Only one batch is in
 //! memory, even during a long outage of the engine. A document that the engine refuses becomes a dead letter; an older
 //! state of it stays in the index. A lost index is created and filled again. If the template or the source changes, or
-//! deletions were pruned, a new index is filled while the old one answers searches.
+//! deletions were pruned, a new index is filled while the old one serves searches.
 //!
 //! One of the processes that share an index is elected to write. The others read its position.
 
@@ -86,7 +86,7 @@ impl WriterOptions {
     }
 }
 
-/// Reason for which a writer waits.
+/// Reason why a writer waits.
 #[derive(Debug, thiserror::Error)]
 pub enum WriterError {
     #[error(transparent)]
@@ -119,7 +119,7 @@ pub struct Writer<S> {
     dead_letters: Mutex<DeadLetters>,
 }
 
-/// The index that answers searches.
+/// The index that serves searches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SearchIndex {
     pub index: String,
@@ -186,7 +186,7 @@ impl<S: ChangeSource> Writer<S> {
         }
     }
 
-    /// Creates an index that is filled beside the one that answers and takes its place. The writer begins with it at its next
+    /// Creates an index that is filled beside the one that serves searches, and then takes its place. The writer begins with it at its next
     /// check. A rebuild that is under way continues.
     pub async fn rebuild(&self) -> Result<(), WriterError> {
         self.client.detect().await?;
@@ -215,7 +215,7 @@ impl<S: ChangeSource> Writer<S> {
     }
 
     /// Finds the index behind the alias. Fails unless it was filled from this source, because only then do its record ids
-    /// mean objects of this store.
+    /// identify objects of this store.
     pub(super) async fn find_search_index(&self) -> Result<SearchIndex, WriterError> {
         let indices = self.indices();
         match indices.resolve_alias(&self.options.alias).await? {

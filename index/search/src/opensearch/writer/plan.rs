@@ -1,4 +1,4 @@
-//! Decides from the indices behind the aliases which index is written to. Pure.
+//! Decides from the indices behind the aliases which index is written to. Has no side effects.
 //!
 //! The alias that searches use points at one index. A second alias, `NAME-rebuild`, points at an index that is being
 //! filled and takes the first one's place when it has caught up. The mapping of each records its origin.
@@ -108,7 +108,7 @@ fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<Strin
     }
 }
 
-/// Reads the answer to `GET /ALIAS/_mapping`, in which each index of the alias has a key.
+/// Reads the response to `GET /ALIAS/_mapping`, in which each index of the alias has a key.
 pub(super) fn resolve_alias(alias: &str, mappings: &BTreeMap<String, IndexMapping>) -> AliasTarget {
     match mappings.iter().next() {
         None => AliasTarget::None,
@@ -187,8 +187,8 @@ mod tests {
         r#"{"x":{"mappings":{"_meta":{"x":1}}}}"#,
         Err("the alias a points at x, which Crowsnest did not create")
     )]
-    fn aliases_are_resolved(#[case] answer: &str, #[case] expected: Result<AliasTarget, &str>) {
-        let read = resolve_alias("a", &serde_json::from_str(answer).unwrap());
+    fn aliases_are_resolved(#[case] response: &str, #[case] expected: Result<AliasTarget, &str>) {
+        let read = resolve_alias("a", &serde_json::from_str(response).unwrap());
         let read = match read {
             AliasTarget::Unusable(error) => Err(error.to_string()),
             other => Ok(other),

@@ -22,7 +22,7 @@ pub struct Progress {
     pub retried: u64,
     /// Documents that the engine refused.
     pub dead_letters: u64,
-    /// Indices built beside the one that answers.
+    /// Indices built beside the one that serves searches.
     pub rebuilds: u64,
     /// Rounds of bulk requests, and the time they took together.
     pub rounds: u64,
@@ -35,7 +35,7 @@ pub enum State {
     #[default]
     Connecting,
     Following,
-    /// A new index is filled while the old one, if there is one, answers.
+    /// A new index is filled while the old one, if there is one, serves searches.
     Rebuilding,
     /// Another process writes; the position is the one that it committed.
     Standby,

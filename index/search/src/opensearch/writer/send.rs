@@ -67,9 +67,9 @@ impl Sender<'_> {
         let mut idle_rounds = 0;
         while !pending.is_empty() {
             let before = pending.len();
-            let began = Instant::now();
+            let started_at = Instant::now();
             let mut round = self.send_round(pending).await;
-            round.duration = began.elapsed();
+            round.duration = started_at.elapsed();
             observer.record_round(&round);
             if let Some(error) = round.unavailable {
                 return Err(error);
@@ -124,12 +124,12 @@ impl Sender<'_> {
         let mut requests = vec![(body, changes.as_slice())];
         while let Some((body, changes)) = requests.pop() {
             let sent = self.client.send(&Request::new(http::Method::POST, bulk::path(self.alias)).lines(body)).await;
-            match sent.and_then(|answer| bulk::parse_response(&answer.body, self.marker, changes)) {
-                Ok(answer) if answer.replaced => {
+            match sent.and_then(|response| bulk::parse_response(&response.body, self.marker, changes)) {
+                Ok(response) if response.replaced => {
                     round.retry_later(changes, "the alias points at another index".to_owned());
                     round.unavailable.get_or_insert(WriterError::Replaced);
                 }
-                Ok(answer) => round.add_outcomes(changes, answer.outcomes),
+                Ok(response) => round.add_outcomes(changes, response.outcomes),
                 Err(error) => match classify_failure(&error, changes.len()) {
                     RequestFailure::Retry => round.retry_later(changes, error.chain()),
                     RequestFailure::Halve => {
@@ -191,7 +191,7 @@ impl Round {
                     self.retry_later(std::slice::from_ref(change), error_response.to_string())
                 }
                 Outcome::Missing => {
-                    self.retry_later(std::slice::from_ref(change), "the answer leaves out a document".to_owned());
+                    self.retry_later(std::slice::from_ref(change), "the response omits a document".to_owned());
                 }
                 Outcome::Unavailable(error_response) => {
                     self.retry_later(std::slice::from_ref(change), error_response.to_string());

@@ -3,19 +3,19 @@
 use crate::authorization::RbacRules;
 use crate::execute::{Sources, resolve_relations};
 use crate::paths::closure::closure;
-use crate::paths::explore::{MAX_OBJECTS_NOTICE, PathLimits, PathSelection, find};
 use crate::paths::fleet::FleetGraph;
+use crate::paths::traversal::{MAX_OBJECTS_NOTICE, PathLimits, PathSelection, find};
 use crate::plan::relations::DependencyDirection;
-use crate::plan::{FleetFacts, plan};
+use crate::plan::{PlanningContext, plan};
 use crate::tests::corpus::Corpus;
-use crate::tests::properties::rights_from;
+use crate::tests::properties::rules_from;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_query::path::PathPattern;
 use crowsnest_query::{Limits, parse};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::fixtures::{cluster, draft, resource_of};
 use crowsnest_store::sqlite::SqliteStore;
-use crowsnest_store::{Batch, CacheOptions, CollectionKey, Epoch, Progress, Step, Store};
+use crowsnest_store::{Batch, CacheOptions, CollectionKey, Epoch, Progress, RecordWrite, Store};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -40,8 +40,11 @@ pub(super) async fn store_of(objects: &[(&str, Value)]) -> (tempfile::TempDir, A
         let kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
         let progress = Progress { kind, ..Progress::default() };
         let collection = CollectionKey::new(cluster(name), resource_of(object));
-        let steps = vec![Step::Put(Box::new(draft), packed)];
-        store.apply(&[Batch { collection, epoch: Epoch::UNSHARED, steps, progress }], 1_790_000_000_000).await.unwrap();
+        let writes = vec![RecordWrite::Put(Box::new(draft), packed)];
+        store
+            .apply(&[Batch { collection, epoch: Epoch::UNSHARED, writes, progress }], 1_790_000_000_000)
+            .await
+            .unwrap();
     }
     (home, Arc::new(store))
 }
@@ -52,7 +55,7 @@ async fn fleet() -> Corpus {
 }
 
 pub(super) fn graph(sources: Sources) -> FleetGraph {
-    FleetGraph::new(sources, Arc::new(FleetFacts::default()))
+    FleetGraph::new(sources, Arc::new(PlanningContext::default()))
 }
 
 fn name(graph: &FleetGraph, id: u64) -> String {
@@ -138,8 +141,8 @@ async fn edges_name_the_fields_that_state_them(#[case] pattern: &str, #[case] ex
 
 async fn reached(sources: Sources, query: &str, direction: DependencyDirection) -> BTreeSet<String> {
     let mut graph = graph(sources.clone());
-    let matches = plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
-    let roots = sources.engine.ids(&sources.context, &matches).await.unwrap().numbers;
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &PlanningContext::default()).matches;
+    let roots = sources.engine.ids(&sources.context, &matches).await.unwrap().values;
     graph.read(&roots).await.unwrap();
     let found = closure(&mut graph, roots, direction, 8, &PathLimits::default()).await.unwrap();
     found.reached.iter().map(|one| format!("{}:{}", name(&graph, one.id), one.distance)).collect()
@@ -177,15 +180,15 @@ async fn closures_follow_dependencies(
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// A caller without rights on an object finds nothing beyond it, and not the object itself.
+/// A caller without permissions on an object finds nothing beyond it, and not the object itself.
 #[tokio::test]
-async fn rights_end_paths() {
+async fn permissions_end_paths() {
     let allowed = |resources: &[&'static str]| {
         let allowed = resources.iter().map(|resource| ("member1", *resource, "")).collect();
-        Arc::new(rights_from(&allowed))
+        Arc::new(rules_from(&allowed))
     };
     let fleet = fleet().await;
-    let seen = |rights: &Arc<RbacRules>| fleet.as_reader(rights, "ann");
+    let seen = |rbac_rules: &Arc<RbacRules>| fleet.as_reader(rbac_rules, "ann");
     let pods_and_owners = allowed(&["pods", "replicasets", "deployments"]);
     let owned = "deployment -OWNS*-> pod";
     assert_eq!(paths(seen(&pods_and_owners), owned).await, ["Deployment/web ReplicaSet/web-1 Pod/web-0"]);
@@ -212,9 +215,9 @@ async fn rights_end_paths() {
 async fn queries_contain_dependencies(#[case] query: &str, #[case] expected: &str) {
     let fleet = fleet().await;
     let sources = fleet.sources.clone();
-    let matches = plan(&parse(query, &Limits::default()).unwrap(), &FleetFacts::default()).matches;
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &PlanningContext::default()).matches;
     let matches = resolve_relations(&sources, matches).await.unwrap();
-    let ids = sources.engine.ids(&sources.context, &matches).await.unwrap().numbers;
+    let ids = sources.engine.ids(&sources.context, &matches).await.unwrap().values;
     let mut graph = graph(sources);
     graph.read(&ids).await.unwrap();
     let mut found: Vec<String> = ids.iter().map(|id| name(&graph, *id)).collect();
@@ -239,7 +242,7 @@ async fn limits_are_named() {
     assert_eq!(late.limits_reached, BTreeSet::from([expected]));
 }
 
-/// Records that exceed their limit are read for the answer.
+/// Records that exceed their limit are read for the response.
 #[tokio::test]
 async fn records_of_an_answer_are_read_again() {
     let fleet = fleet().await;

@@ -4,10 +4,10 @@
 use super::fleet::{graph, store_of};
 use super::model::{Model, PathSet, shortest_of};
 use crate::execute::Sources;
-use crate::paths::explore::{EdgeKey, PathLimits, PathSelection, explore};
+use crate::paths::traversal::{EdgeKey, PathLimits, PathSelection, traverse};
 use crate::plan::predicate::Match;
 use crate::tests::corpus::Corpus;
-use crate::tests::properties::{ListGrants, rights_from};
+use crate::tests::properties::{ListGrants, rules_from};
 use crowsnest_query::path::{Direction, EdgeType, HopPattern, NodePattern, PathPattern};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -130,7 +130,7 @@ fn label_of(kind: &str) -> (&'static str, &'static str) {
 
 /// Ids of the objects in the store.
 async fn stored_ids(sources: &Sources, objects: &Objects) -> BTreeMap<Identity, u64> {
-    let all = sources.engine.ids(&sources.context, &Match::All).await.unwrap().numbers;
+    let all = sources.engine.ids(&sources.context, &Match::All).await.unwrap().values;
     let mut graph = graph(sources.clone());
     graph.read(&all).await.unwrap();
     let by_uid: BTreeMap<String, u64> =
@@ -141,7 +141,7 @@ async fn stored_ids(sources: &Sources, objects: &Objects) -> BTreeMap<Identity, 
 async fn found(sources: Sources, pattern: &PathPattern, selection: PathSelection) -> PathSet {
     let (mut graph, mut with_all_links, limits) = (graph(sources.clone()), graph(sources), PathLimits::default());
     graph.max_records = 2;
-    let found = explore(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection);
+    let found = traverse(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection);
     assert!(found.limits_reached.is_empty() && graph.limits_reached.is_empty(), "{:?}", graph.limits_reached);
     let count = found.paths.len();
     let paths: PathSet = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();
@@ -184,13 +184,13 @@ proptest! {
             };
             let readable = ids.iter().filter(|(identity, _)| is_granted(identity)).map(|(_, id)| *id).collect();
             let granted = Model { readable, ..everything.clone() };
-            let rights = Arc::new(rights_from(&grants));
+            let rbac_rules = Arc::new(rules_from(&grants));
             for pattern in &patterns {
                 for (model, sources) in
-                    [(&everything, corpus.sources.clone()), (&granted, corpus.as_reader(&rights, "ann"))]
+                    [(&everything, corpus.sources.clone()), (&granted, corpus.as_reader(&rbac_rules, "ann"))]
                 {
                     let expected = model.naive(pattern);
-                    // Larger answers reach the limits of a search.
+                    // Larger responses reach the limits of a search.
                     if expected.len() < 2_000 {
                         let all = found(sources.clone(), pattern, PathSelection::All).await;
                         prop_assert_eq!(&all, &expected, "{}", pattern);

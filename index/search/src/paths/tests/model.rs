@@ -1,7 +1,7 @@
 //! Properties of the search on generated graphs with cycles and objects that the caller cannot read.
 
 use crate::paths::closure::closure;
-use crate::paths::explore::{
+use crate::paths::traversal::{
     EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, PathSelection,
     StepEdges, find,
 };
@@ -123,17 +123,17 @@ impl PathGraph for Model {
         among: Option<BTreeSet<u64>>,
         _next: Option<&StepEdges>,
     ) -> Result<BTreeSet<u64>, Error> {
-        let of = among.unwrap_or_else(|| self.readable.clone());
-        Ok(of.into_iter().filter(|id| self.readable.contains(id) && self.is_labelled(node, *id)).collect())
+        let ids = among.unwrap_or_else(|| self.readable.clone());
+        Ok(ids.into_iter().filter(|id| self.readable.contains(id) && self.is_labelled(node, *id)).collect())
     }
 
     async fn edges(
         &mut self,
-        of: &BTreeSet<u64>,
+        from: &BTreeSet<u64>,
         step: &StepEdges,
         ends: Option<&NodePattern>,
     ) -> Result<BTreeSet<EdgeKey>, Error> {
-        let steps = of.iter().flat_map(|id| self.steps(*id, &step.types, step.direction));
+        let steps = from.iter().flat_map(|id| self.steps(*id, &step.types, step.direction));
         let may_end = |(to, _): &(u64, EdgeKey)| ends.is_none_or(|node| self.is_labelled(node, *to));
         Ok(steps.filter(may_end).map(|(_, edge)| edge).collect())
     }

@@ -1,4 +1,5 @@
-//! Collects top hits, total, facet counts and sums from all segments.
+//! Collects top hits, total, facet counts and sums from all segments. Counts can be computed after the hits, from the same
+//! snapshot.
 //!
 //! Permissions are applied first: a document that the caller may not read is not counted.
 
@@ -11,22 +12,69 @@ use crate::document::columns::Facet;
 use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
-use crate::tantivy::segments::Segment;
+use crate::tantivy::doc_set::DocSet;
+use crate::tantivy::reader::permitted::PermittedDocs;
+use crate::tantivy::segments::{Segment, Snapshot};
 use crate::tantivy::terms::EvaluationError;
 use crate::tantivy::values::FacetValues;
 use crowsnest_store::Error;
+use std::sync::Arc;
 
-/// Collects from all segments.
+/// Collects hits and counts from all segments.
 pub fn top_hits(
     text: &TextIndex,
     context: &SearchContext,
     matches: &Match,
     request: &TopHitsRequest,
 ) -> Result<TopHits, Error> {
+    let (mut top, found) = find_hits(text, context, matches, request)?;
+    top.add_part(count(text, context, &found, request)?);
+    Ok(top)
+}
+
+/// The documents that a search found in a snapshot, from which facets and sums are computed.
+pub struct FoundDocs {
+    snapshot: Arc<Snapshot>,
+    /// In the order of the segments; None for a segment without such documents.
+    segments: Vec<Option<SegmentDocs>>,
+}
+
+struct SegmentDocs {
+    docs: DocSet,
+    permitted: Arc<PermittedDocs>,
+}
+
+/// Collects the hits and their number from all segments, without facets and sums.
+pub fn find_hits(
+    text: &TextIndex,
+    context: &SearchContext,
+    matches: &Match,
+    request: &TopHitsRequest,
+) -> Result<(TopHits, FoundDocs), Error> {
     let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-    let collect = |segment: &Segment| collect_segment(text, (segment, &snapshot.values), &query, context, request);
-    let parts = text.map_segments(&snapshot, collect);
-    let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
+    let find = |segment: &Segment| find_in_segment((segment, &snapshot.values), &query, context, request);
+    let parts = text.map_segments(&snapshot, find).map_err(fail)?;
+    let (hits, segments): (Vec<TopHits>, Vec<Option<SegmentDocs>>) = parts.into_iter().unzip();
+    let merged = request.merge(hits);
+    Ok((TopHits { notices: query.notices(), ..merged }, FoundDocs { snapshot, segments }))
+}
+
+/// Computes the facets and sums of a search from the documents that it found.
+pub fn count(
+    text: &TextIndex,
+    context: &SearchContext,
+    found: &FoundDocs,
+    request: &TopHitsRequest,
+) -> Result<TopHits, Error> {
+    if request.facets.is_empty() && request.sums.is_none() {
+        return Ok(TopHits::default());
+    }
+    let FoundDocs { snapshot, segments } = found;
+    let parts = snapshot.segments.iter().zip(segments).filter_map(|(segment, docs)| Some((segment, docs.as_ref()?)));
+    let count = |(segment, docs): (&Segment, &SegmentDocs)| {
+        count_segment(text, (segment, &snapshot.values), docs, context, request)
+    };
+    let parts = text.map_parts_of(snapshot, parts, count).map_err(fail)?;
     let of_facet = |(nth, facet): (usize, &Facet)| {
         sum_by_text(parts.iter().filter_map(|part| part.facets.get(nth)), &snapshot.values.column(*facet))
     };
@@ -36,60 +84,72 @@ pub fn top_hits(
         let of_number = |nth: usize| add_by_text(parts.iter().filter_map(|part| part.sums.get(nth)), &texts);
         (0..sums.numbers.len()).map(of_number).collect()
     });
-    let sums = sums.unwrap_or_default();
-    let merged = request.merge(parts.into_iter().map(|part| part.hits));
-    Ok(TopHits { facets, sums, notices: query.notices(), ..merged })
+    let incomplete = parts.iter().any(|part| part.incomplete);
+    Ok(TopHits { facets, sums: sums.unwrap_or_default(), incomplete, ..TopHits::default() })
 }
 
-/// Results of a segment. Counts and sums are empty if the deadline passed before they were complete.
-#[derive(Default)]
-struct SegmentResult {
-    hits: TopHits,
-    facets: Vec<OrdinalCounts>,
-    sums: Vec<OrdinalSums>,
+fn fail(error: tantivy::TantivyError) -> Error {
+    Error::text("cannot be searched", error)
 }
 
-fn collect_segment(
-    text: &TextIndex,
+/// Hits of a segment, and the documents to count; without documents after the deadline.
+fn find_in_segment(
     (segment, values): (&Segment, &FacetValues),
     query: &PreparedQuery<'_>,
     context: &SearchContext,
     request: &TopHitsRequest,
-) -> tantivy::Result<SegmentResult> {
-    let late =
-        || Ok(SegmentResult { hits: TopHits { incomplete: true, ..TopHits::default() }, ..SegmentResult::default() });
-    let SegmentMatches { docs, permitted, scored } = match query.evaluate(segment, values, &context.rights) {
+) -> tantivy::Result<(TopHits, Option<SegmentDocs>)> {
+    let SegmentMatches { docs, permitted, scored } = match query.evaluate(segment, values, &context.permissions) {
         Ok(matching) => matching,
-        Err(EvaluationError::DeadlineExceeded) => return late(),
+        Err(EvaluationError::DeadlineExceeded) => {
+            return Ok((TopHits { incomplete: true, ..TopHits::default() }, None));
+        }
         Err(EvaluationError::Failed(error)) => return Err(error),
     };
     if docs.is_empty() {
-        return Ok(SegmentResult::default());
+        return Ok((TopHits::default(), None));
     }
     let total = docs.len(segment.data.max_doc());
-    let counter = FacetCounter {
-        segment,
-        values,
-        facets: &request.facets,
-        rights: &context.rights,
-        cache: &text.permitted,
-        deadline: context.deadline,
-    };
-    let facets = counter.count(&docs, &permitted);
-    let sums = match &request.sums {
-        Some(sums) => sum_segment(segment, values, sums, &docs, context.deadline)?,
-        None => Some(Vec::new()),
-    };
-    let incomplete = facets.is_none() || sums.is_none();
-    let mut found = TopHits { total, remaining: total, incomplete, ..TopHits::default() };
-    if request.keep > 0 || request.after.is_some() {
+    let mut found = TopHits { total, remaining: total, ..TopHits::default() };
+    if request.max_hits > 0 || request.after.is_some() {
         let mut best = TopHitsCollector::new(&segment.data, values, request)?;
-        found.incomplete |= !best.offer_all(&docs, &scored, context.deadline);
+        found.incomplete = !best.offer_all(&docs, &scored, context.deadline);
         // Without `after`, documents that were not candidates remain as well.
         if request.after.is_some() {
             found.remaining = best.remaining();
         }
         found.hits = best.into_hits()?;
     }
-    Ok(SegmentResult { hits: found, facets: facets.unwrap_or_default(), sums: sums.unwrap_or_default() })
+    Ok((found, Some(SegmentDocs { docs, permitted })))
+}
+
+/// Counts and sums of a segment; empty if the deadline passed before they were complete.
+struct SegmentCounts {
+    facets: Vec<OrdinalCounts>,
+    sums: Vec<OrdinalSums>,
+    incomplete: bool,
+}
+
+fn count_segment(
+    text: &TextIndex,
+    (segment, values): (&Segment, &FacetValues),
+    SegmentDocs { docs, permitted }: &SegmentDocs,
+    context: &SearchContext,
+    request: &TopHitsRequest,
+) -> tantivy::Result<SegmentCounts> {
+    let counter = FacetCounter {
+        segment,
+        values,
+        facets: &request.facets,
+        permissions: &context.permissions,
+        cache: &text.permitted,
+        deadline: context.deadline,
+    };
+    let facets = counter.count(docs, permitted);
+    let sums = match &request.sums {
+        Some(sums) => sum_segment(segment, values, sums, docs, context.deadline)?,
+        None => Some(Vec::new()),
+    };
+    let incomplete = facets.is_none() || sums.is_none();
+    Ok(SegmentCounts { facets: facets.unwrap_or_default(), sums: sums.unwrap_or_default(), incomplete })
 }

@@ -1,11 +1,11 @@
 //! Evaluates a plan on a segment as operations on sets of documents. The sets of conditions are cached
 //! ([`crate::tantivy::terms`]).
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::document::columns::{Keyword, Number};
 use crate::document::tokens::{MAX_CHUNK_BYTES, chunks, matches_by_prefix};
 use crate::plan::patterns::MAX_EDITS;
-use crate::plan::predicate::{Match, Numbers, Test};
+use crate::plan::predicate::{IdSet, Match, Test};
 use crate::plan::score::{ANY_COLUMN, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::tantivy::TextIndex;
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder, difference, intersection, union};
@@ -105,7 +105,7 @@ impl<'q> PreparedQuery<'q> {
         &self,
         segment: &Segment,
         values: &FacetValues,
-        rights: &Mutex<CallerRights>,
+        permissions: &Mutex<CallerPermissions>,
     ) -> Result<SegmentMatches, EvaluationError> {
         let data = &segment.data;
         let mut evaluator = self.evaluator(data);
@@ -113,7 +113,7 @@ impl<'q> PreparedQuery<'q> {
         if docs.is_empty() {
             return Ok(SegmentMatches { permitted: PermittedDocs::empty(), docs, scored: Vec::new() });
         }
-        let permitted = resolve_permitted(data, values, rights, self.permitted);
+        let permitted = resolve_permitted(data, values, permissions, self.permitted);
         let docs = segment.without_deleted(intersection(&[docs, permitted.docs.clone()]));
         Ok(SegmentMatches { docs, permitted, scored: evaluator.scored })
     }
@@ -169,9 +169,9 @@ impl SegmentEvaluator<'_> {
                 Ok(self.union_with_scores([(union(&in_values), ANY_COLUMN), (in_content, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
-                let near_word = || TermPredicate::Near(word.clone(), (*distance).min(MAX_EDITS), true);
-                let name = self.terms(columns.keyword(Keyword::Name), near_word())?;
-                let in_content = self.terms(columns.content, near_word())?;
+                let fuzzy_name = || TermPredicate::Fuzzy(word.clone(), (*distance).min(MAX_EDITS), true);
+                let name = self.terms(columns.keyword(Keyword::Name), fuzzy_name())?;
+                let in_content = self.terms(columns.content, fuzzy_name())?;
                 Ok(self.union_with_scores([(name, NAME_PREFIX), (in_content, CONTENT)]))
             }
             Match::Keys(keys, numbers) => {
@@ -179,7 +179,7 @@ impl SegmentEvaluator<'_> {
                 Ok(union(&found.collect::<Result<Vec<_>, _>>()?))
             }
             Match::Ids(ids) => self.numbers(columns.id, ids),
-            Match::Because(_, _, inner) => self.docs(inner),
+            Match::WithReason(_, _, inner) => self.docs(inner),
             // Resolved before; without resolution, the condition must not exclude documents.
             Match::Path(_) | Match::Relation(_) | Match::Changed(_) => Ok(DocSet::All),
             Match::Clusters(names) => {
@@ -255,8 +255,8 @@ impl SegmentEvaluator<'_> {
             Test::Equals(text) => self.terms(field, TermPredicate::Is(text.to_lowercase())),
             Test::Contains(text) => self.terms(field, TermPredicate::Contains(text.clone())),
             Test::Regex(pattern) => self.terms(field, TermPredicate::Matches(pattern.clone())),
-            Test::Near(word, distance, is_prefix) => {
-                self.terms(field, TermPredicate::Near(word.clone(), *distance, *is_prefix))
+            Test::Fuzzy(word, distance, is_prefix) => {
+                self.terms(field, TermPredicate::Fuzzy(word.clone(), *distance, *is_prefix))
             }
         }
     }
@@ -364,7 +364,7 @@ impl SegmentEvaluator<'_> {
     }
 
     /// Documents with one of the numbers. Not cached, because there are many such sets and they are rarely reused.
-    fn numbers(&self, field: Field, numbers: &Numbers) -> Result<DocSet, EvaluationError> {
+    fn numbers(&self, field: Field, numbers: &IdSet) -> Result<DocSet, EvaluationError> {
         let filter = self.query.number_filters.get(&self.data.reader, field)?;
         let may_occur = |number: u64| filter.as_ref().is_none_or(|filter| filter.may_contain(number));
         let numbers = numbers.iter().filter(|number| may_occur(**number));
@@ -480,7 +480,7 @@ mod tests {
     #[case::scanned(MAX_LOOKUPS as u64 + 50)]
     fn documents_are_found_by_their_numbers(#[case] count: u64) {
         let text = index();
-        let numbers: Numbers = Arc::new((1..=count).chain([20_000, u64::MAX]).collect());
+        let numbers: IdSet = Arc::new((1..=count).chain([20_000, u64::MAX]).collect());
         let ids: Vec<u64> = (1..=2 * DOCS).filter(|id| numbers.contains(id)).collect();
         assert_eq!(find(&text, &Match::Ids(Arc::clone(&numbers))), ids);
         let with_key = |id: &u64| keys(*id).iter().any(|key| numbers.contains(key));

@@ -3,7 +3,7 @@
 //! If the matching documents are more than half of the permitted ones, the complement is counted and subtracted
 //! from the cached counts of all permitted documents; so at most half of the documents are visited.
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::document::columns::Facet;
 use crate::tantivy::doc_set::{DocSet, difference};
 use crate::tantivy::reader::permitted::PermittedDocs;
@@ -23,7 +23,7 @@ pub(crate) struct FacetCounter<'s> {
     pub segment: &'s Segment,
     pub values: &'s FacetValues,
     pub facets: &'s [Facet],
-    pub rights: &'s Mutex<CallerRights>,
+    pub permissions: &'s Mutex<CallerPermissions>,
     pub cache: &'s PermittedCache,
     pub deadline: Instant,
 }
@@ -55,7 +55,7 @@ impl FacetCounter<'_> {
         let new_counts = self.count_facets(&unknown, &permitted.docs)?;
         permitted.cache_counts(unknown.into_iter().zip(new_counts));
         // Updates the cached entry, because it takes more memory now.
-        self.cache.insert(&self.rights.lock(), self.segment.data.id(), permitted);
+        self.cache.insert(&self.permissions.lock(), self.segment.data.id(), permitted);
         permitted.cached_counts(self.facets).into_iter().collect()
     }
 

@@ -1,8 +1,8 @@
 //! Lookups of keys and ids that resolve a plan before the search.
 
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MAX_NUMBERS, SearchContext};
+use crate::engine::{Lookup, MAX_LOOKUP_VALUES, SearchContext};
 use crate::plan::predicate::Match;
 use crate::tantivy::TextIndex;
 use crate::tantivy::doc_set::DocSet;
@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Lookup of numbers and terms for one caller.
+/// Lookup of ids, keys and terms for one caller.
 pub struct SegmentLookup<'t> {
     pub text: &'t TextIndex,
-    rights: Arc<Mutex<CallerRights>>,
+    permissions: Arc<Mutex<CallerPermissions>>,
     pub deadline: Instant,
     /// True if the lookup reached a limit or the deadline.
     pub truncated: bool,
@@ -29,29 +29,29 @@ pub struct SegmentLookup<'t> {
 
 impl<'t> SegmentLookup<'t> {
     pub fn new(text: &'t TextIndex, context: &SearchContext) -> Self {
-        let (rights, deadline) = (Arc::clone(&context.rights), context.deadline);
-        Self { text, rights, deadline, truncated: false, notices: BTreeSet::new() }
+        let (permissions, deadline) = (Arc::clone(&context.permissions), context.deadline);
+        Self { text, permissions, deadline, truncated: false, notices: BTreeSet::new() }
     }
 
     /// Ids of the matching objects that the caller may read.
     pub fn ids(self, matches: &Match) -> Result<Lookup, Error> {
-        self.numbers(matches, &[ID])
+        self.read_values(matches, &[ID])
     }
 
     /// Keys in the columns of the matching objects that the caller may read.
     pub fn keys(self, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
-        self.numbers(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
+        self.read_values(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
     }
 
-    fn numbers(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
+    fn read_values(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
         let deadline = self.deadline;
-        let by_segment = self.map_matching(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
+        let by_segment = self.map_matching(matches, |segment, docs| column_values(segment, docs, columns, deadline))?;
         let mut all = BTreeSet::new();
-        for (numbers, truncated) in by_segment {
-            all.extend(numbers);
+        for (values, truncated) in by_segment {
+            all.extend(values);
             self.truncated |= truncated;
         }
-        Ok(Lookup { numbers: all, incomplete: self.truncated, notices: self.notices })
+        Ok(Lookup { values: all, incomplete: self.truncated, notices: self.notices })
     }
 
     /// Evaluates each segment and visits the readable documents that match.
@@ -62,7 +62,7 @@ impl<'t> SegmentLookup<'t> {
     ) -> Result<Vec<T>, Error> {
         let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
         let results = self.text.map_segments(&snapshot, |segment| {
-            match query.evaluate(segment, &snapshot.values, &self.rights) {
+            match query.evaluate(segment, &snapshot.values, &self.permissions) {
                 Ok(matching) => visit(segment, &matching.docs).map(Some),
                 Err(EvaluationError::DeadlineExceeded) => Ok(None),
                 Err(EvaluationError::Failed(error)) => Err(error),
@@ -75,8 +75,8 @@ impl<'t> SegmentLookup<'t> {
     }
 }
 
-/// The numbers of documents in the columns, and whether some were omitted.
-fn numbers(
+/// Values of the documents in the columns, and true if some were omitted.
+fn column_values(
     segment: &Segment,
     docs: &DocSet,
     columns: &[&str],
@@ -84,15 +84,15 @@ fn numbers(
 ) -> tantivy::Result<(BTreeSet<u64>, bool)> {
     let fast = segment.data.reader.fast_fields();
     let columns = columns.iter().map(|name| fast.u64(name)).collect::<tantivy::Result<Vec<_>>>()?;
-    let (mut numbers, mut truncated) = (BTreeSet::new(), false);
+    let (mut values, mut truncated) = (BTreeSet::new(), false);
     docs.for_each_block(segment.data.max_doc(), |block| {
-        truncated = numbers.len() >= MAX_NUMBERS || Instant::now() > deadline;
+        truncated = values.len() >= MAX_LOOKUP_VALUES || Instant::now() > deadline;
         if !truncated {
             for column in &columns {
-                numbers.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));
+                values.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));
             }
         }
         !truncated
     });
-    Ok((numbers, truncated))
+    Ok((values, truncated))
 }

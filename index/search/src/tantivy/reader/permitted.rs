@@ -3,7 +3,7 @@
 //! decided again.
 
 use super::permitted_cache::{CachedPermission, PermittedCache};
-use crate::authorization::CallerRights;
+use crate::authorization::CallerPermissions;
 use crate::authorization::decision::{ScopeDecision, decide};
 use crate::document::columns::{Facet, SCOPE_SEPARATOR};
 use crate::tantivy::doc_set::{DocSet, DocSetBuilder};
@@ -57,23 +57,23 @@ impl PermittedDocs {
 pub fn resolve_permitted(
     data: &SegmentData,
     values: &FacetValues,
-    rights: &Mutex<CallerRights>,
+    permissions: &Mutex<CallerPermissions>,
     cache: &PermittedCache,
 ) -> Arc<PermittedDocs> {
     let (cached, unlimited) = {
-        let rights = rights.lock();
-        (cache.get(&rights, data.id()), rights.is_unlimited())
+        let permissions = permissions.lock();
+        (cache.get(&permissions, data.id()), permissions.is_unlimited())
     };
     let permitted = match cached {
         Some(cached) if cached.changed.is_empty() => return cached.permitted,
         _ if unlimited => PermittedDocs::new(DocSet::All),
-        Some(cached) => update_changed(data, values, rights, cached),
+        Some(cached) => update_changed(data, values, permissions, cached),
         None => {
-            let decisions = decide_scopes(data, values, rights, &|_| true);
+            let decisions = decide_scopes(data, values, permissions, &|_| true);
             PermittedDocs::new(collect_readable(data, &decisions, &DocSet::empty()))
         }
     };
-    cache.insert(&rights.lock(), data.id(), &permitted);
+    cache.insert(&permissions.lock(), data.id(), &permitted);
     permitted
 }
 
@@ -81,12 +81,12 @@ pub fn resolve_permitted(
 fn update_changed(
     data: &SegmentData,
     values: &FacetValues,
-    rights: &Mutex<CallerRights>,
+    permissions: &Mutex<CallerPermissions>,
     cached: CachedPermission,
 ) -> Arc<PermittedDocs> {
     let CachedPermission { permitted, changed } = cached;
     let changed: HashSet<&str> = changed.iter().map(ClusterName::as_str).collect();
-    let decisions = decide_scopes(data, values, rights, &|cluster| changed.contains(cluster));
+    let decisions = decide_scopes(data, values, permissions, &|cluster| changed.contains(cluster));
     if decisions.is_empty() {
         return permitted;
     }
@@ -100,7 +100,7 @@ fn update_changed(
 fn decide_scopes(
     data: &SegmentData,
     values: &FacetValues,
-    rights: &Mutex<CallerRights>,
+    permissions: &Mutex<CallerPermissions>,
     includes_cluster: &dyn Fn(&str) -> bool,
 ) -> HashMap<u32, ScopeDecision> {
     let docs = 0..data.max_doc();
@@ -112,7 +112,7 @@ fn decide_scopes(
         if !includes_cluster(scope.split(SCOPE_SEPARATOR).next().unwrap_or_default()) {
             return None;
         }
-        let decision = rights.lock().cached_decision(&scope, decide);
+        let decision = permissions.lock().cached_decision(&scope, decide);
         Some((number, decision))
     };
     numbers.into_iter().filter_map(decide_scope).collect()
@@ -189,8 +189,13 @@ mod tests {
     }
 
     /// Ids of the documents that a user may read.
-    fn readable_ids(text: &TextIndex, cache: &PermittedCache, rights: &Arc<RbacRules>, user: &str) -> BTreeSet<u64> {
-        let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.for_caller(&UserInfo::new(user, ["staff"]))));
+    fn readable_ids(
+        text: &TextIndex,
+        cache: &PermittedCache,
+        rbac_rules: &Arc<RbacRules>,
+        user: &str,
+    ) -> BTreeSet<u64> {
+        let (snapshot, caller) = (text.snapshot(), Mutex::new(rbac_rules.for_caller(&UserInfo::new(user, ["staff"]))));
         let mut ids = BTreeSet::new();
         for segment in &snapshot.segments {
             let permitted = resolve_permitted(&segment.data, &snapshot.values, &caller, cache);
@@ -228,23 +233,23 @@ mod tests {
         )
     }
 
-    fn apply(rights: &RbacRules, cluster: &str, object: &Value, change: ChangeKind) {
+    fn apply(rbac_rules: &RbacRules, cluster: &str, object: &Value, change: ChangeKind) {
         let object = stored(cluster, 1, object);
-        rights.apply(&object.record, &object.body, change);
+        rbac_rules.apply(&object.record, &object.body, change);
     }
 
     #[test]
     fn decisions_of_other_clusters_stay_cached() {
         let (text, metrics) = (text_index(), Arc::new(Metrics::default()));
-        let rights = Arc::new(RbacRules::new(Arc::clone(&metrics)));
+        let rbac_rules = Arc::new(RbacRules::new(Arc::clone(&metrics)));
         for cluster in CLUSTERS {
-            apply(&rights, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
-            apply(&rights, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
+            apply(&rbac_rules, cluster, &role("shop", &["pods"], &[]), ChangeKind::Added);
+            apply(&rbac_rules, cluster, &binding("shop", "ann", "ann"), ChangeKind::Added);
         }
         let mut previous_verdicts = 0;
         // Number of objects that ann may read, and number of decisions that were not cached.
         let mut readable_and_decisions = || {
-            let readable = readable_ids(&text, &text.permitted, &rights, "ann").len();
+            let readable = readable_ids(&text, &text.permitted, &rbac_rules, "ann").len();
             let before = std::mem::replace(&mut previous_verdicts, metrics.verdicts.get());
             (readable, previous_verdicts - before)
         };
@@ -252,15 +257,15 @@ mod tests {
         assert_eq!(readable_and_decisions(), (6, all));
         assert_eq!(readable_and_decisions(), (6, 0));
         // A grant to another user.
-        apply(&rights, "member1", &binding("shop", "bob", "bob"), ChangeKind::Added);
+        apply(&rbac_rules, "member1", &binding("shop", "bob", "bob"), ChangeKind::Added);
         assert_eq!(readable_and_decisions(), (6, 0));
-        apply(&rights, "member1", &binding("shop", "ann", "ann"), ChangeKind::Deleted);
+        apply(&rbac_rules, "member1", &binding("shop", "ann", "ann"), ChangeKind::Deleted);
         assert_eq!(readable_and_decisions(), (4, of_one));
-        apply(&rights, "member2", &role("shop", &["pods", "services"], &[]), ChangeKind::Modified);
+        apply(&rbac_rules, "member2", &role("shop", &["pods", "services"], &[]), ChangeKind::Modified);
         assert_eq!(readable_and_decisions(), (6, of_one));
         // A cluster without documents.
-        apply(&rights, "member9", &role("shop", &["pods"], &[]), ChangeKind::Added);
-        apply(&rights, "member9", &binding("shop", "ann", "ann"), ChangeKind::Added);
+        apply(&rbac_rules, "member9", &role("shop", &["pods"], &[]), ChangeKind::Added);
+        apply(&rbac_rules, "member9", &binding("shop", "ann", "ann"), ChangeKind::Added);
         assert_eq!(readable_and_decisions(), (6, 0));
     }
 
@@ -285,10 +290,10 @@ mod tests {
         /// For any sequence of changes and reads, cached decisions equal new ones.
         #[test]
         fn cached_decisions_equal_new_ones(steps in prop::collection::vec((change(), any::<(bool, bool)>()), 1..24)) {
-            let (text, rights) = (text_index(), Arc::new(RbacRules::default()));
+            let (text, rbac_rules) = (text_index(), Arc::new(RbacRules::default()));
             let mut objects: HashMap<(&str, String), Value> = HashMap::new();
             for ((cluster, object, change), (by_ann, by_bob)) in steps {
-                apply(&rights, cluster, &object, change);
+                apply(&rbac_rules, cluster, &object, change);
                 let metadata = &object["metadata"];
                 let key = (cluster, format!("{}/{}/{}", object["kind"], metadata["namespace"], metadata["name"]));
                 match change {
@@ -301,7 +306,7 @@ mod tests {
                 }
                 for user in [("ann", by_ann), ("bob", by_bob)].into_iter().filter(|user| user.1).map(|user| user.0) {
                     let expected = readable_ids(&text, &PermittedCache::default(), &fresh, user);
-                    prop_assert_eq!(readable_ids(&text, &text.permitted, &rights, user), expected, "{} of {:?}", user, objects);
+                    prop_assert_eq!(readable_ids(&text, &text.permitted, &rbac_rules, user), expected, "{} of {:?}", user, objects);
                 }
             }
         }

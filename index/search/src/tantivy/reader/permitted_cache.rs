@@ -4,7 +4,7 @@
 //! clusters.
 
 use super::permitted::PermittedDocs;
-use crate::authorization::{CallerRights, DecisionBasis, RbacRules};
+use crate::authorization::{CallerPermissions, DecisionBasis, RbacRules};
 use crate::document::columns::Facet;
 use crate::tantivy::segments::SegmentDataId;
 use crowsnest_apimachinery::names::ClusterName;
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Idle time after which an entry is evicted.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// By caller and segment.
+/// Caller and segment.
 type Key = (Arc<UserInfo>, SegmentDataId);
 
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct CachedPermission {
     pub changed: BTreeSet<ClusterName>,
 }
 
-/// The cache.
+/// Cache of permitted documents by caller and segment.
 pub struct PermittedCache(moka::sync::Cache<Key, Entry>);
 
 impl Default for PermittedCache {
@@ -48,21 +48,25 @@ impl Default for PermittedCache {
 }
 
 impl PermittedCache {
-    pub fn get(&self, rights: &CallerRights, segment: SegmentDataId) -> Option<CachedPermission> {
-        let Entry { basis, permitted } = self.0.get(&(Arc::clone(rights.caller()), segment))?;
-        Some(CachedPermission { permitted, changed: rights.changed_from(&basis)? })
+    pub fn get(&self, permissions: &CallerPermissions, segment: SegmentDataId) -> Option<CachedPermission> {
+        let Entry { basis, permitted } = self.0.get(&(Arc::clone(permissions.caller()), segment))?;
+        Some(CachedPermission { permitted, changed: permissions.changed_from(&basis)? })
     }
 
-    /// Stores a decision unless it is based on newer rules.
-    pub fn insert(&self, rights: &CallerRights, segment: SegmentDataId, permitted: &Arc<PermittedDocs>) {
-        if let Some(basis) = rights.basis() {
+    /// Stores a decision, unless the rules changed while it was made.
+    pub fn insert(&self, permissions: &CallerPermissions, segment: SegmentDataId, permitted: &Arc<PermittedDocs>) {
+        if let Some(basis) = permissions.basis() {
             let entry = Entry { basis, permitted: Arc::clone(permitted) };
-            self.0.insert((Arc::clone(rights.caller()), segment), entry);
+            self.0.insert((Arc::clone(permissions.caller()), segment), entry);
         }
     }
 
     /// Evicts merged segments. Returns the callers whose entries were valid, with the facets that were counted.
-    pub fn evict(&self, rights: &Arc<RbacRules>, segments: &HashSet<SegmentDataId>) -> Vec<(CallerRights, Vec<Facet>)> {
+    pub fn evict(
+        &self,
+        rbac_rules: &Arc<RbacRules>,
+        segments: &HashSet<SegmentDataId>,
+    ) -> Vec<(CallerPermissions, Vec<Facet>)> {
         let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
         for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| segments.contains(&key.1)) {
             let (bases, facets) = callers.entry(Arc::clone(&key.0)).or_default();
@@ -70,11 +74,11 @@ impl PermittedCache {
             facets.extend(permitted.facets());
             self.0.invalidate(&*key);
         }
-        let still = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>))| {
-            let rights = rights.for_caller(&caller);
-            let is_unchanged = |basis| rights.changed_from(basis).is_some_and(|changed| changed.is_empty());
-            bases.iter().any(is_unchanged).then(|| (rights, facets.into_iter().collect()))
+        let with_valid_entry = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>))| {
+            let permissions = rbac_rules.for_caller(&caller);
+            let is_unchanged = |basis| permissions.changed_from(basis).is_some_and(|changed| changed.is_empty());
+            bases.iter().any(is_unchanged).then(|| (permissions, facets.into_iter().collect()))
         };
-        callers.into_iter().filter_map(still).collect()
+        callers.into_iter().filter_map(with_valid_entry).collect()
     }
 }

@@ -80,19 +80,20 @@ impl SnapshotScan {
         request: TopHitsRequest,
     ) -> Result<Self, Error> {
         let (snapshot, query) = (text.snapshot(), PreparedQuery::new(matches, text, context.deadline));
-        let parts =
-            text.map_segments(&snapshot, |segment| match query.evaluate(segment, &snapshot.values, &context.rights) {
+        let parts = text.map_segments(&snapshot, |segment| {
+            match query.evaluate(segment, &snapshot.values, &context.permissions) {
                 Ok(matching) => sort_into_runs(segment, &snapshot, &request, context.deadline, &matching),
                 Err(EvaluationError::DeadlineExceeded) => Ok(None),
                 Err(EvaluationError::Failed(error)) => Err(error),
-            });
+            }
+        });
         let parts: Vec<_> = parts.map_err(fail)?;
         let mut runs = Vec::new();
         for (segment, sorted) in parts.into_iter().enumerate() {
             let sorted = sorted.ok_or(Error::Incomplete)?;
             runs.extend(sorted.into_iter().map(|docs| Run { segment, docs: docs.into(), ready: VecDeque::new() }));
         }
-        let (next, remaining) = (BinaryHeap::with_capacity(runs.len()), request.keep);
+        let (next, remaining) = (BinaryHeap::with_capacity(runs.len()), request.max_hits);
         let mut scan = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, remaining };
         for run in 0..scan.runs.len() {
             scan.push_next_hit(run)?;

@@ -35,7 +35,7 @@ struct ClusterRanking {
 
 impl ClusterRanking {
     fn new(property: ClusterProperty, request: &TopHitsRequest, values: &FacetValues) -> Self {
-        let clusters = request.facts.clusters.iter();
+        let clusters = request.planning_context.clusters.iter();
         let text_by_cluster: HashMap<&str, &str> =
             clusters.filter_map(|cluster| Some((cluster.name.as_str(), property.value_of(cluster)?))).collect();
         let mut texts: Vec<String> = text_by_cluster.values().map(|text| (*text).to_owned()).collect();
@@ -157,7 +157,7 @@ impl<'s> TopHitsCollector<'s> {
         let sort = request.sort.iter().take(MAX_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
         let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
         let best = BinaryHeap::new();
-        let mut collector = Self { data, sort, by_relevance, after: None, limit: request.keep, best, remaining: 0 };
+        let mut collector = Self { data, sort, by_relevance, after: None, limit: request.max_hits, best, remaining: 0 };
         collector.after = request.after.as_ref().map(|after| collector.bound(after)).transpose()?;
         Ok(collector)
     }

@@ -20,12 +20,12 @@ const TIME_LIMIT: Duration = Duration::from_millis(300);
 /// Maximum number of filters to evaluate, most recently used first.
 const MAX_FILTERS: usize = 500;
 
-/// Returns a function that warms up snapshots, with the callers' permissions according to `rights`.
-pub(crate) fn with_rights(rights: Arc<RbacRules>) -> Box<WarmUp> {
-    Box::new(move |text, before, next| warm_up(text, &rights, before, next))
+/// Returns a function that warms up snapshots, with the callers' permissions according to `rbac_rules`.
+pub(crate) fn with_rules(rbac_rules: Arc<RbacRules>) -> Box<WarmUp> {
+    Box::new(move |text, before, next| warm_up(text, &rbac_rules, before, next))
 }
 
-fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &Snapshot) {
+fn warm_up(text: &TextIndex, rbac_rules: &Arc<RbacRules>, before: &Snapshot, next: &Snapshot) {
     let ids = |snapshot: &Snapshot| -> HashSet<SegmentDataId> {
         snapshot.segments.iter().map(|segment| segment.data.id()).collect()
     };
@@ -38,7 +38,7 @@ fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &
     let remaining: HashSet<SegmentId> = next_ids.iter().map(|(segment, _)| *segment).collect();
     let merged = removed.iter().map(|(segment, _)| *segment).filter(|segment| !remaining.contains(segment));
     let columns = text.number_filters.columns_of_other_segments(&remaining);
-    let (callers, mut filters) = (text.permitted.evict(rights, &removed), text.filters.evict(&merged.collect()));
+    let (callers, mut filters) = (text.permitted.evict(rbac_rules, &removed), text.filters.evict(&merged.collect()));
     filters.truncate(MAX_FILTERS);
     let deadline = Instant::now() + TIME_LIMIT;
     let mut new: Vec<&Segment> =
@@ -54,7 +54,7 @@ fn warm_up(text: &TextIndex, rights: &Arc<RbacRules>, before: &Snapshot, next: &
                 segment,
                 values: &next.values,
                 facets: &facets,
-                rights: &caller,
+                permissions: &caller,
                 cache: &text.permitted,
                 deadline,
             };
@@ -105,7 +105,7 @@ mod tests {
 
     /// A user who may list pods in one of two namespaces.
     fn reader() -> Arc<RbacRules> {
-        let rights = Arc::new(RbacRules::default());
+        let rbac_rules = Arc::new(RbacRules::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
                 "metadata": {"namespace": "team-1", "name": "reader"}});
@@ -118,15 +118,15 @@ mod tests {
             object("Role", json!({"rules": rules})),
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects})),
         ] {
-            rights.apply(&object.record, &object.body, ChangeKind::Added);
+            rbac_rules.apply(&object.record, &object.body, ChangeKind::Added);
         }
-        rights
+        rbac_rules
     }
 
     #[test]
     fn filters_of_merged_segments_are_cached_for_the_new_one() {
-        let (text, rights) = (TextIndex::in_memory().unwrap(), reader());
-        let warm_up = with_rights(Arc::clone(&rights));
+        let (text, rbac_rules) = (TextIndex::in_memory().unwrap(), reader());
+        let warm_up = with_rules(Arc::clone(&rbac_rules));
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
         for id in 1..=40_u64 {
@@ -139,13 +139,13 @@ mod tests {
             }
         }
         text.reload(crowsnest_store::Seq(0), &*warm_up).unwrap();
-        let ann = || Arc::new(Mutex::new(rights.for_caller(&UserInfo::new("ann", ["staff"]))));
+        let ann = || Arc::new(Mutex::new(rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let search = || {
-            let request = TopHitsRequest { keep: 5, facets: vec![Facet::Node], ..TopHitsRequest::total_only() };
-            let (requested_at, rights) = (Instant::now(), ann());
+            let request = TopHitsRequest { max_hits: 5, facets: vec![Facet::Node], ..TopHitsRequest::total_only() };
+            let (requested_at, permissions) = (Instant::now(), ann());
             let deadline = requested_at + Duration::from_secs(60);
-            top_hits(&text, &SearchContext { rights, requested_at, deadline }, &matches, &request).unwrap()
+            top_hits(&text, &SearchContext { permissions, requested_at, deadline }, &matches, &request).unwrap()
         };
         let before = search();
         assert_eq!(search(), before);
@@ -179,6 +179,8 @@ mod tests {
         assert!(matches!(evaluate(&Match::Bare("node-2".to_owned())), Err(EvaluationError::DeadlineExceeded)));
         assert_eq!(search(), before);
         assert!(text.filters.evict(&segments.into_iter().collect()).is_empty(), "removed segments are evicted");
-        assert!(text.permitted.get(&rights.for_caller(&UserInfo::new("eve", ["staff"])), merged.data.id()).is_none());
+        assert!(
+            text.permitted.get(&rbac_rules.for_caller(&UserInfo::new("eve", ["staff"])), merged.data.id()).is_none()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Decides when the text index is committed and how eagerly its segments are merged. Pure: time is an argument.
+//! Decides when the text index is committed and how eagerly its segments are merged. Has no side effects: time is an
+//! argument.
 
 use std::time::{Duration, Instant};
 

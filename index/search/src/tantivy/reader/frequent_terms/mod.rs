@@ -5,7 +5,7 @@
 
 mod segment;
 
-use crate::collect::terms::{CountedTerms, TermCounts, TermsRequest};
+use crate::collect::terms::{TermCounts, TermSums, TermsRequest};
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::lookup::SegmentLookup;
 use crowsnest_store::Error;
@@ -31,7 +31,7 @@ impl SegmentLookup<'_> {
             }
             let terms = segment.data.reader.inverted_index(field)?;
             let found = Candidates::read(&terms, terms_request, deadline)?;
-            Ok(Some((TermCounter::new(segment, docs, terms), found)))
+            Ok(Some((TermCounter::new(segment, docs, terms, &terms_request.sums)?, found)))
         })?;
         let (mut counters, mut found) = (Vec::new(), HashMap::<String, Term>::new());
         let mut incomplete_segments = Vec::new();
@@ -60,9 +60,9 @@ impl SegmentLookup<'_> {
             }
             found.sort_unstable_by(by_frequency);
         }
-        let (term_counts, truncated) = count_most_frequent(&mut counters, found, terms_request.limit, deadline);
-        let counts = term_counts.map_err(fail)?;
-        Ok(TermCounts { counts, incomplete: self.truncated | truncated })
+        let mut counts = count_most_frequent(&mut counters, found, terms_request, deadline).map_err(fail)?;
+        counts.incomplete |= self.truncated;
+        Ok(counts)
     }
 }
 
@@ -97,15 +97,17 @@ fn sort_by_frequency(found: HashMap<String, Term>) -> Vec<(String, Term)> {
     terms
 }
 
-/// Counts terms in descending order of their upper bounds, until no other can be among the most frequent. Returns
-/// whether candidates were omitted.
+/// Counts terms in descending order of their upper bounds, until no other can be among the most frequent. The result is
+/// incomplete if candidates were omitted.
 fn count_most_frequent(
     counters: &mut [TermCounter],
     terms: Vec<(String, Term)>,
-    limit: Option<usize>,
+    terms_request: &TermsRequest,
     deadline: Instant,
-) -> (tantivy::Result<CountedTerms>, bool) {
-    let (mut best, mut checked, mut truncated) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
+) -> tantivy::Result<TermCounts> {
+    let (limit, number_count) = (terms_request.limit, terms_request.sums.len());
+    let (mut best, mut checked, mut incomplete) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
+    let mut sums = TermSums::new();
     for (text, term) in terms {
         let rank = (Reverse(term.frequency), text);
         if limit.is_some_and(|limit| best.len() >= limit && best.last().is_none_or(|worst| *worst <= rank)) {
@@ -113,19 +115,19 @@ fn count_most_frequent(
         }
         // At least one term is counted, even after the deadline.
         if checked > MAX_POSTINGS || !best.is_empty() && Instant::now() > deadline {
-            truncated = true;
+            incomplete = true;
             break;
         }
         checked += term.frequency;
-        let mut count = 0;
+        let (mut count, mut amounts) = (0, vec![0; number_count]);
         for (segment, info) in &term.positions {
-            count += match counters[*segment].count(info) {
-                Ok(count) => count,
-                Err(error) => return (Err(error), truncated),
-            };
+            count += counters[*segment].count(info, &mut amounts)?;
         }
         if count == 0 {
             continue;
+        }
+        if number_count > 0 {
+            sums.insert(rank.1.clone(), amounts);
         }
         let rank = (Reverse(count), rank.1);
         if let Some(limit) = limit {
@@ -136,15 +138,17 @@ fn count_most_frequent(
             best.push(rank);
         }
     }
-    (Ok(best.into_iter().map(|(Reverse(count), text)| (text, count)).collect()), truncated)
+    let counts = best.into_iter().map(|(Reverse(count), text)| (text, count)).collect();
+    Ok(TermCounts { counts, sums, incomplete, ..TermCounts::default() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::authorization::RbacRules;
+    use crate::collect::terms::CountedTerms;
     use crate::document::Document;
-    use crate::document::columns::Keyword;
+    use crate::document::columns::{Keyword, Number};
     use crate::engine::SearchContext;
     use crate::tantivy::TextIndex;
     use crowsnest_apimachinery::user::UserInfo;
@@ -181,7 +185,8 @@ mod tests {
         let values = values();
         for (nth, value) in values.iter().enumerate() {
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata":
-                {"namespace": "x", "name": format!("web-{nth}"), "labels": {"app": format!("v{value}")}}});
+                {"namespace": "x", "name": format!("web-{nth}"), "labels": {"app": format!("v{value}")}},
+                "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": format!("{nth}m")}}}]}});
             let document = Document::from_object(&stored("member1", nth as u64 + 1, &pod)).unwrap();
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             if nth % 700 == 699 {
@@ -190,22 +195,27 @@ mod tests {
         }
         writer.commit().unwrap();
         text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
-        let rights = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
+        let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
-        let context = SearchContext { rights, requested_at: Instant::now(), deadline };
+        let context = SearchContext { permissions, requested_at: Instant::now(), deadline };
         let terms_request = TermsRequest {
             keyword: Keyword::Label,
             prefix: prefix.to_owned(),
             substring: part.to_owned(),
             limit: max_terms,
+            sums: vec![Number::CpuRequest, Number::Restarts],
         };
-        let TermCounts { counts: found, incomplete } =
+        let TermCounts { counts: found, sums, incomplete, .. } =
             SegmentLookup::new(&text, &context).terms(&Match::All, &terms_request).unwrap();
         assert!(!incomplete);
 
-        let mut counts = BTreeMap::<String, u64>::new();
-        for value in &values {
+        let (mut counts, mut amounts) = (BTreeMap::<String, u64>::new(), BTreeMap::<String, i64>::new());
+        for (nth, value) in values.iter().enumerate() {
             *counts.entry(format!("app=v{value}")).or_default() += 1;
+            *amounts.entry(format!("app=v{value}")).or_default() += nth as i64;
+        }
+        for (text, _) in &found {
+            assert_eq!(sums[text], [amounts[text], 0], "{text}");
         }
         let mut expected: CountedTerms =
             counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();

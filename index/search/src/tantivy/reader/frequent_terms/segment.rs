@@ -2,12 +2,14 @@
 
 use super::Term;
 use crate::collect::terms::TermsRequest;
+use crate::document::columns::Number;
 use crate::tantivy::doc_set::DocSet;
 use crate::tantivy::segments::Segment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Instant;
+use tantivy::columnar::Column;
 use tantivy::index::InvertedIndexReader;
 use tantivy::postings::TermInfo;
 use tantivy::schema::IndexRecordOption;
@@ -98,22 +100,54 @@ pub(super) fn find_candidates(
     Ok(found)
 }
 
-/// A set of documents within which terms are counted.
+/// A set of documents within which terms are counted and numbers summed.
 pub(super) struct TermCounter {
     pub terms: Arc<InvertedIndexReader>,
     docs: DocSet,
     max_doc: DocId,
     bits: Option<BitSet>,
     looked_up: u64,
+    /// Columns of the numbers to sum.
+    amounts: Vec<Column<i64>>,
 }
 
 impl TermCounter {
-    pub fn new(segment: &Segment, docs: &DocSet, terms: Arc<InvertedIndexReader>) -> Self {
-        Self { terms, docs: docs.clone(), max_doc: segment.data.max_doc(), bits: None, looked_up: 0 }
+    pub fn new(
+        segment: &Segment,
+        docs: &DocSet,
+        terms: Arc<InvertedIndexReader>,
+        numbers: &[Number],
+    ) -> tantivy::Result<Self> {
+        let fast = segment.data.reader.fast_fields();
+        let amounts = numbers.iter().map(|number| fast.i64(number.name())).collect::<tantivy::Result<_>>()?;
+        let max_doc = segment.data.max_doc();
+        Ok(Self { terms, docs: docs.clone(), max_doc, bits: None, looked_up: 0, amounts })
     }
 
-    pub fn count(&mut self, term: &TermInfo) -> tantivy::Result<u64> {
-        let DocSet::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
+    /// Number of documents that contain the term. Adds their amounts to `sums`, which has an element for each number.
+    pub fn count(&mut self, term: &TermInfo, sums: &mut [i64]) -> tantivy::Result<u64> {
+        if matches!(self.docs, DocSet::All) && self.amounts.is_empty() {
+            return Ok(term.doc_freq.into());
+        }
+        self.prepare_lookups(term);
+        let has = |doc: &DocId| self.bits.as_ref().map_or_else(|| self.docs.contains(*doc), |bits| bits.contains(*doc));
+        let mut postings = self.terms.read_block_postings_from_terminfo(term, IndexRecordOption::Basic)?;
+        let mut count = 0;
+        while !postings.docs().is_empty() {
+            for doc in postings.docs().iter().copied().filter(has) {
+                count += 1;
+                for (sum, amounts) in sums.iter_mut().zip(&self.amounts) {
+                    *sum = sum.saturating_add(amounts.first(doc).unwrap_or(0));
+                }
+            }
+            postings.advance();
+        }
+        Ok(count)
+    }
+
+    /// Creates the bit set if the lookups of the term's documents make it worthwhile.
+    fn prepare_lookups(&mut self, term: &TermInfo) {
+        let DocSet::Some(docs) = &self.docs else { return };
         self.looked_up += u64::from(term.doc_freq);
         if self.bits.is_none() && self.looked_up > docs.len() / BITSET_SPEEDUP {
             let mut bits = BitSet::with_max_value(self.max_doc);
@@ -122,13 +156,5 @@ impl TermCounter {
             }
             self.bits = Some(bits);
         }
-        let has = |doc: &&DocId| self.bits.as_ref().map_or_else(|| docs.contains(**doc), |bits| bits.contains(**doc));
-        let mut postings = self.terms.read_block_postings_from_terminfo(term, IndexRecordOption::Basic)?;
-        let mut count = 0;
-        while !postings.docs().is_empty() {
-            count += postings.docs().iter().filter(has).count() as u64;
-            postings.advance();
-        }
-        Ok(count)
     }
 }

@@ -1,6 +1,6 @@
-//! Rights of one caller to read the objects of a resource, for paged lists, for watches, and for reads by name.
+//! Permissions of one caller to read the objects of a resource, for paged lists, for watches, and for reads by name.
 
-use super::CallerRights;
+use super::CallerPermissions;
 use crate::Searcher;
 use crate::authorization::access_reviews::RESULT_TTL;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
@@ -13,60 +13,61 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time limit for determining rights. Clusters whose rules are not in the cache get half of it.
-const RIGHTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for determining permissions. Clusters whose rules are not in the cache get half of it.
+const PERMISSIONS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A caller's rights to read one resource, as of its creation. Cheap to clone.
+/// A caller's permissions to read one resource, as of its creation. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ReadRights {
+pub struct ReadPermissions {
     resource: Gvr,
     read_kind: ReadKind,
     created_at: Instant,
     /// `None`: the caller may read everything.
-    rights: Option<Arc<Mutex<EvaluatedRights>>>,
+    permissions: Option<Arc<Mutex<EvaluatedPermissions>>>,
 }
 
 #[derive(Debug)]
-struct EvaluatedRights {
-    rights: CallerRights,
+struct EvaluatedPermissions {
+    permissions: CallerPermissions,
     readable_objects: HashMap<ClusterName, Arc<ReadableObjects>>,
 }
 
 impl Searcher {
-    /// Rights of a caller to read a resource by name or in lists.
-    pub async fn read_rights(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> ReadRights {
+    /// Permissions of a caller to read a resource by name or in lists.
+    pub async fn read_permissions(&self, caller: &UserInfo, resource: &Gvr, read_kind: ReadKind) -> ReadPermissions {
         let created_at = Instant::now();
-        let rights = self.rights_of(caller, created_at + RIGHTS_TIMEOUT).await;
-        let evaluated_rights = || Arc::new(Mutex::new(EvaluatedRights { rights, readable_objects: HashMap::new() }));
-        ReadRights {
+        let permissions = self.permissions_of(caller, created_at + PERMISSIONS_TIMEOUT).await;
+        let evaluated_permissions =
+            || Arc::new(Mutex::new(EvaluatedPermissions { permissions, readable_objects: HashMap::new() }));
+        ReadPermissions {
             resource: resource.clone(),
             read_kind,
             created_at,
-            rights: (!caller.is_master()).then(evaluated_rights),
+            permissions: (!caller.is_master()).then(evaluated_permissions),
         }
     }
 
     /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
     /// member as this caller without a separate authorization in the control plane (see the module `member_access`).
     pub fn rules_apply_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        self.inner.rights.rules_apply_in(caller, cluster)
+        self.inner.rbac_rules.rules_apply_in(caller, cluster)
     }
 
     /// True if a caller may see a cluster.
     pub async fn may_see(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
-        self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await.may_see(cluster)
+        self.permissions_of(caller, Instant::now() + PERMISSIONS_TIMEOUT).await.may_see(cluster)
     }
 
     /// The members that a caller may see.
     pub async fn visible_members(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
-        let rights = self.rights_of(caller, Instant::now() + RIGHTS_TIMEOUT).await;
+        let permissions = self.permissions_of(caller, Instant::now() + PERMISSIONS_TIMEOUT).await;
         let mut members = self.inner.cache.fleet.members();
-        members.retain(|member| rights.may_see(member.name()));
+        members.retain(|member| permissions.may_see(member.name()));
         members
     }
 }
 
-impl ReadRights {
+impl ReadPermissions {
     pub fn may_read(&self, key: &RecordKey) -> bool {
         self.readable_objects(key.cluster())
             .is_none_or(|readable_objects| readable_objects.allows(&key.namespace, &key.name))
@@ -79,43 +80,46 @@ impl ReadRights {
 
     /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
     pub fn readable_objects(&self, cluster: &ClusterName) -> Option<Arc<ReadableObjects>> {
-        let mut evaluated_rights = self.rights.as_ref()?.lock();
-        if let Some(readable_objects) = evaluated_rights.readable_objects.get(cluster) {
+        let mut evaluated_permissions = self.permissions.as_ref()?.lock();
+        if let Some(readable_objects) = evaluated_permissions.readable_objects.get(cluster) {
             return Some(Arc::clone(readable_objects));
         }
-        let readable_objects = Arc::new(evaluated_rights.rights.readable_objects(
+        let readable_objects = Arc::new(evaluated_permissions.permissions.readable_objects(
             self.read_kind,
             cluster,
             &self.resource.group,
             &self.resource.resource,
         ));
-        evaluated_rights.readable_objects.insert(cluster.clone(), Arc::clone(&readable_objects));
+        evaluated_permissions.readable_objects.insert(cluster.clone(), Arc::clone(&readable_objects));
         Some(readable_objects)
     }
 
-    /// The caller's current rights; `None` if no rule that affects them has changed since, and no review result has expired.
+    /// The caller's current permissions; `None` if no rule that affects them has changed since, and no review result has expired.
     pub async fn refresh(&self, searcher: &Searcher) -> Option<Self> {
         let caller = {
-            let evaluated_rights = self.rights.as_ref()?.lock();
-            let CallerRights { authorization, caller, is_outdated, .. } = &evaluated_rights.rights;
-            let is_current =
-                !is_outdated && Arc::ptr_eq(&authorization.basis, &searcher.inner.rights.authorization(caller).basis);
+            let evaluated_permissions = self.permissions.as_ref()?.lock();
+            let CallerPermissions { authorization, caller, is_outdated, .. } = &evaluated_permissions.permissions;
+            let is_current = !is_outdated
+                && Arc::ptr_eq(&authorization.basis, &searcher.inner.rbac_rules.authorization(caller).basis);
             if is_current
-                && (evaluated_rights.rights.review_results.is_empty() || self.created_at.elapsed() < RESULT_TTL)
+                && (evaluated_permissions.permissions.review_results.is_empty()
+                    || self.created_at.elapsed() < RESULT_TTL)
             {
                 return None;
             }
-            Arc::clone(&evaluated_rights.rights.caller)
+            Arc::clone(&evaluated_permissions.permissions.caller)
         };
-        Some(searcher.read_rights(&caller, &self.resource, self.read_kind).await)
+        Some(searcher.read_permissions(&caller, &self.resource, self.read_kind).await)
     }
 
     /// True if the caller may see the cluster.
     pub fn may_see(&self, cluster: &ClusterName) -> bool {
-        self.rights.as_ref().is_none_or(|evaluated_rights| evaluated_rights.lock().rights.may_see(cluster))
+        self.permissions
+            .as_ref()
+            .is_none_or(|evaluated_permissions| evaluated_permissions.lock().permissions.may_see(cluster))
     }
 
-    /// True if both rights allow the same objects in these clusters.
+    /// True if both permissions allow the same objects in these clusters.
     pub fn has_same_access(&self, other: &Self, clusters: &[ClusterName]) -> bool {
         clusters.iter().all(|cluster| self.readable_objects(cluster) == other.readable_objects(cluster))
     }

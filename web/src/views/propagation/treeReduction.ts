@@ -1,4 +1,4 @@
-// Reduces a topology tree: to its problems, and by combining clusters of one state to one node. Pure.
+// Reduces a topology tree: to its problems, and by combining clusters of one state to one node. Has no side effects.
 import type { TreeNode } from './tree'
 
 /** Maximum number of collapsed clusters of one state that are shown individually. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { filterClusters, groupClusters, onlyProblems } from './shape'
+import { filterClusters, groupClusters, onlyProblems } from './treeReduction'
 import type { TreeNode } from './tree'
 
 const node = (kind: string, name: string, more: Partial<TreeNode> = {}): TreeNode => ({ id: `${kind} ${name}`, kind, name, health: 'good', children: [], ...more })

@@ -1,7 +1,7 @@
-//! Finds the paths that match a pattern: explores the objects step by step, then enumerates paths in memory ([`walk`]).
+//! Finds the paths that match a pattern: traverses the objects step by step, then enumerates paths in memory ([`walk`]).
 //!
-//! Pure except for [`PathGraph`], which returns only objects that the caller may read: a path never passes through
-//! another object.
+//! Has no side effects except for [`PathGraph`], which returns only objects that the caller may read: a path never
+//! passes through another object.
 //!
 //! [`walk`]: super::walk
 
@@ -96,27 +96,27 @@ pub(crate) const MAX_PATHS_NOTICE: &str = "more than 10,000 paths match; the res
 pub(crate) const MAX_OBJECTS_NOTICE: &str = "the limit of 200,000 objects was reached; some may be missing";
 pub(crate) const MAX_STEPS_NOTICE: &str = "more than 500,000 steps were tried; some paths may be missing";
 
-/// The explored part of a graph. It contains all paths that match a pattern.
-pub(crate) struct Exploration {
-    /// The pattern was explored from its last node.
+/// The traversed part of a graph. It contains all paths that match a pattern.
+pub(crate) struct Traversal {
+    /// The pattern was traversed from its last node.
     is_reversed: bool,
     starts: BTreeSet<u64>,
     layers: Vec<Layer>,
     found: FoundPaths,
 }
 
-/// Explores the objects that paths of a pattern may visit. Begins at the end that is likely to match fewer objects.
-pub(crate) async fn explore(
+/// Traverses the objects that paths of a pattern may visit. Begins at the end that is likely to match fewer objects.
+pub(crate) async fn traverse(
     graph: &mut dyn PathGraph,
     pattern: &PathPattern,
     limits: &PathLimits,
-) -> Result<Exploration, Error> {
+) -> Result<Traversal, Error> {
     let first = pattern.first.selectivity();
     let is_reversed = pattern.nodes().last().is_some_and(|last| last.selectivity() > first);
     let pattern = if is_reversed { pattern.inverse() } else { pattern.clone() };
-    let mut explorer = Explorer { graph, limits, found: FoundPaths::default() };
-    let (starts, layers) = explorer.explore_layers(&pattern).await?.unwrap_or_default();
-    Ok(Exploration { is_reversed, starts, layers, found: explorer.found })
+    let mut expander = Expander { graph, limits, found: FoundPaths::default() };
+    let (starts, layers) = expander.expand_layers(&pattern).await?.unwrap_or_default();
+    Ok(Traversal { is_reversed, starts, layers, found: expander.found })
 }
 
 /// Finds the paths that match a pattern.
@@ -127,10 +127,10 @@ pub(crate) async fn find(
     limits: &PathLimits,
     selection: PathSelection,
 ) -> Result<FoundPaths, Error> {
-    Ok(explore(graph, pattern, limits).await?.into_paths(limits, selection))
+    Ok(traverse(graph, pattern, limits).await?.into_paths(limits, selection))
 }
 
-impl Exploration {
+impl Traversal {
     /// Enumerates the paths. This is CPU work: run it on a thread that may block.
     pub fn into_paths(self, limits: &PathLimits, selection: PathSelection) -> FoundPaths {
         let Self { is_reversed, starts, mut layers, mut found } = self;
@@ -182,15 +182,15 @@ impl Layer {
     }
 }
 
-struct Explorer<'g> {
+struct Expander<'g> {
     graph: &'g mut dyn PathGraph,
     limits: &'g PathLimits,
     found: FoundPaths,
 }
 
-impl Explorer<'_> {
+impl Expander<'_> {
     /// Start objects and layers; None if a hop reaches nothing.
-    async fn explore_layers(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
+    async fn expand_layers(&mut self, pattern: &PathPattern) -> Result<Option<(BTreeSet<u64>, Vec<Layer>)>, Error> {
         let steps: Vec<StepEdges> = pattern.hops.iter().map(|(hop, _)| StepEdges::of_hop(hop)).collect();
         let starts = self.graph.matching_ids(&pattern.first, None, steps.first()).await?;
         let mut visited = BTreeSet::new();
@@ -198,7 +198,7 @@ impl Explorer<'_> {
         let mut frontier = starts.clone();
         let mut layers: Vec<Layer> = Vec::with_capacity(pattern.hops.len());
         for (nth, hop) in pattern.hops.iter().enumerate() {
-            let layer = self.explore_layer(frontier, hop, steps.get(nth + 1), &mut visited).await?;
+            let layer = self.expand_layer(frontier, hop, steps.get(nth + 1), &mut visited).await?;
             if layer.ends.is_empty() {
                 return Ok(None);
             }
@@ -208,8 +208,8 @@ impl Explorer<'_> {
         Ok((!starts.is_empty()).then_some((starts, layers)))
     }
 
-    /// Explores the objects that a hop reaches from `starts`, before the step `next`.
-    async fn explore_layer(
+    /// Traverses the objects that a hop reaches from `starts`, before the step `next`.
+    async fn expand_layer(
         &mut self,
         starts: BTreeSet<u64>,
         (hop, node): &(HopPattern, NodePattern),

@@ -24,7 +24,7 @@ export function strictDocument(page: Document): StrictDocument {
     let text = ''
     Object.defineProperty(placeholder, 'textContent', {
       get: () => text,
-      set: (written: string) => sheet.replaceSync((text = written)),
+      set: (newText: string) => sheet.replaceSync((text = newText)),
     })
     placeholder.remove = () => {
       removeSheet(sheet)
@@ -45,7 +45,7 @@ export function strictDocument(page: Document): StrictDocument {
     get(target, property) {
       if (property === 'createElement') return createElement
       const value: unknown = Reflect.get(target, property, target)
-      return typeof value === 'function' ? (value as (...given: unknown[]) => unknown).bind(target) : value
+      return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value
     },
   })
   const pageCreateElement = createElement as Document['createElement']

@@ -1,4 +1,4 @@
-// Vertical positions of log lines, which have one row each, or several if they are wrapped. Pure.
+// Vertical positions of log lines, which have one row each, or several if they are wrapped. Has no side effects.
 
 /** Height of a row in pixels. */
 export const ROW_HEIGHT = 20
@@ -10,7 +10,7 @@ const PRINTABLE_ASCII = /^[\x20-\x7e]*$/
 /** Characters that are two columns wide in a monospaced font. */
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u
 
-export interface Grid {
+export interface LineLayout {
   /** Number of lines. */
   count: number
   /** Height of all lines in pixels. */
@@ -21,13 +21,13 @@ export interface Grid {
   at: (offset: number) => number
 }
 
-/** A grid with one row for each line. */
-export function evenGrid(count: number): Grid {
+/** Layout with one row for each line. */
+export function unwrappedLayout(count: number): LineLayout {
   return { count, height: count * ROW_HEIGHT, top: (nth) => nth * ROW_HEIGHT, at: (offset) => clampIndex(count, Math.floor(offset / ROW_HEIGHT)) }
 }
 
-/** A grid with these numbers of rows for each line. */
-export function unevenGrid(rows: Iterable<number>): Grid {
+/** A layout with these numbers of rows for each line. */
+export function wrappedLayout(rows: Iterable<number>): LineLayout {
   const rowEnds = [0]
   for (const needed of rows) rowEnds.push((rowEnds.at(-1) ?? 0) + needed)
   const count = rowEnds.length - 1
@@ -72,14 +72,14 @@ export function countRows(text: string, columns: number): number {
 }
 
 /** The lines to render at a scroll position; `last` is less than `first` if there are none. */
-export function visibleLines({ count, at }: Grid, top: number, height: number): { first: number; last: number } {
+export function visibleLines({ count, at }: LineLayout, top: number, height: number): { first: number; last: number } {
   if (count === 0) return { first: 0, last: -1 }
   return { first: Math.max(0, at(top) - OVERSCAN_LINES), last: Math.min(count - 1, at(top + height) + OVERSCAN_LINES) }
 }
 
 /** The scroll position that makes a line visible with the least movement. */
-export function scrollTopToReveal(grid: Grid, nth: number, top: number, height: number): number {
-  const [begin, end] = [grid.top(nth), grid.top(nth + 1)]
+export function scrollTopToReveal(layout: LineLayout, nth: number, top: number, height: number): number {
+  const [begin, end] = [layout.top(nth), layout.top(nth + 1)]
   if (begin < top) return begin
   return end > top + height ? end - height : top
 }

@@ -18,7 +18,7 @@ export function useExplanation(template: Template) {
   return usePolledQuery(['explain', template], (signal) => readExplanation(template, signal), 3_000)
 }
 
-export function Why({ template }: { template: Template }) {
+export function PlacementExplanation({ template }: { template: Template }) {
   const t = useTextOf(propagationText)
   return (
     <QueryResult query={useExplanation(template)}>

@@ -8,18 +8,18 @@ export const FLAGS = ['--font-render-hinting=none', '--disable-lcd-text', '--dis
 export const CONTEXT = { deviceScaleFactor: 1, locale: 'en-US', timezoneId: 'UTC' }
 
 /**
- * How far the page's clock is ahead of the server's. Every object that is created during a test has an age of 30 days, which formatAge
+ * Time by which the page's clock is ahead of the server's. Every object that is created during a test has an age of 30 days, which formatAge
  * rounds to days.
  */
 const AHEAD_MS = (30 * 24 + 12) * 60 * 60 * 1000
 
 /** Font files of the locked npm packages, by the path at which the page loads them. */
 const FONTS = [
-  { family: 'Steady Sans', weight: '400', file: '@fontsource/dejavu-sans/files/dejavu-sans-latin-400-normal.woff2' },
-  { family: 'Steady Sans', weight: '700', file: '@fontsource/dejavu-sans/files/dejavu-sans-latin-700-normal.woff2' },
-  { family: 'Steady Mono', weight: '400', file: '@fontsource/dejavu-mono/files/dejavu-mono-latin-400-normal.woff2' },
-  { family: 'Steady Mono', weight: '700', file: '@fontsource/dejavu-mono/files/dejavu-mono-latin-700-normal.woff2' },
-].map((font, nth) => ({ ...font, path: `/steady-fonts/${nth}.woff2` }))
+  { family: 'Test Sans', weight: '400', file: '@fontsource/dejavu-sans/files/dejavu-sans-latin-400-normal.woff2' },
+  { family: 'Test Sans', weight: '700', file: '@fontsource/dejavu-sans/files/dejavu-sans-latin-700-normal.woff2' },
+  { family: 'Test Mono', weight: '400', file: '@fontsource/dejavu-mono/files/dejavu-mono-latin-400-normal.woff2' },
+  { family: 'Test Mono', weight: '700', file: '@fontsource/dejavu-mono/files/dejavu-mono-latin-700-normal.woff2' },
+].map((font, nth) => ({ ...font, path: `/test-fonts/${nth}.woff2` }))
 
 /** Values that differ between runs, as sources of regular expressions, and what is shown in their place. */
 const RANDOM_VALUES = [
@@ -44,9 +44,9 @@ export async function prepare(page) {
   }
   await page.addInitScript((fonts) => {
     for (const { family, weight, path } of fonts) document.fonts.add(new FontFace(family, `url(${path})`, { weight }))
-    // A constructed style sheet, because the page's policy forbids others than its own.
+    // A constructed style sheet, because the page's content security policy forbids other style sheets.
     const sheet = new CSSStyleSheet()
-    sheet.replaceSync(`:root { --mono: 'Steady Mono' !important } body { font-family: 'Steady Sans' !important } .log time, .xterm, .cm-editor * { font-family: 'Steady Mono' !important }`)
+    sheet.replaceSync(`:root { --mono: 'Test Mono' !important } body { font-family: 'Test Sans' !important } .log time, .xterm, .cm-editor * { font-family: 'Test Mono' !important }`)
     const adopt = () => (document.adoptedStyleSheets = [sheet])
     adopt()
     addEventListener('DOMContentLoaded', adopt)
@@ -66,7 +66,7 @@ function replaceRandomValues(values) {
   }
 }
 
-/** A screenshot of a page at rest: no part is being loaded, and two screenshots in a row are equal. Elements in `mask` are covered. */
+/** A screenshot of a stable page: no part is being loaded, and two screenshots in a row are equal. Elements in `mask` are covered. */
 export async function takeScreenshot(page, mask) {
   await page.waitForFunction(() => document.querySelector('.skeleton') === null)
   // Also fonts that no text has needed yet: text is not painted before its font is loaded, and is measured again afterwards.
@@ -78,5 +78,5 @@ export async function takeScreenshot(page, mask) {
     if (last?.equals(screenshot)) return screenshot
     last = screenshot
   }
-  throw new Error(`${page.url()} does not come to rest`)
+  throw new Error(`${page.url()} does not become stable`)
 }
