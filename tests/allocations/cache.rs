@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_search::document::Document;
-use crowsnest_search::plan::{ClusterFacts, FleetFacts, GroupKind, KindsByName, plan};
+use crowsnest_search::plan::{ClusterProperties, GroupKind, KindsByName, PlanningContext, plan};
 use crowsnest_store::codec::Codec;
 use crowsnest_store::record::Header;
 use crowsnest_store::tail::Tail;
@@ -60,9 +60,9 @@ fn parse_queries(texts: &[String]) -> Result<Vec<Query>> {
 
 fn query_planning() -> Result<HotPath> {
     let queries = parse_queries(&yaml::<Vec<String>>(QUERIES)?)?;
-    let cluster = |number: u32| ClusterFacts { name: member_name(number), ..ClusterFacts::default() };
+    let cluster = |number: u32| ClusterProperties { name: member_name(number), ..ClusterProperties::default() };
     let clusters = (0..CLUSTERS).map(cluster).collect();
-    let fleet = FleetFacts { clusters, kinds: Arc::new(kinds()?), now: NOW };
+    let fleet = PlanningContext { clusters, kinds: Arc::new(kinds()?), now: NOW };
     Ok(HotPath::new("cache/query-planning", move || {
         let mut plans = Vec::new();
         for query in &queries {

@@ -26,7 +26,7 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/allocations/counts.json")
 }
 
-/// True if the measured allocations shall replace the expected ones.
+/// True if the measured allocations should replace the expected ones.
 pub fn is_update_requested() -> bool {
     std::env::var(UPDATE).is_ok_and(|value| value == "1")
 }

@@ -113,7 +113,7 @@ struct Roles {
 }
 
 /// The roles and bindings of a member, and a user who may list some pods there.
-fn member_rights() -> Result<(Rbac, UserInfo)> {
+fn member_permissions() -> Result<(Rbac, UserInfo)> {
     let roles: Roles = yaml(ROLES)?;
     let mut rbac = Rbac::default();
     rbac.put_role("", "shared", roles.shared);
@@ -130,9 +130,9 @@ fn member_rights() -> Result<(Rbac, UserInfo)> {
     Ok((rbac, UserInfo::new("ann", ["developers"]).with_implied_groups()))
 }
 
-/// Filters the pods of a list by the rights of a user in the member.
+/// Filters the pods of a list by the permissions of a user in the member.
 fn rbac_filter() -> Result<HotPath> {
-    let (rbac, user) = member_rights()?;
+    let (rbac, user) = member_permissions()?;
     let pods: Vec<(String, String)> = pods()?.iter().map(namespace_and_name).collect();
     Ok(HotPath::new("machinery/rbac-filter", move || {
         let readable_objects = ReadableObjects::from_grants(&rbac.grants(&user), ReadKind::Listing, "", "pods");
@@ -148,7 +148,7 @@ fn namespace_and_name(object: &Value) -> (String, String) {
 
 /// Authorizes a request that the last but one rule of a role allows.
 fn rbac_authorization() -> Result<HotPath> {
-    let (rbac, user) = member_rights()?;
+    let (rbac, user) = member_permissions()?;
     let action = Action::Resource {
         verb: "list".to_owned(),
         group: String::new(),

@@ -28,7 +28,7 @@ type keyPair struct {
 	certificate, key []byte
 }
 
-// subject is what a certificate says about its holder. With hosts it is a server's certificate as well as a client's.
+// subject describes the holder of a certificate. With hosts it is a server's certificate as well as a client's.
 type subject struct {
 	user  string
 	group string

@@ -22,7 +22,7 @@ import (
 // defaultVersion is the Kubernetes version of a fleet unless flags name others.
 const defaultVersion = "1.36"
 
-// stagesFile says in a build of kwok how the state of simulated nodes and pods changes.
+// stagesFile is the file in a build of kwok that defines the state transitions of simulated nodes and pods.
 const stagesFile = "stages.yaml"
 
 // builder builds the pinned modules in `source`, with results in `cache`.
@@ -30,7 +30,7 @@ type builder struct {
 	source, cache string
 }
 
-// product is what one pinned module builds.
+// product is the output of one pinned module.
 type product struct {
 	name string
 	// folder of the module, relative to builder.source
@@ -60,7 +60,7 @@ func (b *builder) kubernetesProduct(minor string) (product, error) {
 	text, err := os.ReadFile(filepath.Join(b.source, folder, "go.mod"))
 	if err != nil {
 		versions, _ := b.versions()
-		return product{}, fmt.Errorf("no module builds Kubernetes %q (there are %s); add one by `.ci/ground pin`", minor, strings.Join(versions, ", "))
+		return product{}, fmt.Errorf("no module builds Kubernetes %q (there are %s); add one with `.ci/ground pin`", minor, strings.Join(versions, ", "))
 	}
 	version, err := requiredVersion(string(text), "k8s.io/kubernetes")
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *builder) suiteProduct(minor string) (product, error) {
 	folder := filepath.Join("e2e", minor)
 	text, err := os.ReadFile(filepath.Join(b.source, folder, "go.mod"))
 	if err != nil {
-		return product{}, fmt.Errorf("no module builds the e2e suite of Kubernetes %q; add one by `.ci/ground pin --e2e`", minor)
+		return product{}, fmt.Errorf("no module builds the e2e suite of Kubernetes %q; add one with `.ci/ground pin --e2e`", minor)
 	}
 	version, err := requiredVersion(string(text), "k8s.io/kubernetes")
 	if err != nil {
@@ -103,7 +103,7 @@ func requiredVersion(text, module string) (string, error) {
 	return "", fmt.Errorf("go.mod does not require %s", module)
 }
 
-// versionFlags are the linker's flags by which the servers report their version; a module's build has no other source for it.
+// versionFlags returns the linker flags that set the version reported by the servers; a module's build has no other source for it.
 func versionFlags(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	var flags []string
@@ -143,7 +143,7 @@ func (b *builder) buildAll(ctx context.Context, versions []string) error {
 
 // build returns the folder with the programs of a product, and builds them unless they are there.
 //
-// The folder's name contains a digest of what the programs are made from. Concurrent builds of one product wait for each other.
+// The folder's name contains a digest of the inputs of the build. Concurrent builds of one product wait for each other.
 func (b *builder) build(ctx context.Context, p product) (string, error) {
 	target, err := b.target(p)
 	if err != nil || exists(target) {
@@ -215,7 +215,7 @@ func (p product) commands(folder string) [][]string {
 	return commands
 }
 
-// target is the folder of a build, named by what it is made from: the pinned modules, the sources, the flags and the toolchain.
+// target returns the folder of a build, which is named after its inputs: the pinned modules, the sources, the flags and the toolchain.
 func (b *builder) target(p product) (string, error) {
 	digest := sha256.New()
 	files := []string{"go.mod", "go.sum"}

@@ -38,8 +38,8 @@ func (c *client) checkHealth(ctx context.Context, url string) error {
 	return err
 }
 
-// defaultServiceAccount returns nil once pods can be created in the namespace "default".
-func (c *client) defaultServiceAccount(ctx context.Context) error {
+// checkDefaultServiceAccount returns nil once pods can be created in the namespace "default".
+func (c *client) checkDefaultServiceAccount(ctx context.Context) error {
 	return c.checkHealth(ctx, c.server+"/api/v1/namespaces/default/serviceaccounts/default")
 }
 
@@ -48,8 +48,8 @@ func (c *client) createNode(ctx context.Context, manifest string) error {
 	return err
 }
 
-// nodesReady returns nil if this many nodes are ready for pods.
-func (c *client) nodesReady(ctx context.Context, count int) error {
+// checkNodesReady returns nil if this many nodes are ready for pods.
+func (c *client) checkNodesReady(ctx context.Context, count int) error {
 	body, err := c.send(ctx, http.MethodGet, c.server+"/api/v1/nodes", "")
 	if err != nil {
 		return err

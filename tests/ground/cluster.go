@@ -36,11 +36,11 @@ type ports struct {
 // cluster is a control plane or a member: its servers' folders, addresses and arguments.
 type cluster struct {
 	name string
-	// index is 0 for the control plane, and counts members from 1. It tells the clusters' address ranges apart.
+	// index is 0 for the control plane, and counts members from 1. It determines the cluster's address ranges.
 	index int
 	// nodes is the number of simulated nodes. The control plane has none.
 	nodes int
-	// nodeCPU and nodeMemory are what each node has.
+	// nodeCPU and nodeMemory are the capacity of each node.
 	nodeCPU, nodeMemory string
 	// stages is a file with further kwok stages, or empty.
 	stages string
@@ -104,7 +104,7 @@ func (c *cluster) prepare() error {
 		return err
 	}
 	users := map[string]subject{
-		// The name that Karmada's installation gives its administrator, whom its RBAC lets use clusters/proxy.
+		// Karmada's installation gives this name to its administrator, and permission for clusters/proxy.
 		adminUser:             {user: "system:admin", group: "system:masters"},
 		controllerManagerUser: {user: "system:kube-controller-manager"},
 		schedulerUser:         {user: "system:kube-scheduler"},
@@ -131,7 +131,7 @@ type server struct {
 	name    string
 	program string
 	args    []string
-	// health is the URL that answers 200 once the server is usable; empty if it serves none.
+	// health is the URL that returns 200 once the server is ready; empty if it serves none.
 	health string
 }
 
@@ -147,7 +147,7 @@ func (c *cluster) etcd() server {
 			"--listen-peer-urls=" + peer,
 			"--initial-advertise-peer-urls=" + peer,
 			"--initial-cluster=" + c.name + "=" + peer,
-			// The data ends with the fleet, so a crash of the machine need not be survived.
+			// The data is deleted with the fleet, so it does not have to survive a crash of the machine.
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 		},
@@ -220,7 +220,7 @@ func (c *cluster) scheduler() server {
 	}
 }
 
-// kwok plays the kubelets of all nodes of a member.
+// kwok simulates the kubelets of all nodes of a member.
 func (c *cluster) kwok() server {
 	args := []string{
 		"--kubeconfig=" + c.path(nodesUser+".kubeconfig"),
@@ -263,7 +263,7 @@ func (c *cluster) nodeManifests() []string {
 	return manifests
 }
 
-// nodeCapacity is what a node has, and pods may request.
+// nodeCapacity is the capacity of a node, which pods can request.
 func (c *cluster) nodeCapacity() string {
 	return fmt.Sprintf(`{"cpu": %q, "memory": %q, "ephemeral-storage": "100Gi", "pods": "110"}`, c.nodeCPU, c.nodeMemory)
 }

@@ -55,7 +55,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := frontProxy.Leaf.Verify(options); err == nil {
-		t.Error("the authority of clients vouches for the front proxy, which could name any user")
+		t.Error("the client CA has signed the front proxy's certificate, so any client could impersonate any user")
 	}
 }
 
@@ -82,9 +82,9 @@ func TestControlPlaneDoesNotReconcileTemplates(t *testing.T) {
 	}{{0, true}, {1, false}} {
 		cluster := &cluster{name: "east", index: c.index}
 		limited := slices.ContainsFunc(cluster.controllerManager().args, func(arg string) bool { return strings.HasPrefix(arg, "--controllers=") })
-		unchanged := slices.ContainsFunc(cluster.apiServer().args, func(arg string) bool { return strings.HasPrefix(arg, "--disable-admission-plugins=") })
-		if limited != c.want || unchanged != c.want {
-			t.Errorf("cluster %d: controllers limited %v, admission limited %v", c.index, limited, unchanged)
+		pluginsDisabled := slices.ContainsFunc(cluster.apiServer().args, func(arg string) bool { return strings.HasPrefix(arg, "--disable-admission-plugins=") })
+		if limited != c.want || pluginsDisabled != c.want {
+			t.Errorf("cluster %d: controllers limited %v, admission plugins disabled %v", c.index, limited, pluginsDisabled)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestClustersShareNoAddresses(t *testing.T) {
 		c := &cluster{index: index}
 		for _, addresses := range []string{c.serviceRange(), c.podRange()} {
 			if seen[addresses] {
-				t.Errorf("cluster %d: %s has another cluster", index, addresses)
+				t.Errorf("cluster %d: another cluster has the address range %s", index, addresses)
 			}
 			seen[addresses] = true
 		}

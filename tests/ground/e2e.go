@@ -81,7 +81,7 @@ func parseE2EOptions(args []string) (e2eOptions, error) {
 	}
 	for _, group := range o.groups {
 		if !slices.Contains(e2e.SIGs, group) {
-			return o, fmt.Errorf("--sig: no specs of %q are run, only those of %s", group, strings.Join(e2e.SIGs, ", "))
+			return o, fmt.Errorf("--sig: unknown group %q; the groups are %s", group, strings.Join(e2e.SIGs, ", "))
 		}
 	}
 	switch {
@@ -119,7 +119,7 @@ func runE2E(ctx context.Context, b *builder, o e2eOptions) error {
 	}
 	results := e2e.NewResults(names...)
 	run := func(cluster e2e.Cluster) error {
-		return runCluster(ctx, suite, cluster, o.selected(cluster, e2e.ParseSpecs(specs, o.groups), lists), results)
+		return runCluster(ctx, suite, cluster, o.selectSpecs(cluster, e2e.ParseSpecs(specs, o.groups), lists), results)
 	}
 	if o.real {
 		err := b.withRealMember(ctx, o.version, func(kubeconfig string) error {
@@ -143,7 +143,7 @@ func runE2E(ctx context.Context, b *builder, o e2eOptions) error {
 	return nil
 }
 
-// exclusionFiles have the specs that are run nowhere, those that are not run against control planes, and those that are not run against
+// exclusionFiles contain the specs that are not run anywhere, those that are not run against control planes, and those that are not run against
 // the real members of this program.
 var exclusionFiles = []string{"excluded.txt", "excluded-control-plane.txt", "excluded-real.txt"}
 
@@ -202,8 +202,8 @@ func (b *builder) suite(ctx context.Context, o e2eOptions) (*e2e.Suite, string, 
 	}, string(specs), err
 }
 
-// selected returns the specs to be run in a cluster.
-func (o e2eOptions) selected(cluster e2e.Cluster, specs []string, lists []e2e.Exclusions) []string {
+// selectSpecs returns the specs to be run in a cluster. The lists are in the order of exclusionFiles.
+func (o e2eOptions) selectSpecs(cluster e2e.Cluster, specs []string, lists []e2e.Exclusions) []string {
 	lists = slices.Clone(lists)
 	if !cluster.ControlPlane {
 		lists[1] = nil

@@ -65,7 +65,7 @@ func TestSpecsSelected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.selected(o.clusters[0], specs, []e2e.Exclusions{everywhere, controlPlane, idle}); !slices.Equal(got, c.want) {
+		if got := o.selectSpecs(o.clusters[0], specs, []e2e.Exclusions{everywhere, controlPlane, idle}); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %q, not %q", c.args, got, c.want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestSpecsSelectedForIdleMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for isIdle, want := range map[bool][]string{true: {"a"}, false: {"a", "b"}} {
-		if got := o.selected(e2e.Cluster{Idle: isIdle}, []string{"a", "b"}, []e2e.Exclusions{nil, nil, idle}); !slices.Equal(got, want) {
+		if got := o.selectSpecs(e2e.Cluster{Idle: isIdle}, []string{"a", "b"}, []e2e.Exclusions{nil, nil, idle}); !slices.Equal(got, want) {
 			t.Errorf("idle %v: %q", isIdle, got)
 		}
 	}

@@ -57,7 +57,7 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 		p := free[portsPerCluster*position:]
 		c.ports = ports{etcd: p[0], etcdPeer: p[1], apiServer: p[2], controllerManager: p[3], scheduler: p[4]}
 		if index > 0 {
-			c.nodes, c.nodeCPU, c.nodeMemory = o.nodes, inTurn(o.cpu, index), inTurn(o.memory, index)
+			c.nodes, c.nodeCPU, c.nodeMemory = o.nodes, valueOfMember(o.cpu, index), valueOfMember(o.memory, index)
 		}
 		kubernetes, err := b.kubernetesProduct(o.version(index))
 		if err != nil {
@@ -103,7 +103,7 @@ func (f *fleet) lockDirectory() error {
 	return err
 }
 
-// start starts all clusters at once and returns when all can be used, or one has failed.
+// start starts all clusters at once and returns when all are ready, or one has failed.
 func (f *fleet) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,11 +164,11 @@ func (f *fleet) startCluster(ctx context.Context, index int, c *cluster) error {
 		return nil
 	}
 	manager := f.find(c, "kube-controller-manager")
-	if err := manager.waitFor(ctx, client.defaultServiceAccount); err != nil {
+	if err := manager.waitFor(ctx, client.checkDefaultServiceAccount); err != nil {
 		return err
 	}
 	if c.nodes > 0 {
-		if err := f.find(c, "kwok").waitFor(ctx, func(ctx context.Context) error { return client.nodesReady(ctx, c.nodes) }); err != nil {
+		if err := f.find(c, "kwok").waitFor(ctx, func(ctx context.Context) error { return client.checkNodesReady(ctx, c.nodes) }); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (f *fleet) find(c *cluster, name string) *process {
 	panic("no " + name + " of " + c.name + " was started")
 }
 
-// waitFor waits for a condition for which the process is needed; it fails if the process ends or takes too long.
+// waitFor waits for a condition that depends on the process; it fails if the process exits or the wait takes too long.
 func (p *process) waitFor(ctx context.Context, condition func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

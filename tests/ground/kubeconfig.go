@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// access is what a client needs to reach a cluster as one of its users.
+// access is the address of a cluster and the credentials of one of its users.
 type access struct {
 	name      string
 	server    string
@@ -13,7 +13,7 @@ type access struct {
 	client    keyPair
 }
 
-// kubeconfig is a client's configuration, in JSON, which is YAML too. Byte slices become base64, as its fields want them.
+// kubeconfig is a client's configuration, in JSON, which is YAML too. Byte slices are encoded in base64, as its fields require.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion"`
 	Kind           string         `json:"kind"`
@@ -47,7 +47,7 @@ type namedUser struct {
 	} `json:"user"`
 }
 
-// newKubeconfig has a context for each cluster, named as the cluster; the first one is current.
+// newKubeconfig returns a kubeconfig with a context for each cluster, named like the cluster; the first one is current.
 func newKubeconfig(clusters ...access) kubeconfig {
 	config := kubeconfig{APIVersion: "v1", Kind: "Config", CurrentContext: clusters[0].name}
 	for _, a := range clusters {

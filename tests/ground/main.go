@@ -92,14 +92,14 @@ func run(ctx context.Context, command string, args []string) error {
 	return flag.ErrHelp
 }
 
-// runClients replaces this process by the program that checks an API with Go clients.
+// runClients replaces this process with the program that checks an API with Go clients.
 func runClients(ctx context.Context, b *builder, args []string) error {
 	folder, err := b.build(ctx, clientsProduct())
 	if err != nil {
 		return err
 	}
 	program := filepath.Join(folder, "clients")
-	return syscall.Exec(program, append([]string{program}, args...), foreignVariables(os.Environ()))
+	return syscall.Exec(program, append([]string{program}, args...), withoutOwnVariables(os.Environ()))
 }
 
 // newBuilder reads the folders from the environment; without it they are the module's own folder and the user's cache.

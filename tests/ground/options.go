@@ -17,7 +17,7 @@ type options struct {
 	names        []string
 	controlPlane bool
 	nodes        int
-	// cpu and memory of a node, which members take in turn
+	// cpu and memory of a node; members take the values in turn
 	cpu, memory []string
 	// stages is a file with further kwok stages, or empty.
 	stages string
@@ -67,7 +67,7 @@ func parseOptions(args []string) (options, error) {
 	}
 	for index, name := range o.names {
 		if !validName.MatchString(name) || name == controlPlaneName || slices.Contains(o.names[:index], name) {
-			return o, fmt.Errorf("member name %q: names are different DNS labels other than %q", name, controlPlaneName)
+			return o, fmt.Errorf("member name %q: names must be distinct DNS labels other than %q", name, controlPlaneName)
 		}
 	}
 	// Servers run in folders of their own.
@@ -96,18 +96,18 @@ func parseOptions(args []string) (options, error) {
 	return o, nil
 }
 
-// version is the Kubernetes version of the cluster with this index: 0 for the control plane.
+// version returns the Kubernetes version of the cluster with this index: 0 for the control plane.
 func (o options) version(index int) string {
 	if index == 0 {
 		return o.versions[0]
 	}
-	return inTurn(o.versions, index)
+	return valueOfMember(o.versions, index)
 }
 
-// inTurn is the value of a member with this index, which counts from 1.
-func inTurn(values []string, index int) string { return values[(index-1)%len(values)] }
+// valueOfMember returns the value that the member with this index takes. Indices of members count from 1.
+func valueOfMember(values []string, index int) string { return values[(index-1)%len(values)] }
 
-// indices of the clusters: 0 for the control plane, members from 1.
+// indices returns the indices of the clusters: 0 for the control plane, members from 1.
 func (o options) indices() []int {
 	var indices []int
 	if o.controlPlane {
@@ -119,7 +119,7 @@ func (o options) indices() []int {
 	return indices
 }
 
-// name of the cluster with this index.
+// name returns the name of the cluster with this index.
 func (o options) name(index int) string {
 	if index == 0 {
 		return controlPlaneName

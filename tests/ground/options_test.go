@@ -15,7 +15,7 @@ func TestParseOptions(t *testing.T) {
 		names = append(names, o.name(index))
 		versions = append(versions, o.version(index))
 		if index > 0 {
-			cpu = append(cpu, inTurn(o.cpu, index))
+			cpu = append(cpu, valueOfMember(o.cpu, index))
 		}
 	}
 	if want := []string{"2", "4", "2"}; !slices.Equal(cpu, want) {

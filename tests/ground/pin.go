@@ -33,8 +33,8 @@ var (
 
 // text returns the go.mod of a module of this kind for a Kubernetes version, such as v1.36.3.
 //
-// upstream is the go.mod of k8s.io/kubernetes at that version. It replaces its staging modules by folders of its own repository;
-// they are published as v0.36.3.
+// upstream is the go.mod of k8s.io/kubernetes at that version. It replaces the staging modules with folders of the repository. Here they are
+// replaced with the published modules, such as v0.36.3.
 func (k moduleKind) text(version, upstream string) (string, error) {
 	minor, ok := strings.CutPrefix(version, "v1.")
 	if !ok || strings.Count(minor, ".") != 1 {

@@ -19,7 +19,7 @@ var errStopping = errors.New("the fleet is being removed")
 // supervisor starts the servers of a fleet in one process group, and ends all of them together.
 type supervisor struct {
 	starts chan start
-	// failed gets the first server that ended by itself.
+	// failed receives the first server that exited unexpectedly.
 	failed chan *process
 
 	lock      sync.Mutex
@@ -28,7 +28,7 @@ type supervisor struct {
 	processes []*process
 }
 
-// start is a request to start a command; started gets the outcome.
+// start is a request to start a command; started receives the outcome.
 type start struct {
 	command *exec.Cmd
 	started chan error
@@ -84,7 +84,7 @@ func (s *supervisor) run(c *cluster, server server) (*process, error) {
 	defer log.Close()
 	p.command = exec.Command(server.program, server.args...)
 	p.command.Dir, p.command.Stdout, p.command.Stderr = c.directory, log, log
-	// Servers read no configuration of the user's.
+	// Servers must not read the user's configuration.
 	p.command.Env = []string{"HOME=" + c.directory, "PATH=" + os.Getenv("PATH")}
 	request := start{command: p.command, started: make(chan error, 1)}
 	s.starts <- request
@@ -108,7 +108,7 @@ func (s *supervisor) waitForEnd(p *process) {
 	}
 }
 
-// stop kills all servers and returns once they have ended. Their data is removed next, so none needs to write any.
+// stop kills all servers and returns once they have ended. Their data is removed afterwards, so they do not have to save it.
 func (s *supervisor) stop() {
 	s.lock.Lock()
 	s.stopping = true
@@ -130,7 +130,7 @@ func (s *supervisor) all() []*process {
 	return append([]*process{}, s.processes...)
 }
 
-// failure says that a server ended, or was not ready in time, and shows the last lines of its log.
+// failure returns the error for a server that exited or was not ready in time, with the last lines of its log.
 func (p *process) failure(what string) error {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// processAttributes put a server into a process group, a new one if group is 0. The server ends when this program is killed.
+// processAttributes returns attributes that put a server into a process group, a new one if group is 0. The server ends when this program is killed.
 func processAttributes(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// processAttributes put a server into a process group, a new one if group is 0.
+// processAttributes returns attributes that put a server into a process group, a new one if group is 0.
 func processAttributes(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 }

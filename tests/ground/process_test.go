@@ -24,7 +24,7 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// The test's own program is no server: sleep and sh stand for servers here.
+// The test binary is not a server, so sleep and sh stand in for servers here.
 func TestSupervisorEndsAll(t *testing.T) {
 	s, c := newSupervisor(), &cluster{name: "east", directory: t.TempDir()}
 	first, err := s.run(c, server{name: "first", program: "/bin/sh", args: []string{"-c", "sleep 1000 & wait"}})
@@ -42,7 +42,7 @@ func TestSupervisorEndsAll(t *testing.T) {
 		}
 	}
 	if _, err := s.run(c, server{name: "third", program: "/bin/sleep", args: []string{"1000"}}); !errors.Is(err, errStopping) {
-		t.Errorf("a server was started after the end: %v", err)
+		t.Errorf("a server was started after the supervisor had stopped: %v", err)
 	}
 }
 
@@ -79,14 +79,14 @@ func TestUsage(t *testing.T) {
 		t.Errorf("ticks %d, %v", ticks, err)
 	}
 	if _, err := cpuTicks("7 (a) S"); err == nil {
-		t.Error("a short text has ticks")
+		t.Error("no error for a truncated stat file")
 	}
 	if size := proportionalMemory("Rss:   200 kB\nPss:    150 kB\nPss_Dirty:   90 kB\n"); size != 150 {
 		t.Errorf("memory %d", size)
 	}
 	own, err := processUsage(os.Getpid())
 	if err == nil && own.memory == 0 {
-		t.Errorf("own memory %+v", own)
+		t.Errorf("memory usage of the test process: %+v", own)
 	}
 }
 
@@ -106,8 +106,8 @@ func TestCountReady(t *testing.T) {
 	}
 }
 
-func TestForeignVariables(t *testing.T) {
-	got := foreignVariables([]string{"PATH=/bin", "CROWSNEST_GROUND=/cache", "CROWSNEST_GROUND_SOURCE=/source", "CROWSNEST_DB=sqlite:"})
+func TestWithoutOwnVariables(t *testing.T) {
+	got := withoutOwnVariables([]string{"PATH=/bin", "CROWSNEST_GROUND=/cache", "CROWSNEST_GROUND_SOURCE=/source", "CROWSNEST_DB=sqlite:"})
 	if strings.Join(got, " ") != "PATH=/bin CROWSNEST_DB=sqlite:" {
 		t.Errorf("variables %v", got)
 	}

@@ -56,7 +56,7 @@ func (f *fleet) reportUsage(out io.Writer) {
 	for _, p := range f.supervisor.all() {
 		one, err := processUsage(p.command.Process.Pid)
 		if err != nil {
-			// There is no /proc.
+			// This platform has no /proc.
 			return
 		}
 		programs[p.name] = programs[p.name].add(one)
@@ -97,7 +97,7 @@ func processUsage(pid int) (usage, error) {
 
 // cpuTicks returns the CPU time of user and kernel from the text of /proc/PID/stat.
 func cpuTicks(stat string) (int, error) {
-	// The name of the program, in parentheses, may have blanks. After it, field 3 is the first.
+	// The name of the program, in parentheses, may contain spaces. After it, field 3 is the first.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	const user, system = 14 - 3, 15 - 3
 	if len(fields) <= system {

@@ -17,7 +17,7 @@ import (
 // detachedVariable is set for the process that runs the fleet of "up --detach"; its descriptor 3 reports that the fleet is ready.
 const detachedVariable = "CROWSNEST_GROUND_DETACHED"
 
-// up starts a fleet, and removes it when a signal comes, a server ends or the command of the options has ended.
+// up starts a fleet, and removes it when a signal is received, a server exits or the command of the options has finished.
 func up(ctx context.Context, b *builder, o options) (failure error) {
 	if err := b.buildAll(ctx, o.versions); err != nil {
 		return err
@@ -39,7 +39,7 @@ func up(ctx context.Context, b *builder, o options) (failure error) {
 	prepared := time.Since(started)
 	if err := f.start(ctx); err != nil {
 		if ctx.Err() != nil {
-			return errors.New("interrupted while the fleet started")
+			return errors.New("interrupted while the fleet was starting")
 		}
 		return err
 	}
@@ -87,7 +87,7 @@ func (b *builder) withRealMember(ctx context.Context, version string, use func(k
 	return use(f.kubeconfig(f.clusters[0]))
 }
 
-// makeDirectory makes the folder of a fleet. Servers need an absolute path; etcd wants it private.
+// makeDirectory creates the folder of a fleet. Servers need an absolute path; etcd requires it to be private.
 func makeDirectory(path string) (string, error) {
 	if path == "" {
 		return os.MkdirTemp("", "crowsnest-ground-")
@@ -99,7 +99,7 @@ func makeDirectory(path string) (string, error) {
 	return path, os.Mkdir(path, 0o700)
 }
 
-// runCommand runs a command with the fleet's kubeconfig and kubectl. It ends early if a server does.
+// runCommand runs a command with the fleet's kubeconfig and kubectl. The command is stopped if a server exits.
 func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -112,7 +112,7 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	}()
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.Env = append(foreignVariables(os.Environ()),
+	command.Env = append(withoutOwnVariables(os.Environ()),
 		"KUBECONFIG="+f.allContexts(),
 		"GROUND_DIR="+f.directory,
 		"PATH="+filepath.Dir(f.kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -126,8 +126,8 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	return err
 }
 
-// foreignVariables removes the variables of this program: `crowsnest serve` refuses variables CROWSNEST_… that it does not know.
-func foreignVariables(environment []string) []string {
+// withoutOwnVariables removes the environment variables of this program, because `crowsnest serve` refuses unknown variables CROWSNEST_….
+func withoutOwnVariables(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "CROWSNEST_GROUND") })
 }
 
@@ -207,7 +207,7 @@ func down(directory string) error {
 	return os.RemoveAll(directory)
 }
 
-// isFleet says whether a folder was made by newFleet: nothing else may be removed.
+// isFleet reports whether newFleet created the folder: no other folder may be removed.
 func isFleet(directory string, lock []byte) bool {
 	_, err := strconv.Atoi(strings.TrimSpace(string(lock)))
 	made, statErr := os.Stat(filepath.Join(directory, "kubeconfigs"))

@@ -1,4 +1,5 @@
-//! Real Kubernetes clusters in place of embedded API servers and simulated members, started by `.ci/ground`.
+//! The ground truth for tests: real Kubernetes clusters, started by `.ci/ground`, in place of embedded API servers and
+//! simulated members.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +14,10 @@ const AUDIT_POLICY_FLAG: &str = "--audit-policy-file";
 /// The embedded API server's default audit policy.
 const DEFAULT_AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
-/// Nodes of the members of the recorded fleet: member, CPUs, memory.
+/// Node sizes of the members on which the conformance scenarios were recorded: member, CPUs, memory.
 const RECORDED_MEMBERS: [(&str, &str, &str); 3] = [("m1", "2", "16Gi"), ("m2", "4", "32Gi"), ("m3", "8", "64Gi")];
 
-/// A command that starts a cluster, prints one line when the cluster is ready, and runs until it is killed.
+/// A real cluster. `command` starts it, prints one line when it is ready, and runs until it is killed.
 pub struct Cluster {
     pub command: Command,
     pub kubeconfig: PathBuf,

@@ -22,11 +22,11 @@ pub use process::{Apiserver, Member, Process};
 /// Timeout for a state to be reached on a loaded two-core machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Ports that no system assigns to a connection by itself.
+/// Ports below the ephemeral ranges of common operating systems.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A free loopback port, for servers that need their address before they start. A process returns each port once; a
-/// port chosen by the system could be in use by a connection later.
+/// A free loopback port, for servers that need their address before they start. Each call in a process returns another
+/// port. The port is not ephemeral, because the system could assign an ephemeral one to a connection in the meantime.
 pub fn free_port() -> Result<u16> {
     static OFFSET: AtomicU16 = AtomicU16::new(0);
     // Tests in concurrent processes start at different ports.
@@ -63,7 +63,7 @@ fn tools_folder() -> Option<PathBuf> {
     Some(cache.or_else(|| env::home_dir().map(|home| home.join(".cache")))?.join("crowsnest"))
 }
 
-/// Path of kubectl of a version (`1.20`, `1.32`, `1.36`), or of any version if `version` is empty. `None` if it is
+/// Path of kubectl in a version (`1.20`, `1.32`, `1.36`), or in any version if `version` is empty. `None` if it is
 /// missing outside CI.
 pub fn find_kubectl(version: &str) -> Result<Option<PathBuf>> {
     let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(tools_folder()?.join("kubectl")));
@@ -82,7 +82,7 @@ pub fn find_chromium() -> Result<Option<PathBuf>> {
     require_tool(configured.or_else(|| find_on_path("chromium")), "Chromium", "apt-get install chromium")
 }
 
-/// Folder for screenshots of browser walks, in the build folder.
+/// Folder for screenshots of browser scripts, in the build folder.
 pub fn screenshot_folder() -> Result<PathBuf> {
     let binary = binary()?;
     let target = binary.parent().and_then(Path::parent).context("the binary has no target directory")?;
@@ -192,7 +192,7 @@ impl Fleet {
         }
         let Some(ui_url) = ui_url else {
             let status = child.wait()?;
-            bail!("crowsnest up ended with {status}: {}", tail(&log));
+            bail!("crowsnest up ended with {status}: {}", read_log_end(&log));
         };
         // Few lines follow, but a full pipe would block the fleet.
         std::thread::spawn(move || lines.for_each(drop));
@@ -245,7 +245,7 @@ impl Fleet {
 
     /// The last lines of the process's log, for error messages.
     pub fn log(&self) -> String {
-        format!("log: {}", tail(&self.data_dir.with_extension("log")))
+        format!("log: {}", read_log_end(&self.data_dir.with_extension("log")))
     }
 
     /// `https://host:port` of the control plane.
@@ -309,7 +309,7 @@ impl Fleet {
             }
             Ok(ok)
         })
-        .with_context(|| format!("last output: {last}; log: {}", tail(&self.data_dir.with_extension("log"))))?;
+        .with_context(|| format!("last output: {last}; log: {}", read_log_end(&self.data_dir.with_extension("log"))))?;
         Ok(last)
     }
 
@@ -361,19 +361,24 @@ pub fn cpu_time() -> Duration {
 /// Polls until `ready` returns true. Fails after [`WAIT_TIMEOUT`] with `what`, a noun phrase such as `the pods to run`,
 /// or with the first error of `ready`.
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     loop {
+        let polled_at = Instant::now();
         if ready()? {
             return Ok(());
         }
-        if began.elapsed() > WAIT_TIMEOUT {
+        if started_at.elapsed() > WAIT_TIMEOUT {
             bail!("timed out after {} s waiting for {what}", WAIT_TIMEOUT.as_secs());
         }
-        // Most polls start a kubectl. Pauses that grow with the time waited keep its CPU time, and the delay after a
-        // long wait, below a tenth.
-        let pause = (began.elapsed() / 10).clamp(Duration::from_millis(100), Duration::from_secs(2));
-        std::thread::park_timeout(pause);
+        std::thread::park_timeout(pause(started_at.elapsed(), polled_at.elapsed()));
     }
+}
+
+/// Pause before the next poll, given the time waited so far and the duration of the last poll. Most polls start a
+/// process or read many objects, so they take at most a third of the time; on a busy machine polls take longer and
+/// become rarer. After a long wait, the pause is a tenth of it. It is at most two seconds.
+pub fn pause(waited: Duration, poll: Duration) -> Duration {
+    (waited / 10).max(poll * 2).clamp(Duration::from_millis(50), Duration::from_secs(2))
 }
 
 /// Splits a line without quotes at whitespace: into arguments of a command, or cells of a row.
@@ -404,8 +409,23 @@ pub fn wait_for_output(fleet: &Fleet, args: &[&str], accept: impl Fn(&CommandOut
 }
 
 /// The end of a log, for error messages.
-fn tail(path: &Path) -> String {
+fn read_log_end(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_follow_the_duration_of_polls_and_of_the_wait() {
+        // Milliseconds: waited, last poll, pause.
+        let cases = [(0, 1, 50), (400, 300, 600), (6_000, 100, 600), (60_000, 100, 2_000), (9_000, 5_000, 2_000)];
+        for (waited, poll, expected) in cases {
+            let found = pause(Duration::from_millis(waited), Duration::from_millis(poll));
+            assert_eq!(found, Duration::from_millis(expected), "waited {waited} ms, polled for {poll} ms");
+        }
+    }
 }

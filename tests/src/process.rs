@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{binary, ground, signal, tail};
+use crate::{binary, ground, read_log_end, signal};
 
 /// A running process.
 pub struct Process(Child);
@@ -53,14 +53,15 @@ fn start_server(mut command: Command, data: &Path) -> Result<Process> {
     let mut first = String::new();
     BufReader::new(out).read_line(&mut first)?;
     if first.is_empty() {
-        bail!("{command:?} ended with {}: {}", process.0.wait()?, tail(&log));
+        bail!("{command:?} ended with {}: {}", process.0.wait()?, read_log_end(&log));
     }
     Ok(process)
 }
 
 /// A plain API server: `crowsnest apiserver`, or a real control plane (see [`ground`]).
 pub struct Apiserver {
-    _process: Process,
+    process: Process,
+    log: PathBuf,
     audit_log: PathBuf,
     pub kubeconfig: PathBuf,
 }
@@ -73,14 +74,25 @@ impl Apiserver {
 
     /// Starts the process with additional flags; returns when it serves requests.
     pub fn start_with(data: &Path, args: &[&str]) -> Result<Self> {
+        let log = data.with_extension("log");
         if let Some(ground::Cluster { command, kubeconfig, audit_log }) = ground::control_plane(data, args)? {
-            return Ok(Self { _process: start_server(command, data)?, audit_log, kubeconfig });
+            return Ok(Self { process: start_server(command, data)?, log, audit_log, kubeconfig });
         }
         let mut command = Command::new(binary()?);
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).args(args);
         let process = start_server(command, data)?;
         let audit_log = data.join("audit/audit.log");
-        Ok(Self { _process: process, audit_log, kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
+        Ok(Self { process, log, audit_log, kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
+    }
+
+    /// The last lines of the process's log, for error messages.
+    pub fn log(&self) -> String {
+        format!("log: {}", read_log_end(&self.log))
+    }
+
+    /// Stops the process with SIGTERM and waits.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.stop()
     }
 
     /// The audit log: one line of JSON for each request.

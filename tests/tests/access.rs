@@ -1,5 +1,5 @@
 //! `crowsnest who-can`, `crowsnest can` and their API in a fleet of two members: proofs, removed objects, indirect
-//! paths, rights of the caller, bad input, and agreement with the members' own authorizers.
+//! paths, permissions of the caller, bad input, and agreement with the members' own authorizers.
 
 mod reviews;
 
@@ -30,7 +30,7 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     check_indirect_paths(&fleet).with_context(|| fleet.log())?;
     check_subjects(&fleet).with_context(|| fleet.log())?;
     check_api(&kubectl).with_context(|| fleet.log())?;
-    check_caller_rights(&kubectl).with_context(|| fleet.log())?;
+    check_caller_permissions(&kubectl).with_context(|| fleet.log())?;
     check_audit(&kubectl, &data.join("audit/audit.log")).with_context(|| fleet.log())?;
     check_agreement_with_authorizers(&fleet, &member).with_context(|| fleet.log())?;
     check_documented_commands(&fleet).with_context(|| fleet.log())?;
@@ -88,7 +88,7 @@ fn check_proofs(fleet: &Fleet) -> Result<()> {
             "member1 Group system:masters * - -",
             "member1 Group sre * ClusterRoleBinding sre ClusterRole cluster-admin",
             "member1 ServiceAccount shop/web shop RoleBinding shop/web Role shop/secrets",
-            "note: by RBAC only",
+            "note: only RBAC is evaluated",
             "RoleBinding shop/gone references Role \"gone\", which does not exist",
         ],
     )?;
@@ -270,7 +270,7 @@ fn check_schema(kubectl: &Kubectl, kind: &str, value: &Value) -> Result<()> {
 }
 
 /// Callers see only objects that they may list in the member; for the rest, the state is Unknown with the reason.
-fn check_caller_rights(kubectl: &Kubectl) -> Result<()> {
+fn check_caller_permissions(kubectl: &Kubectl) -> Result<()> {
     let user = |name: &str| kubectl.with_flags(&["--as", name, "--as-group", "system:authenticated"]);
     let attributes = json!({"verb": "get", "resource": "secrets", "namespace": "shop"});
     let ann = create(&user("ann"), "resourceaccessreviews", &json!({"resourceAttributes": attributes}))?;
@@ -282,7 +282,7 @@ fn check_caller_rights(kubectl: &Kubectl) -> Result<()> {
     ensure!(member["state"] == "Unknown", "{member}");
     let error = member["evaluationError"].as_str().unwrap_or_default();
     ensure!(error.contains("you cannot list all clusterroles, clusterrolebindings"), "{member}");
-    ensure!(find("member2").is_none(), "ann has no right in member2: {clusters}");
+    ensure!(find("member2").is_none(), "ann has no permission in member2: {clusters}");
     let unseen =
         json!({"resourceAttributes": {"verb": "get", "resource": "secrets"}, "clusters": ["member2"]}).to_string();
     let unseen = format!("{{\"spec\": {unseen}}}");

@@ -1,6 +1,6 @@
-//! `crowsnest agent`: a cluster that the control plane cannot reach, because its API server's name resolves only in the
-//! cluster, is registered, proxied and searched through the tunnel that its agent opens, with the rights that
-//! docs/TUNNEL.md gives the agent; also through an https proxy; and unregistered.
+//! `crowsnest agent`: the control plane cannot reach a cluster, because the name of its API server resolves only in the
+//! cluster. The cluster is registered, proxied and searched through the tunnel that its agent opens, with the
+//! permissions in docs/TUNNEL.md, and also through an https proxy; then it is unregistered.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, wait_for};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, Member, binary, wait_for};
 use kube::config::Kubeconfig;
 
 use proxy::Proxy;
@@ -30,16 +30,15 @@ const NO_TUNNEL: &str = "no agent of cluster m1 has a tunnel open";
 fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
     let dir = tempfile::tempdir()?;
     // A cluster that the control plane reaches only through its agent.
-    let remote = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
-    let Some(kubectl) = remote.any_kubectl()? else { return Ok(()) };
-    let east = kubectl.with_kubeconfig(&remote.kubeconfig("east"));
-    east.run_ok(&["apply", "-f", "-"], WEB)?;
+    let mut remote = Member::start("east", &dir.path().join("theirs"), &[])?;
     let fleet = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
-    let kubectl = kubectl.with_kubeconfig(&fleet.kubeconfig("cp"));
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let east = kubectl.with_kubeconfig(&remote.kubeconfig);
+    east.run_ok(&["apply", "-f", "-"], WEB)?;
     let file = create_agent_kubeconfig(&fleet, &kubectl, dir.path())?;
     check_attach_authorization(&kubectl, &kubectl.with_kubeconfig(&file))?;
 
-    let start = || Agent::start(dir.path(), &file, &remote.kubeconfig("east"));
+    let start = || Agent::start(dir.path(), &file, &remote.kubeconfig);
     let agent = start()?;
     let member = kubectl_via_proxy(&kubectl, &fleet)?;
     let checks = || -> Result<()> {
@@ -66,14 +65,14 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
     east.run_ok(&["get", "pod", "web"], "")?;
 
     let proxy = Proxy::start()?;
-    let behind = write_kubeconfig_with_proxy(dir.path(), &remote.kubeconfig("east"), &proxy)?;
-    let agent = Agent::start(dir.path(), &file, &behind)?;
+    let kubeconfig_with_proxy = write_kubeconfig_with_proxy(dir.path(), &remote.kubeconfig, &proxy)?;
+    let agent = Agent::start(dir.path(), &file, &kubeconfig_with_proxy)?;
     let checks_via_proxy = || -> Result<()> {
         member.run_until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         ensure!(proxy.connection_count() > 1, "{} connections went through the proxy", proxy.connection_count());
         kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=240s"], "")?;
         member.run_until(&["get", "configmap", "sent", "-o", "jsonpath={.data.to}"], |out| out == "m1")?;
-        check_unregistration(&fleet, &kubectl, &east, &remote.kubeconfig("east"))
+        check_unregistration(&fleet, &kubectl, &east, &remote.kubeconfig)
     };
     checks_via_proxy().with_context(|| format!("{}\n{}", agent.log(), fleet.log()))?;
     // Its credential has been deleted as well.
@@ -99,7 +98,7 @@ fn write_kubeconfig_with_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) 
     authorities.extend_from_slice(proxy.certificate.as_bytes());
     cluster.certificate_authority_data = Some(BASE64.encode(authorities));
     cluster.proxy_url = Some(proxy.url.clone());
-    let file = folder.join("behind.kubeconfig");
+    let file = folder.join("with-proxy.kubeconfig");
     fs::write(&file, serde_saphyr::to_string(&kubeconfig)?)?;
     Ok(file)
 }
@@ -148,8 +147,8 @@ fn kubectl_via_proxy(kubectl: &Kubectl, fleet: &Fleet) -> Result<Kubectl> {
 
 /// Creates a service account with the documented permissions only; returns its kubeconfig.
 fn create_agent_kubeconfig(fleet: &Fleet, kubectl: &Kubectl, folder: &Path) -> Result<PathBuf> {
-    let rights = DOCUMENT.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
-    kubectl.run_ok(&["apply", "-f", "-"], rights.context("docs/TUNNEL.md contains no RBAC objects")?)?;
+    let permissions = DOCUMENT.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    kubectl.run_ok(&["apply", "-f", "-"], permissions.context("docs/TUNNEL.md contains no RBAC objects")?)?;
     kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
     let token =
         ["get", "secret", "-n", "karmada-cluster", "agent-m1", "-o", "go-template={{.data.token | base64decode}}"];

@@ -55,7 +55,7 @@ fn wait_until_refused(kubectl: &Kubectl, args: &[&str], text: &str) -> Result<()
 /// Checks that a cluster and its Works are not being deleted.
 fn ensure_not_deleted(kubectl: &Kubectl, cluster: &str) -> Result<()> {
     let deleted = kubectl.run_ok(&["get", "cluster", cluster, "-o", "jsonpath={.metadata.deletionTimestamp}"], "")?;
-    ensure!(deleted.is_empty(), "{cluster} is being deleted since {deleted}");
+    ensure!(deleted.is_empty(), "{cluster} is being deleted: {deleted}");
     let works = kubectl.run_ok(&["get", "works", "-n", &format!("karmada-es-{cluster}"), "-o", "name"], "")?;
     ensure!(works.contains("notice"), "{works}");
     Ok(())

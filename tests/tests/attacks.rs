@@ -1,7 +1,7 @@
-//! The attack table: requests that try to run as another user, or on another resource, than was authorized. They are
+//! The attack table: requests that try to run as a user, or on a resource, other than the authorized one. They are
 //! sent byte for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy,
-//! `clusters/*/proxy`, the UI, an agent's tunnel) and evaluated by the raw bytes that arrive at the member. The rows
-//! are data: `attacks/*.yaml`.
+//! `clusters/*/proxy`, the UI, an agent's tunnel), and checked by the raw bytes that arrive at the member. The rows
+//! are in `attacks/table/*.yaml`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

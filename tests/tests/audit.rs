@@ -28,7 +28,7 @@ fn every_request_is_logged_once() -> Result<()> {
     let fleet = Fleet::start(&data, &["--members", "member1,member2", "--audit-policy-file", &file])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let log = Log { path: data.join("audit/audit.log") };
-    check_own_requests(&kubectl, &log)?;
+    check_control_plane_requests(&kubectl, &log)?;
     check_refused_requests(&kubectl, &log)?;
     check_secrets(&kubectl, &log)?;
     check_forwarded_requests(&kubectl, &log)?;
@@ -62,10 +62,10 @@ impl Log {
     }
 
     /// Waits until an event satisfies the predicate; returns the last one.
-    fn event(&self, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    fn event(&self, what: &str, predicate: impl Fn(&Value) -> bool) -> Result<Value> {
         let mut found = None;
         wait_for(what, || {
-            found = self.events()?.into_iter().rfind(&is_wanted);
+            found = self.events()?.into_iter().rfind(&predicate);
             Ok(found.is_some())
         })
         .with_context(|| last_lines(&self.path))?;
@@ -92,7 +92,7 @@ fn last_lines(path: &Path) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-fn check_own_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
+fn check_control_plane_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], WEB)?;
     let created = log.event_for("create", "deployments", "web")?;
     ensure!(created["level"] == "RequestResponse" && created["stage"] == "ResponseComplete", "{created:#}");
@@ -166,7 +166,8 @@ fn check_secrets(kubectl: &Kubectl, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// A request to an aggregated API passes two servers, each of which knows parts of its event. It is logged once.
+/// A request to an aggregated API is processed by two servers, each of which has only a part of its audit event. It is
+/// logged once.
 fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let root = kubectl.with_flags(&["--as", "root", "--as-group", "system:masters"]);
     root.run_ok(&["label", "cluster", "member1", "tier=gold"], "")?;
@@ -195,7 +196,7 @@ fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
     })?;
     ensure!(refused["objectRef"]["name"] == "member1", "{refused:#}");
-    // Response bodies of a member are not logged here.
+    // Response bodies of members are not logged.
     let nodes = format!("{CLUSTERS}/member1/proxy/api/v1/nodes?limit=1");
     kubectl.run_ok(&["get", "--raw", &nodes], "")?;
     let proxied = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;

@@ -197,7 +197,7 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
 
     EngineNode::stop(node.folder.path())?;
     let output = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
-    ensure!(output.out.is_empty() && output.err.contains("the search engine does not answer"), "{output:?}");
+    ensure!(output.out.is_empty() && output.err.contains("the search engine does not respond"), "{output:?}");
     // Lists are served without the engine.
     let output = fleet.crowsnest(&["get", "nodes"])?;
     ensure!(output.code == Some(0) && output.out.contains("member1"), "{output:?}");

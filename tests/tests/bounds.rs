@@ -1,4 +1,4 @@
-//! Requests that are small but expensive to process, sent by accounts with few rights, and requests that would store
+//! Requests that are small but expensive to process, sent by accounts with few permissions, and requests that would store
 //! objects too large or too deeply nested to be read again. Each is refused, and the server serves other requests
 //! meanwhile.
 
@@ -57,7 +57,7 @@ fn patches_that_copy_an_object_into_itself_are_refused(kubectl: &Kubectl, tina: 
     Ok(())
 }
 
-/// Each request is smaller than the size limit of requests; the second object exceeds that of objects.
+/// Each request is below the size limit for requests; the second one makes the object exceed the limit for objects.
 fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -> Result<()> {
     tina.run_ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
     let file = folder.join("patch.json");

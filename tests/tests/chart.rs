@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_tests::{binary, render_charts, repository_root};
@@ -49,26 +50,42 @@ fn cases() -> Result<Vec<Case>> {
     serde_saphyr::from_str(CASES).context("cases.yaml")
 }
 
-/// All cases with their results; `None` without Helm.
-fn render_cases() -> Result<Option<Vec<(Case, RenderedChart)>>> {
+/// A case with its result and the rendered objects.
+struct RenderedCase {
+    case: Case,
+    rendered: RenderedChart,
+    objects: Vec<Value>,
+}
+
+/// Renders all cases; `None` without Helm.
+fn render_cases() -> Result<Option<Vec<RenderedCase>>> {
     let cases = cases()?;
     let requests: Vec<Value> =
         cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
     let Some(output) = render_charts(&requests)? else { return Ok(None) };
     let outcomes: Vec<RenderedChart> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
-    Ok(Some(cases.into_iter().zip(outcomes).collect()))
+    let parsed = cases.into_iter().zip(outcomes).map(|(case, rendered)| {
+        let objects = objects(&rendered).with_context(|| case.name.clone())?;
+        Ok(RenderedCase { case, rendered, objects })
+    });
+    parsed.collect::<Result<Vec<_>>>().map(Some)
+}
+
+/// All cases with their results, which all tests share because rendering is expensive; `None` without Helm.
+fn rendered_cases() -> Result<Option<&'static [RenderedCase]>> {
+    static RENDERED: LazyLock<Result<Option<Vec<RenderedCase>>>> = LazyLock::new(render_cases);
+    match &*RENDERED {
+        Ok(all) => Ok(all.as_deref()),
+        Err(error) => bail!("{error:#}"),
+    }
 }
 
 /// Cases that render without an error, with their objects.
-fn installed_cases() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
-    let Some(all) = render_cases()? else { return Ok(None) };
-    let successful = all.into_iter().filter(|(case, _)| case.error.is_none());
-    let parsed = successful.map(|(case, rendered)| {
-        let objects = objects(&rendered).with_context(|| case.name.clone())?;
-        Ok((case, objects))
-    });
-    parsed.collect::<Result<Vec<_>>>().map(Some)
+fn installed_cases() -> Result<Option<impl Iterator<Item = (&'static Case, &'static [Value])>>> {
+    let Some(all) = rendered_cases()? else { return Ok(None) };
+    let successful = all.iter().filter(|one| one.case.error.is_none());
+    Ok(Some(successful.map(|one| (&one.case, one.objects.as_slice()))))
 }
 
 fn objects(rendered: &RenderedChart) -> Result<Vec<Value>> {
@@ -113,8 +130,8 @@ fn selects(selector: &Value, pod: &Value) -> bool {
 
 #[test]
 fn charts_render_or_report_errors() -> Result<()> {
-    let Some(all) = render_cases()? else { return Ok(()) };
-    for (case, rendered) in all {
+    let Some(all) = rendered_cases()? else { return Ok(()) };
+    for RenderedCase { case, rendered, objects } in all {
         match (&case.error, &rendered.error) {
             (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter reports {:?}", case.name, rendered.lint),
             (Some(expected), Some(error)) => ensure!(error.contains(expected), "{}: {error}", case.name),
@@ -128,10 +145,10 @@ fn charts_render_or_report_errors() -> Result<()> {
         for part in &case.excludes {
             ensure!(!text.contains(part.as_str()), "{}: {part:?} must not be rendered", case.name);
         }
-        for object in objects(&rendered)? {
-            ensure!(object["apiVersion"].is_string() && !name(&object).is_empty(), "{}: {object:#}", case.name);
+        for object in objects {
+            ensure!(object["apiVersion"].is_string() && !name(object).is_empty(), "{}: {object:#}", case.name);
             // Secret values are created in the cluster, never rendered.
-            ensure!(kind(&object) != "Secret", "{}: {object:#}", case.name);
+            ensure!(kind(object) != "Secret", "{}: {object:#}", case.name);
         }
     }
     Ok(())
@@ -140,7 +157,7 @@ fn charts_render_or_report_errors() -> Result<()> {
 #[test]
 fn every_pod_is_restricted() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in &all {
+    for (case, objects) in all {
         for (workload, pod) in pods(objects) {
             let subject = format!("{}: {workload}", case.name);
             let spec = &pod["spec"];
@@ -203,7 +220,7 @@ fn the_image_runs_unprivileged() -> Result<()> {
 #[test]
 fn secrets_are_mounted_read_only_with_restrictive_modes() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in &all {
+    for (case, objects) in all {
         for (workload, pod) in pods(objects) {
             let volumes = list(&pod["spec"]["volumes"]).filter(|volume| volume.get("secret").is_some());
             for volume in volumes {
@@ -234,7 +251,7 @@ fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
 #[test]
 fn referenced_objects_exist() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in &all {
+    for (case, objects) in all {
         let pods = pods(objects);
         let names_of =
             |wanted: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == wanted).map(name).collect() };
@@ -288,8 +305,8 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     let mut all: BTreeSet<String> = BTreeSet::new();
     for map in objects.iter().filter(|object| kind(object) == "ConfigMap") {
         if let Some(text) = map["data"]["credentials.yaml"].as_str() {
-            let wanted: Value = serde_saphyr::from_str(text)?;
-            all.extend(list(&wanted["secrets"]).filter_map(|secret| secret["name"].as_str()).map(str::to_owned));
+            let credentials: Value = serde_saphyr::from_str(text)?;
+            all.extend(list(&credentials["secrets"]).filter_map(|secret| secret["name"].as_str()).map(str::to_owned));
         }
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
@@ -337,17 +354,18 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
 #[test]
 fn network_policies_admit_intended_peers() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in &all {
+    for (case, objects) in all {
         if case.values.pointer("/networkPolicies/enabled") == Some(&json!(false)) {
             continue;
         }
         let policies: Vec<&Value> = objects.iter().filter(|object| kind(object) == "NetworkPolicy").collect();
         for (workload, pod) in pods(objects) {
-            let of_pod: Vec<_> =
+            let pod_policies: Vec<_> =
                 policies.iter().filter(|policy| selects(&policy["spec"]["podSelector"]["matchLabels"], pod)).collect();
             for direction in ["Ingress", "Egress"] {
-                let covered =
-                    of_pod.iter().any(|policy| list(&policy["spec"]["policyTypes"]).any(|kind| kind == direction));
+                let covered = pod_policies
+                    .iter()
+                    .any(|policy| list(&policy["spec"]["policyTypes"]).any(|kind| kind == direction));
                 ensure!(covered, "{}: no NetworkPolicy restricts {direction} of {workload}", case.name);
             }
         }
@@ -364,11 +382,11 @@ fn network_policies_admit_intended_peers() -> Result<()> {
 #[test]
 fn roles_are_minimal() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in &all {
+    for (case, objects) in all {
         let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
         for role in roles {
             let has_wildcard = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
-            // An agent with an account in the control plane has its permissions.
+            // An agent that reports tokens needs all the permissions that it grants to their accounts.
             let is_reporting_agent = case.chart.ends_with("agent-chart")
                 && kind(role) == "ClusterRole"
                 && name(role) == "crowsnest-agent"
@@ -387,7 +405,7 @@ fn roles_are_minimal() -> Result<()> {
 fn arguments_are_valid() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
     let mut tried = BTreeSet::new();
-    for (case, objects) in &all {
+    for (case, objects) in all {
         for (workload, pod) in pods(objects) {
             for container in list(&pod["spec"]["containers"]) {
                 let args: Vec<&str> = list(&container["args"]).filter_map(Value::as_str).collect();
@@ -416,7 +434,7 @@ fn the_configuration_is_valid_for_serve() -> Result<()> {
     let help = Command::new(binary()?).args(["serve", "--help"]).output()?;
     let help = String::from_utf8(help.stdout)?;
     let flags: BTreeSet<&str> = help.split_whitespace().filter_map(|word| word.strip_prefix("--")).collect();
-    for (case, objects) in &all {
+    for (case, objects) in all {
         let files = objects.iter().filter_map(|object| object.pointer("/data/config.yaml").and_then(Value::as_str));
         for text in files {
             let settings: BTreeMap<String, Value> = serde_saphyr::from_str(text)?;
@@ -434,7 +452,7 @@ fn the_list_of_credentials_is_valid() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let missing = folder.path().join("nowhere.kubeconfig");
-    for (case, objects) in &all {
+    for (case, objects) in all {
         let lists =
             objects.iter().filter_map(|object| object.pointer("/data/credentials.yaml").and_then(Value::as_str));
         for text in lists {

@@ -305,7 +305,7 @@ fn check_apply_and_promote(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl;
     let file = folder.join("settings.yaml");
     fs::write(&file, SETTINGS)?;
     let file = file.display().to_string();
-    let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", file.as_str()], more].concat());
+    let apply = |extra_args: &[&str]| fleet.crowsnest(&[&["apply", "-f", file.as_str()], extra_args].concat());
     let output = apply(&["--dry-run=server"])?;
     ensure!(output.out == "configmap/settings created (server dry run)\n", "{output:?}");
     kubectl.expect_output(&["get", "configmap", "settings"], "", 1, "not found")?;
@@ -356,7 +356,8 @@ fn check_prune(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path
     let file = folder.join("set.yaml");
     fs::write(&file, [labelled("stays"), labelled("goes")].join("---\n"))?;
     let path = file.display().to_string();
-    let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", path.as_str(), "-C", "member2"], more].concat());
+    let apply =
+        |extra_args: &[&str]| fleet.crowsnest(&[&["apply", "-f", path.as_str(), "-C", "member2"], extra_args].concat());
     ensure!(apply(&[])?.code == Some(0));
     member.run_until(&["get", "configmap", "goes", "-o", "name"], |out| out == "configmap/goes\n")?;
     kubectl.run_ok(&["apply", "-f", "-"], &labelled("others"))?;

@@ -1,4 +1,4 @@
-//! Client libraries at the embedded API server: programs with the Python and JavaScript clients, and
+//! Client libraries against the embedded API server: programs with the Python and JavaScript clients, and
 //! a kube-rs controller whose reflector is compared with the API while objects are created, changed and deleted.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, find_node_client, find_python, wait_for};
+use crowsnest_tests::{Apiserver, CommandOutput, find_node_client, find_python, wait_for};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -29,8 +29,8 @@ const ROUNDS: usize = 5;
 #[test]
 fn client_libraries_work_with_the_api_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
-    let kubeconfig = fleet.kubeconfig("cp");
+    let mut server = Apiserver::start(&dir.path().join("data"))?;
+    let kubeconfig = server.kubeconfig.clone();
     if let Some(program) = find_python()? {
         let script = dir.path().join("client.py");
         std::fs::write(&script, PYTHON)?;
@@ -46,10 +46,10 @@ fn client_libraries_work_with_the_api_server() -> Result<()> {
         ("listing", watcher::Config::default().labels(SOURCES)),
         ("streaming", watcher::Config::default().labels(SOURCES).streaming_lists()),
     ] {
-        check_controller(&runtime, &kubeconfig, config).with_context(|| format!("{list_method}\n{}", fleet.log()))?;
+        check_controller(&runtime, &kubeconfig, config).with_context(|| format!("{list_method}\n{}", server.log()))?;
     }
     drop(runtime);
-    ensure!(fleet.stop()?.success());
+    ensure!(server.stop()?.success());
     Ok(())
 }
 

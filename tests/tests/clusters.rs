@@ -1,4 +1,4 @@
-//! A user who may write Clusters, and has no other rights, cannot have a member's token sent to an address of the
+//! A user who may write Clusters, and has no other permissions, cannot have a member's token sent to an address of the
 //! user's choice: not with another cluster's Secret, by changing another cluster, over HTTP, through a status, through
 //! the internal group, or with an agent's Secrets. Such a token would arrive at a recorder, which stays empty until an
 //! administrator sends one there.
@@ -20,7 +20,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
 const BOOTSTRAP: &str = include_str!("certificates/token.yaml");
-const RIGHTS: &str = include_str!("clusters/rights.yaml");
+const PERMISSIONS: &str = include_str!("clusters/permissions.yaml");
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const DESTINATION_FORBIDDEN: &str = "deciding where a cluster's token is sent requires that permission";
 /// Longer than the interval of a cluster's health check, which sends a token to every reachable cluster.
@@ -34,7 +34,7 @@ fn tokens_are_not_sent_to_unauthorized_addresses() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let recorder = Recorder::start()?;
     let checks = || -> Result<()> {
-        kubectl.run_ok(&["apply", "-f", "-"], RIGHTS)?;
+        kubectl.run_ok(&["apply", "-f", "-"], PERMISSIONS)?;
         let read_spec = || kubectl.run_ok(&["get", "cluster", "member1", "-o", "jsonpath={.spec}"], "");
         let before = read_spec()?;
         check_user_without_secrets(&kubectl, &recorder)?;
@@ -74,7 +74,7 @@ fn stored_cluster_manifest(name: &str, spec: Value) -> String {
     manifest(("storage.crowsnest.io", "StoredCluster"), name, spec)
 }
 
-/// A user with all rights on Clusters and none on Secrets.
+/// A user with all permissions on Clusters and none on Secrets.
 fn check_user_without_secrets(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with_flags(&["--as", "eve"]);
     let recorder_url = recorder.url("https");
@@ -160,27 +160,27 @@ fn check_status_writes(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     Ok(())
 }
 
-/// The group in which Clusters are stored. No user gets rights on it explicitly, but `*` includes it.
+/// The group in which Clusters are stored. No user gets permissions on it explicitly, but `*` includes it.
 fn check_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with_flags(&["--as", "eve"]);
     let recorder_url = recorder.url("https");
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder_url, "secretRef": secret_reference("member1")});
     eve.expect_output(&["create", "-f", "-"], &stored_cluster_manifest("trap", spec), 1, DESTINATION_FORBIDDEN)?;
-    let (what, patch) =
+    let (resource, patch) =
         ("storedclusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": recorder_url}}).to_string());
-    eve.expect_output(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, DESTINATION_FORBIDDEN)
+    eve.expect_output(&["patch", resource, "member1", "--type", "merge", "-p", &patch], "", 1, DESTINATION_FORBIDDEN)
         .map(drop)
 }
 
-/// An agent with a certificate that it got with a bootstrap token writes its own cluster only.
+/// An agent whose certificate was issued with a bootstrap token can write only its own cluster.
 fn check_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
     let agent = create_agent(kubectl, folder, "m9")?;
     let recorder_url = recorder.url("https");
     let own = json!({"syncMode": "Pull", "apiEndpoint": "https://10.0.0.9", "secretRef": secret_reference("m9"),
         "impersonatorSecretRef": secret_reference("m9-impersonator")});
-    // The rights are granted when the certificate is approved.
+    // The permissions are granted when the certificate is approved.
     let opaque = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret_reference(name), "stringData": {"token": "t"}});
-    wait_for("the agent to have its rights", || {
+    wait_for("the agent to have its permissions", || {
         Ok(agent.run(&["create", "-f", "-"], &opaque("m9").to_string())?.code == Some(0))
     })?;
 
@@ -217,7 +217,7 @@ fn check_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<
     };
     let (code, body) = patch("m9-impersonator")?;
     ensure!(code == 200, "{code} {body}");
-    // Another field manager reported it.
+    // The Secret `m9` was created by another field manager.
     let (code, body) = patch("m9")?;
     ensure!(code == 403 && body.contains("which no agent created"), "{code} {body}");
     let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
@@ -225,7 +225,7 @@ fn check_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<
     kubectl.run_ok(&["delete", "cluster", "m9", "--timeout=240s"], "").map(drop)
 }
 
-/// An agent's certificate gives no rights on a cluster that another user registered later with the same name.
+/// An agent's certificate gives no permissions on a cluster that another user registered later with the same name.
 fn check_agent_of_existing_cluster(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
     let agent = create_agent(kubectl, folder, "m7")?;
     let token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret_reference("m7"), "stringData": {"token": "theirs"}});
@@ -244,12 +244,13 @@ fn check_agent_of_existing_cluster(kubectl: &Kubectl, recorder: &Recorder, folde
         let output = agent.run(&["patch", "cluster", "m7", "--type", "merge", "-p", &change], "")?;
         ensure!(output.code == Some(1) && output.err.contains("forbidden"), "{change}: {output:?}");
     }
-    // An agent's cluster with another name cannot be contacted directly.
+    // An agent can register its cluster in pull mode only, so the control plane sends no token to its address.
     let push_mode = cluster_manifest("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
     agent.expect_output(&["create", "-f", "-"], &push_mode, 1, "in pull mode only")?;
     agent.expect_output(&["get", "clusters"], "", 1, "forbidden")?;
     kubectl.run_ok(&["delete", "cluster", "m7", "--timeout=240s"], "")?;
-    // The same name is admitted once: requests are handled in order, and the next one is approved.
+    // A second request for the same name is not approved. Requests are handled in order, so it has been handled when the
+    // next one is approved.
     let second = create_request(kubectl, "m7-again", "system:karmada:agent:m7")?;
     let next = create_request(kubectl, "m6", "system:karmada:agent:m6")?;
     kubectl.run_until(&["get", "csr", &next, "-o", "jsonpath={.status.certificate}"], |out| !out.is_empty())?;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, WAIT_TIMEOUT, in_ci, launch};
+use crowsnest_tests::{Fleet, WAIT_TIMEOUT, in_ci, launch, pause};
 use members::Members;
 use model::Model;
 use rand::rngs::StdRng;
@@ -32,7 +32,6 @@ const DEFAULT_OBJECTS: u64 = 80;
 const MAX_KILL_DELAY: Duration = Duration::from_millis(1500);
 /// Duration that every start of the control plane exceeds.
 const MIN_START_DURATION: Duration = Duration::from_secs(3);
-const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 /// Maximum number of differences in an error message.
 const MAX_PRINTED_DIFFERENCES: usize = 12;
 
@@ -147,12 +146,12 @@ impl TestEnv {
     }
 
     fn run_round(&mut self, round: u64) -> Result<()> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let changes = self.model.next_changes(&mut self.rng);
         let writes = changes.count();
         let kill = Kill::random(&mut self.rng, writes);
         self.write_and_kill(changes.lanes(), &kill)?;
-        let write_duration = began.elapsed();
+        let write_duration = started_at.elapsed();
         let state = self.wait_until_settled(writes)?;
         let recreated = state.recreated(&self.previous_state, |name| changes.may_replace(name));
         ensure!(recreated.is_empty(), "objects were recreated although no write moved them: {recreated:?}");
@@ -163,7 +162,7 @@ impl TestEnv {
         eprintln!(
             "round {round}: killed {delay:.1?} after {acknowledged} of {writes} writes{second}; writing took \
              {write_duration:.1?}, settling {:.1?}",
-            began.elapsed() - write_duration
+            started_at.elapsed() - write_duration
         );
         Ok(())
     }
@@ -193,8 +192,9 @@ impl TestEnv {
     fn wait_until_settled(&self, writes: usize) -> Result<ObservedState> {
         let desired = self.model.desired();
         let timeout = WAIT_TIMEOUT + Duration::from_millis(100) * u32::try_from(writes)?;
-        let began = Instant::now();
+        let started_at = Instant::now();
         loop {
+            let read_at = Instant::now();
             let state = self.runtime.block_on(write::retry(|| self.reader.read()))?;
             let differences = state.differences(&desired);
             if differences.is_empty() {
@@ -202,8 +202,8 @@ impl TestEnv {
             }
             let first: Vec<&String> = differences.iter().take(MAX_PRINTED_DIFFERENCES).collect();
             let log = || self.control_plane.fleet.as_ref().map(Fleet::log).unwrap_or_default();
-            ensure!(began.elapsed() < timeout, "{} differences: {first:#?}\n{}", differences.len(), log());
-            std::thread::park_timeout(CHECK_INTERVAL);
+            ensure!(started_at.elapsed() < timeout, "{} differences: {first:#?}\n{}", differences.len(), log());
+            std::thread::park_timeout(pause(started_at.elapsed(), read_at.elapsed()));
         }
     }
 }

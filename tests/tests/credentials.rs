@@ -1,5 +1,5 @@
-//! The chart's manifests at a validating API server: all objects are accepted, and the Job creates its Secrets with its
-//! own permissions only, once, also with concurrent Jobs.
+//! The chart's manifests at a validating API server: all objects are accepted. The Job creates each Secret exactly
+//! once, also if several Jobs run concurrently, and needs no permissions other than its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, run_release_script};
+use crowsnest_tests::{Apiserver, CommandOutput, Kubectl, binary, find_kubectl, run_release_script};
 use serde_json::Value;
 
 const NAMESPACE: &str = "crowsnest";
@@ -17,8 +17,9 @@ const NAMESPACE: &str = "crowsnest";
 #[test]
 fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let Some(program) = find_kubectl("")? else { return Ok(()) };
+    let mut server = Apiserver::start(&dir.path().join("data"))?;
+    let kubectl = Kubectl::new("any", program, &server.kubeconfig, &dir.path().join("kubectl"))?;
     let kubectl = kubectl.with_flags(&["-n", NAMESPACE]);
     let manifests = dir.path().join("manifests");
     if !run_release_script("manifests", &manifests, &[])? {
@@ -30,10 +31,10 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
             kubectl.run(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file], "")?;
         ensure!(output.code == Some(0) && !output.err.contains("Warning"), "{name}: {output:?}");
     }
-    // The Job's list and account.
+    // The Job of the manifests creates the Secrets in this list.
     let list = kubectl
         .run_ok(&["get", "configmap", "crowsnest-credentials", "-o", r"jsonpath={.data.credentials\.yaml}"], "")?;
-    let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
+    let job = Job::new(&server, &kubectl, dir.path(), &list)?;
     let children = [job.start()?, job.start()?, job.start()?];
     for child in children {
         let output = CommandOutput::parse(&child.wait_with_output()?)?;
@@ -62,24 +63,24 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
         "{unchanged:?}"
     );
     kubectl.run_ok(&["delete", "secret", "crowsnest-client"], "")?;
-    let dry = job.run(&["--dry-run"])?;
-    ensure!(dry.out.contains("crowsnest-client: would be created: it did not exist"), "{dry:?}");
+    let dry_run = job.run(&["--dry-run"])?;
+    ensure!(dry_run.out.contains("crowsnest-client: would be created: it did not exist"), "{dry_run:?}");
     ensure!(!secrets(&kubectl)?.contains_key("crowsnest-client"));
     let recreated = job.run(&[])?;
     ensure!(recreated.out.matches(": created: ").count() == 1, "{recreated:?}");
-    // Certificates are renewed long before they expire, but no authority and no token signing key.
-    let early = job.run(&["--renew-before", "8761h"])?;
-    let renewed_count = early.out.matches(": created: it expires at 20").count();
-    ensure!(renewed_count == certificates.len() - 3, "{early:?}");
+    // Certificates are renewed early if requested; authorities and the token signing key are not.
+    let early_renewal = job.run(&["--renew-before", "8761h"])?;
+    let renewed_count = early_renewal.out.matches(": created: it expires at 20").count();
+    ensure!(renewed_count == certificates.len() - 3, "{early_renewal:?}");
     let now = secrets(&kubectl)?;
     let key = |all: &BTreeMap<String, Value>, name: &str| all[name]["data"]["tls.key"].clone();
     for (name, is_unchanged) in
         [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)]
     {
-        ensure!((key(&created, name) == key(&now, name)) == is_unchanged, "the key of {name}");
+        ensure!((key(&created, name) == key(&now, name)) == is_unchanged, "unexpected key of {name}");
     }
     check_permissions(&job.kubectl)?;
-    ensure!(fleet.stop()?.success());
+    ensure!(server.stop()?.success());
     Ok(())
 }
 
@@ -105,16 +106,17 @@ struct Job {
 }
 
 impl Job {
-    fn new(fleet: &Fleet, kubectl: &Kubectl, folder: &Path, list: &str) -> Result<Self> {
+    fn new(server: &Apiserver, kubectl: &Kubectl, folder: &Path, list: &str) -> Result<Self> {
         let (file, kubeconfig) = (folder.join("credentials.yaml"), folder.join("job.kubeconfig"));
         fs::write(&file, list)?;
         let token = kubectl.run_ok(&["create", "token", "crowsnest-credentials"], "")?;
-        let config: Value = serde_saphyr::from_str(&fs::read_to_string(fleet.kubeconfig("cp"))?)?;
+        let config: Value = serde_saphyr::from_str(&fs::read_to_string(&server.kubeconfig)?)?;
         let authority = config.pointer("/clusters/0/cluster/certificate-authority-data").and_then(Value::as_str);
         let authority = String::from_utf8(STANDARD.decode(authority.context("no authority")?)?)?;
         let ca = folder.join("ca.crt");
         fs::write(&ca, authority)?;
-        let (server, token) = (fleet.server()?, token.trim());
+        let server = config.pointer("/clusters/0/cluster/server").and_then(Value::as_str).context("no server")?;
+        let token = token.trim();
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: job\n\
              clusters: [{{name: job, cluster: {{server: \"{server}\", certificate-authority: \"{}\"}}}}]\n\
@@ -126,10 +128,10 @@ impl Job {
         Ok(Self { list: file, kubeconfig, kubectl })
     }
 
-    fn command(&self, more: &[&str]) -> Result<Command> {
+    fn command(&self, extra_args: &[&str]) -> Result<Command> {
         let mut command = Command::new(binary()?);
         command.args(["credentials", "--namespace", NAMESPACE, "--file"]).arg(&self.list);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(more);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(extra_args);
         Ok(command)
     }
 
@@ -137,8 +139,8 @@ impl Job {
         Ok(self.command(&[])?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
-    fn run(&self, more: &[&str]) -> Result<CommandOutput> {
-        let output = CommandOutput::parse(&self.command(more)?.output()?)?;
+    fn run(&self, extra_args: &[&str]) -> Result<CommandOutput> {
+        let output = CommandOutput::parse(&self.command(extra_args)?.output()?)?;
         ensure!(output.code == Some(0), "{output:?}");
         Ok(output)
     }

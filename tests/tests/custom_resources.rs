@@ -84,7 +84,7 @@ async fn generated_requests_have_the_responses_of_a_kube_apiserver() -> Result<(
     crate::use_ring();
     let dir = tempfile::tempdir()?;
     let (data, real_data) = (dir.path().join("up"), dir.path().join("real"));
-    let fleet = tokio::task::spawn_blocking(move || Fleet::start(&data, &["--members", "1"])).await??;
+    let fleet = tokio::task::spawn_blocking(move || Fleet::start(&data, &["--no-members"])).await??;
     let real_apiserver = match ground::uses_real_clusters() {
         true => Some(tokio::task::spawn_blocking(move || Apiserver::start(&real_data)).await??),
         false => None,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const FLEET: &str = include_str!("explain/fleet.yaml");
 const LOSERS: &str = include_str!("explain/losers.yaml");
-const RIGHTS: &str = include_str!("explain/rights.yaml");
+const PERMISSIONS: &str = include_str!("explain/permissions.yaml");
 const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 const TAINT: &str = r#"{"spec":{"taints":[{"key":"reserved","value":"ops","effect":"NoSchedule"}]}}"#;
 
@@ -34,9 +34,9 @@ fn explanations_and_plans_are_complete_and_change_nothing() -> Result<()> {
 }
 
 /// `plan -f` of fixtures, with additional flags.
-fn plan_command(files: &[&str], more: &str) -> String {
+fn plan_command(files: &[&str], flags: &str) -> String {
     let files = files.iter().map(|file| format!("-f {}/../tests/tests/explain/{file} ", env!("CARGO_MANIFEST_DIR")));
-    format!("plan {}{more}", files.collect::<String>())
+    format!("plan {}{flags}", files.collect::<String>())
 }
 
 fn query_json(fleet: &Fleet, line: &str) -> Result<Value> {
@@ -64,7 +64,7 @@ fn wait_until_settled(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], LOSERS)?;
     kubectl
         .run_until(&["get", "rb", "stuck-configmap", "-n", "shop", "-o", "yaml"], |out| out.contains("NoClusterFit"))?;
-    kubectl.run_ok(&["apply", "-f", "-"], RIGHTS).map(drop)
+    kubectl.run_ok(&["apply", "-f", "-"], PERMISSIONS).map(drop)
 }
 
 fn check_policy_outcomes(explanation: &Value) -> Result<()> {
@@ -110,8 +110,8 @@ fn check_explain(fleet: &Fleet) -> Result<()> {
     );
     ensure!(find_by(&explanation["targets"], "cluster", "member2")?["overrides"] == json!([]), "{explanation}");
     // An explanation can be requested for the binding as well as for its template.
-    let of_binding = query_json(fleet, "explain rb/web-deployment -n shop")?;
-    ensure!(of_binding["metadata"] == explanation["metadata"], "{of_binding}");
+    let binding_explanation = query_json(fleet, "explain rb/web-deployment -n shop")?;
+    ensure!(binding_explanation["metadata"] == explanation["metadata"], "{binding_explanation}");
 
     let output =
         wait_for_output(fleet, &words("explain cm/settings -n shop"), |output| output.out.contains("WAITING FOR"))?;

@@ -127,7 +127,7 @@ fn documented_questions_have_the_documented_answers() -> Result<()> {
         })
         .with_context(|| format!("{question}\nresult:\n{found}"))?;
     }
-    // The graph contains no values of Secrets. The same statement finds items of lists of nodes and relationships.
+    // The statement finds texts in values and list items of nodes and relationships, but no value of a Secret.
     let present = [("name", "report-settings"), ("labels", "app=web"), ("via", "secretKeyRef"), ("by", "shop/web")];
     for (key, part) in present {
         let found = runtime.block_on(database.values_containing(&[part]))?;

@@ -53,10 +53,10 @@ fn read_audit_log(data: &Path) -> Result<Vec<Value>> {
 type AuditLog<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
 
 /// Waits until `count` events satisfy the predicate; returns all that do.
-fn wait_for_events(audit_log: AuditLog<'_>, count: usize, is_wanted: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
+fn wait_for_events(audit_log: AuditLog<'_>, count: usize, predicate: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     wait_for("audit events", || {
-        found = audit_log()?.into_iter().filter(&is_wanted).collect();
+        found = audit_log()?.into_iter().filter(&predicate).collect();
         Ok(found.len() >= count)
     })
     .with_context(|| format!("{:#?}", audit_log()))?;
@@ -65,19 +65,21 @@ fn wait_for_events(audit_log: AuditLog<'_>, count: usize, is_wanted: impl Fn(&Va
 
 /// The member receives the user name, UID and groups of the caller.
 fn check_identity_in_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    let there = format!("{}{CLUSTERS}/member2/proxy", fleet.server()?);
-    let alice = kubectl.with_flags(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &there]);
-    let who = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.uid}"];
+    let member_url = format!("{}{CLUSTERS}/member2/proxy", fleet.server()?);
+    let alice =
+        kubectl.with_flags(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &member_url]);
+    let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.uid}"];
     // The role must exist before its binding.
     kubectl.run_ok(&["apply", "-f", "-"], &ALICE.replace("kind: User", "kind: Group").replace("NAME", "crew"))?;
-    alice.run_until(&who, |out| out == "alice u-7").map(drop)
+    alice.run_until(&whoami, |out| out == "alice u-7").map(drop)
 }
 
 fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) -> Result<()> {
     let server = fleet.server()?;
-    let there = kubectl.with_flags(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
-    there.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    there.run_ok(&["exec", "web", "--", "echo", "very-secret-plans"], "")?;
+    let member_kubectl =
+        kubectl.with_flags(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
+    member_kubectl.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    member_kubectl.run_ok(&["exec", "web", "--", "echo", "very-secret-plans"], "")?;
     let exec = wait_for_events(audit_log, 2, |event| {
         event["requestURI"].as_str().is_some_and(|uri| uri.contains("/pods/web/exec") && uri.contains("secret-plans"))
             && event["responseStatus"]["code"] == 101
@@ -103,7 +105,7 @@ fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) ->
     ensure!(notes["authorization.k8s.io/decision"] == "allow", "{notes:#}");
 
     // Refused requests and writes are logged as well.
-    there.expect_output(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
+    member_kubectl.expect_output(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
     wait_for_events(audit_log, 1, |event| {
         event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
     })?;

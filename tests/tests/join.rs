@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, wait_for};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, Member, binary, wait_for};
 
 const WEB: &str = include_str!("join/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
@@ -52,17 +52,17 @@ fn real_clusters_are_joined() -> Result<()> {
 #[test]
 fn nothing_is_propagated_to_an_observed_cluster() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let remote = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
-    let Some(kubectl) = remote.any_kubectl()? else { return Ok(()) };
+    let mut remote = Member::start("east", &dir.path().join("theirs"), &[])?;
     let fleet = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
-    let file = remote.kubeconfig("fleet").display().to_string();
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let file = remote.kubeconfig.display().to_string();
     let join_args = ["join", "east", "--cluster-kubeconfig", &file, "--cluster-context", "east", "--rights"];
     let output = fleet.crowsnest(&[&join_args[..], &["observe"]].concat())?;
     ensure!(output.out == "cluster(east) is joined successfully\n", "{output:?}");
     let output = fleet.crowsnest(&[&join_args[..], &["observe"]].concat())?;
     ensure!(output.code == Some(1) && output.err.contains("east"), "{output:?}");
 
-    let east = kubectl.with_kubeconfig(&remote.kubeconfig("east"));
+    let east = kubectl.with_kubeconfig(&remote.kubeconfig);
     let account = "system:serviceaccount:karmada-cluster:karmada-east";
     let expect_permission = |verb: &str, resource: &str, expected: bool| -> Result<()> {
         let (code, expected_output) = if expected { (0, "yes") } else { (1, "no") };
@@ -74,7 +74,6 @@ fn nothing_is_propagated_to_an_observed_cluster() -> Result<()> {
     expect_permission("list", "secrets", false)?;
     expect_permission("create", "deployments.apps", false)?;
 
-    let kubectl = kubectl.with_kubeconfig(&fleet.kubeconfig("cp"));
     wait_for_readiness(&kubectl, "True")?;
     let server = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy", fleet.server()?);
     let nodes = kubectl.run_ok(&["--server", &server, "get", "nodes", "-o", "name"], "")?;

@@ -138,7 +138,7 @@ const REGISTRY: &str = "apiVersion: search.karmada.io/v1alpha1\nkind: ResourceRe
 
 /// Checks diff, dry runs, rejected manifests, and server-side apply with its conflicts.
 fn check_apply(own: &Kubectl) -> Result<()> {
-    let apply = |more: &[&'static str]| [&["apply", "-f", "-"], more].concat();
+    let apply = |extra_args: &[&'static str]| [&["apply", "-f", "-"], extra_args].concat();
     let wrong = WEB.replacen("replicas: 2", "replicaz: 2", 1);
     let red = SETTINGS.replace("blue", "red");
     let three = WEB.replacen("replicas: 2", "replicas: 3", 1);

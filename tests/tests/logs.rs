@@ -1,4 +1,4 @@
-//! `crowsnest logs` and `crowsnest exec` with three members: merged and followed logs, commands with their exit codes,
+//! `crowsnest logs` and `crowsnest exec` with two members: merged and followed logs, commands with their exit codes,
 //! and the annotation that disables exec in a member.
 
 use anyhow::{Context, Result, ensure};
@@ -6,12 +6,12 @@ use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::Value;
 
 const WEB: &str = include_str!("proxies/web.yaml");
-const MEMBERS: [&str; 3] = ["member1", "member2", "member3"];
+const MEMBERS: [&str; 2] = ["member1", "member2"];
 
 #[test]
 fn logs_and_sessions_reach_the_whole_fleet() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "3"])?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     for member in MEMBERS {
         kubectl
@@ -57,10 +57,10 @@ fn check_merged_logs(fleet: &Fleet) -> Result<()> {
     }
     let output = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
     ensure!(output.out == "member2 default/web nginx | ready\n" && output.err.is_empty(), "{output:?}");
-    let output = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "2"])?;
+    let output = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "1"])?;
     ensure!(
         output.code == Some(1)
-            && output.err.contains("3 pods with 3 logs were found, and at most 2 can be read at once"),
+            && output.err.contains("2 pods with 2 logs were found, and at most 1 can be read at once"),
         "{output:?}"
     );
     let output = fleet.crowsnest(&["logs", "label:app=web", "--include", "("])?;
@@ -79,9 +79,9 @@ fn check_followed_logs(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         logs.expect(" default/web nginx | ")?;
     }
     let script = "echo said later > /proc/1/fd/1";
-    let output = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", script])?;
+    let output = fleet.crowsnest(&["exec", "--cluster", "member2", "web", "--", "sh", "-c", script])?;
     ensure!(output.code == Some(0), "{output:?}");
-    logs.expect("member3 default/web nginx | said later\n")?;
+    logs.expect("member2 default/web nginx | said later\n")?;
     let member2 = kubectl.with_kubeconfig(&fleet.kubeconfig("member2"));
     member2.run_ok(&["apply", "-f", "-"], &WEB.replace("NAME", "late"))?;
     logs.expect("member2 default/late nginx | nginx starting")?;
@@ -94,7 +94,7 @@ fn check_exec(fleet: &Fleet) -> Result<()> {
     let output = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
     ensure!(output.code == Some(3) && output.out == "out\n" && output.err == "err\n", "{output:?}");
     let output = fleet.crowsnest(&["exec", "web", "--", "ls"])?;
-    let text = "pod default/web is in several clusters; choose one with --cluster (member1, member2, member3)";
+    let text = "pod default/web is in several clusters; choose one with --cluster (member1, member2)";
     ensure!(output.code == Some(1) && output.err.contains(text), "{output:?}");
     let output = fleet.crowsnest(&["exec", "nosuch", "--", "ls"])?;
     ensure!(

@@ -1,6 +1,8 @@
 //! Metrics of all members at the control plane's address: kubectl top, requests of autoscalers, discovery, errors,
 //! unresponsive members; and a control plane with another metrics adapter.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
@@ -13,8 +15,8 @@ const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/pro
 const NODES: [&str; 6] =
     ["member1-node-1", "member1-node-2", "member1-node-3", "member2-node-1", "member2-node-2", "member2-node-3"];
 
-fn start(data: &std::path::Path, more: &[&str]) -> Result<Fleet> {
-    Fleet::start(data, &[&["--members", "2"], more].concat())
+fn start(data: &Path, extra_args: &[&str]) -> Result<Fleet> {
+    Fleet::start(data, &[&["--members", "2"], extra_args].concat())
 }
 
 fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
@@ -41,17 +43,18 @@ fn create_pods(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 #[test]
 fn the_control_plane_serves_metrics_of_all_members() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = start(&dir.path().join("data"), &[])?;
+    let data = dir.path().join("data");
+    let fleet = start(&data, &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     create_pods(&fleet, &kubectl)?;
     check_usage(&kubectl).context("usage")?;
     check_single_objects(&kubectl).context("single objects")?;
     check_custom_metrics(&kubectl).context("values")?;
     check_discovery(&kubectl).context("discovery")?;
-    check_permissions(&kubectl).context("rights")?;
+    check_permissions(&kubectl).context("permissions")?;
     check_unavailable_members(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
-    Ok(())
+    check_another_adapter(&data).context("another adapter")
 }
 
 fn check_usage(kubectl: &Kubectl) -> Result<()> {
@@ -220,18 +223,11 @@ fn check_unavailable_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_until(&pods, |out| out.contains("only-member2")).map(drop)
 }
 
-#[test]
-fn another_metrics_adapter_is_kept() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let data = dir.path().join("data");
+/// Restarts the fleet of a data directory whose control plane has served metrics: another adapter is kept.
+fn check_another_adapter(data: &Path) -> Result<()> {
     let registered = ["get", "apiservices", "-o", "name"];
-    let fleet = start(&data, &[])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    ensure!(kubectl.run_ok(&registered, "")?.contains("v1beta1.metrics.k8s.io"));
-    ensure!(fleet.stop()?.success());
-
     // When disabled, the registrations are removed, and the fleet-wide proxy serves usage itself.
-    let fleet = start(&data, &["--metrics-adapter=false"])?;
+    let fleet = start(data, &["--metrics-adapter=false"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let services = kubectl.run_ok(&registered, "")?;
     ensure!(!services.contains("metrics.k8s.io"), "{services}");
@@ -251,7 +247,7 @@ fn another_metrics_adapter_is_kept() -> Result<()> {
     ensure!(fleet.stop()?.success());
 
     // Another adapter's registration is kept; the other group has none.
-    let fleet = start(&data, &[])?;
+    let fleet = start(data, &[])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let service = ["get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"];
     kubectl.expect_output(&service, "", 0, "karmada-metrics-adapter")?;

@@ -117,7 +117,7 @@ fn users_sign_in_at_their_provider() -> Result<()> {
         check_renewal(&env).await?;
         check_sign_out(&env).await
     });
-    checked.with_context(|| env.fleet.log())?;
+    checked.and_then(|()| check_pages(&env)).with_context(|| env.fleet.log())?;
     let log = fs::read_to_string(env.fleet.data_dir.with_extension("log"))?;
     ensure!(!env.provider.issued_tokens().iter().any(|token| log.contains(token)), "a token is in the log");
     ensure!(env.fleet.stop()?.success());
@@ -348,20 +348,15 @@ async fn check_sign_out(env: &TestEnv) -> Result<()> {
     Ok(())
 }
 
-/// Signs in with a real browser.
-#[test]
-fn pages_redirect_to_the_provider_and_back() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let env = TestEnv::start(dir.path())?;
+/// Signs in with a real browser: pages redirect to the provider and back.
+fn check_pages(env: &TestEnv) -> Result<()> {
     // Tokens with a short lifetime are renewed for each request, without interaction.
     env.provider.set_lifetime(9);
     let before = env.provider.renewals();
-    let output = run_browser_script("oidc", &[env.ui.as_ref(), env.provider.issuer().as_ref()], &[]);
-    if output.with_context(|| env.fleet.log())?.is_none() {
+    if run_browser_script("oidc", &[env.ui.as_ref(), env.provider.issuer().as_ref()], &[])?.is_none() {
         return Ok(());
     }
     ensure!(env.provider.renewals() > before, "the pages' session was never renewed");
-    ensure!(env.fleet.stop()?.success());
     Ok(())
 }
 

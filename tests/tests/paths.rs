@@ -1,5 +1,5 @@
 //! `crowsnest path`, `crowsnest blast-radius` and their API in a fleet of two members: edges, both forms of patterns,
-//! rights at each step, bad input, and the commands of the page.
+//! permissions at each step, bad input, and the commands of the page.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{CommandOutput, Fleet, wait_for};
@@ -57,8 +57,8 @@ fn run(fleet: &Fleet, line: &str) -> Result<CommandOutput> {
 }
 
 /// Paths that match a pattern, each as the kinds of its objects.
-fn find_paths(fleet: &Fleet, pattern: &str, more: &str) -> Result<Vec<String>> {
-    let output = run(fleet, &format!("path '{pattern}' -o json --allow-partial {more}"))?;
+fn find_paths(fleet: &Fleet, pattern: &str, flags: &str) -> Result<Vec<String>> {
+    let output = run(fleet, &format!("path '{pattern}' -o json --allow-partial {flags}"))?;
     ensure!(output.code == Some(0), "{pattern}: {output:?}");
     let response: Value = serde_json::from_str(&output.out).with_context(|| format!("{output:?}"))?;
     let kind = |nth: &Value| {
@@ -133,7 +133,7 @@ fn check_blast_radius(fleet: &Fleet) -> Result<()> {
 /// Ann may list Pods, Secrets and Deployments of member1, but not the ReplicaSets between them.
 fn check_permissions(fleet: &Fleet) -> Result<()> {
     let ann = "--as ann --as-group system:authenticated";
-    wait_for("ann's rights to be known", || {
+    wait_for("ann's permissions to be known", || {
         Ok(find_paths(fleet, "secret/shop/db <-USES- deploy", ann)? == ["Secret Deployment"])
     })?;
     for pattern in

@@ -54,8 +54,8 @@ fn fixture_path(file: &str) -> String {
 }
 
 /// `plan` of a fixture, with additional flags.
-fn run_plan(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<CommandOutput> {
-    let output = fleet.crowsnest(&[&["plan", "-f", &fixture_path(file)], more].concat())?;
+fn run_plan(fleet: &Fleet, file: &str, extra_args: &[&str], code: i32) -> Result<CommandOutput> {
+    let output = fleet.crowsnest(&[&["plan", "-f", &fixture_path(file)], extra_args].concat())?;
     ensure!(output.code == Some(code), "plan of {file} should exit with {code}: {output:?}");
     Ok(output)
 }

@@ -111,7 +111,7 @@ fn check_logs(member: &Kubectl, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// A user needs the right on `clusters/proxy`; the user's permissions in the member are granted by the member's RBAC
+/// A user needs the permission on `clusters/proxy`; the user's permissions in the member are granted by the member's RBAC
 /// objects.
 fn check_caller_identity(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str) -> Result<()> {
     let user = format!("alice-{pod}");

@@ -8,6 +8,7 @@ use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = include_str!("quotas/namespace.yaml");
+const FLAGS: [&str; 4] = ["--members", "m1", "--feature-gates", "FederatedQuotaEnforcement=true"];
 const WORKLOADS: usize = 64;
 /// CPU request of a replica.
 const REPLICA_MILLICORES: i64 = 10;
@@ -20,7 +21,7 @@ const SCALED_REPLICAS: i64 = 5;
 fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
+    let fleet = Fleet::start(&data, &FLAGS)?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.run_ok(&["apply", "-f", "-"], NAMESPACE)?;
     kubectl.run_ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
@@ -30,16 +31,24 @@ fn concurrent_scale_ups_do_not_exceed_a_quota() -> Result<()> {
 
     // Each scale-up requests 40m more; as many as fit into the quota succeed.
     scale_all(&kubectl, SCALED_REPLICAS)?;
-    let fitting =
+    let successful_scale_ups =
         (LIMIT_MILLICORES - WORKLOADS as i64 * REPLICA_MILLICORES) / ((SCALED_REPLICAS - 1) * REPLICA_MILLICORES);
-    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES)?;
+    wait_for_usage(
+        &fleet,
+        &kubectl,
+        (WORKLOADS as i64 + successful_scale_ups * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES,
+    )?;
     let bindings = ["get", "rb", "-n", "shop", "-o", "json"];
     kubectl.run_until(&bindings, |out| out.contains("exceeded for resource cpu: requested sum"))?;
 
     fleet.kill()?;
-    let fleet = Fleet::start(&data, &["--profile", "conformance"])?;
+    let fleet = Fleet::start(&data, &FLAGS)?;
     let kubectl = fleet.any_kubectl()?.context("no kubectl was found")?;
-    wait_for_usage(&fleet, &kubectl, (WORKLOADS as i64 + fitting * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES)?;
+    wait_for_usage(
+        &fleet,
+        &kubectl,
+        (WORKLOADS as i64 + successful_scale_ups * (SCALED_REPLICAS - 1)) * REPLICA_MILLICORES,
+    )?;
     scale_all(&kubectl, 1)?;
     wait_for_usage(&fleet, &kubectl, WORKLOADS as i64 * REPLICA_MILLICORES)?;
     let half: Vec<String> = (0..WORKLOADS / 2).map(|index| format!("deployment/{}", name(index))).collect();

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, binary, free_port, wait_for};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, Member, binary, free_port, wait_for};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -29,10 +29,10 @@ impl Drop for Agent {
 #[test]
 fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let remote = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
+    let mut remote = Member::start("east", &dir.path().join("theirs"), &[])?;
     let fleet = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let east = remote.kubeconfig("east");
+    let east = remote.kubeconfig.clone();
     let checks = || -> Result<()> {
         let output = fleet.crowsnest(&["token", "create", "--print-register-command"])?;
         let register_args: Vec<&str> = output.out.split_whitespace().skip(1).collect();
@@ -63,9 +63,9 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     Ok(())
 }
 
-fn register(register_args: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
+fn register(register_args: &[&str], member: &Path, extra_args: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
-    command.args(register_args).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(more);
+    command.args(register_args).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(extra_args);
     Ok(command)
 }
 

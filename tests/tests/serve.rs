@@ -84,7 +84,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_suspended_or_cut_off() -> Resu
         "{diagnosis:?}"
     );
 
-    let (mut replicas, _balancer) = env.serve()?;
+    let (mut replicas, _balancer) = env.serve(&["a", "b", "c"])?;
     env.join()?;
     env.propagate("first")?;
     wait_for("the first object to be propagated", || env.has_in_member("first")).with_context(|| logs(&replicas))?;
@@ -181,7 +181,7 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     let settings = dir.path().join("serve.yaml");
     std::fs::write(&settings, "kubeconfig: /nowhere/kubeconfig\nroles: [webhook]\nlisten: 127.0.0.1:0\n")?;
     let file = settings.display().to_string();
-    let run_serve = |more: &[&str]| replica::run(&[&["serve", "--config", &file][..], more].concat());
+    let run_serve = |extra_args: &[&str]| replica::run(&[&["serve", "--config", &file][..], extra_args].concat());
     let output = run_serve(&[])?;
     ensure!(!output.ok && output.err.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""), "{output:?}");
     let output = run_serve(&["--kubeconfig", "/elsewhere"])?;

@@ -201,7 +201,7 @@ fn check_hint_for_administrators(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let grant =
         "kubectl create clusterrolebinding cluster-proxy-admin-ops --clusterrole=cluster-proxy-admin --user=ops";
     let warning = format!(
-        "Warning: User \"ops\" has no right to \"clusters/proxy\" of cluster east in the control plane; grant it, for all clusters, with `{grant}`"
+        "Warning: User \"ops\" has no permission for \"clusters/proxy\" of cluster east in the control plane; grant it, for all clusters, with `{grant}`"
     );
     via_member.expect_output(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
@@ -212,7 +212,7 @@ fn check_hint_for_administrators(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let (_, command) = grant.split_once(' ').context("the hint contains no command")?;
     ops.run_ok(&command.split(' ').collect::<Vec<_>>(), "")?;
     via_member.run_until(&["get", "pods", "-A"], |_| true)?;
-    // A user without rights in the control plane is refused there, not by the member.
+    // A user without permissions in the control plane is refused there, not by the member.
     let refused = "cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\"";
     cp.with_flags(&["--as", "eve"]).expect_output(&["get", "--raw", &nodes], "", 1, refused).map(drop)
 }

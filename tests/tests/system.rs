@@ -1,6 +1,6 @@
 //! Tests of the whole system: the real binary with real kubectl, Chromium and Postgres.
 //!
-//! They are one program because each of them mostly waits: as one program, they wait at the same time.
+//! They are one program, so that they run concurrently: each of them mostly waits.
 
 mod access;
 mod agent;
@@ -34,7 +34,7 @@ mod interpret;
 mod join;
 mod journal;
 mod kubectl;
-mod least_rights;
+mod least_privilege;
 mod load;
 mod logs;
 mod mcp;

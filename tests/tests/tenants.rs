@@ -20,7 +20,7 @@ const COPIED: [&str; 6] =
     ["get", "works", "-n", "karmada-es-m1", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.name}"];
 
 #[test]
-fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
+fn owners_of_a_namespace_or_a_member_cannot_affect_others() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -34,6 +34,7 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
         check_single_owner(&kubectl, &tina)?;
         check_overrides(&kubectl, &tina)?;
         check_quota(&kubectl)?;
+        check_exported_services(&fleet, &kubectl)?;
         check_extreme_numbers(&kubectl, &tina)?;
         kubectl.run_ok(&["delete", "namespace", "tenant", "--timeout=240s"], "")?;
         Ok(())
@@ -43,39 +44,29 @@ fn owners_of_a_namespace_cannot_affect_others() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn members_write_endpoints_only_for_exported_services() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let checks = || -> Result<()> {
-        let member = kubectl.with_kubeconfig(&fleet.kubeconfig("m1"));
-        member.run_ok(&["apply", "-f", "-"], EXPORTS)?;
-        kubectl.run_ok(&["apply", "-f", "-"], SHOP)?;
-        member.run_until(&["get", "serviceexport", "web", "-n", "shop"], |_| true)?;
-        let own_slice =
-            kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
-        member.run_ok(&["apply", "-f", "-"], HOSTILE_MEMBER)?;
-        // Written last, so that the others have been seen when it arrives.
-        member.run_ok(&["apply", "-f", "-"], &endpoint_slice("asked-for").to_string())?;
-        let imported = ["get", "endpointslices", "-n", "shop", "-o", "jsonpath={.items[*].metadata.name}"];
-        kubectl.run_until(&imported, |out| out.contains("imported-m1-asked-for"))?;
-        let collected_works =
-            ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
-        kubectl.run_until(&collected_works, |out| !out.is_empty())?;
-        let bank = kubectl.run_ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
-        ensure!(bank.is_empty(), "slices of a namespace without an export: {bank}");
-        let now = kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
-        ensure!(now == own_slice, "a user's slice was replaced: {now}");
-        // An object that is no longer exported is deleted, regardless of the member's exports.
-        kubectl.run_ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
-        kubectl.run_ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
-        kubectl.run_until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
-        Ok(())
-    };
-    checks().with_context(|| fleet.log())?;
-    ensure!(fleet.stop()?.success());
-    Ok(())
+/// A member writes endpoints only for Services that it exports.
+fn check_exported_services(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let member = kubectl.with_kubeconfig(&fleet.kubeconfig("m1"));
+    member.run_ok(&["apply", "-f", "-"], EXPORTS)?;
+    kubectl.run_ok(&["apply", "-f", "-"], SHOP)?;
+    member.run_until(&["get", "serviceexport", "web", "-n", "shop"], |_| true)?;
+    let own_slice = kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+    member.run_ok(&["apply", "-f", "-"], HOSTILE_MEMBER)?;
+    // Written last, so that the others have been seen when it arrives.
+    member.run_ok(&["apply", "-f", "-"], &endpoint_slice("asked-for").to_string())?;
+    let imported = ["get", "endpointslices", "-n", "shop", "-o", "jsonpath={.items[*].metadata.name}"];
+    kubectl.run_until(&imported, |out| out.contains("imported-m1-asked-for"))?;
+    let collected_works =
+        ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
+    kubectl.run_until(&collected_works, |out| !out.is_empty())?;
+    let bank = kubectl.run_ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
+    ensure!(bank.is_empty(), "slices of a namespace without an export: {bank}");
+    let now = kubectl.run_ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+    ensure!(now == own_slice, "a user's slice was replaced: {now}");
+    // An object that is no longer exported is deleted, regardless of the member's exports.
+    kubectl.run_ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
+    kubectl.run_ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
+    kubectl.run_until(&imported, |out| !out.contains("imported-m1-asked-for")).map(drop)
 }
 
 fn endpoint_slice(name: &str) -> Value {

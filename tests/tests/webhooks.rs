@@ -12,6 +12,7 @@ use crowsnest_tests::Process;
 use crowsnest_tests::{Fleet, Kubectl, binary, free_port, wait_for};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 const QUOTA: &str = include_str!("webhooks/quota.yaml");
 const HOSTILE: &str = include_str!("webhooks/hostile.yaml");
@@ -118,40 +119,48 @@ fn ensure_no_effect(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 }
 
 #[test]
-fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
+fn forged_reviews_have_no_effect() -> Result<()> {
     crate::use_ring();
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.run_ok(&["apply", "-f", "-"], QUOTA)?;
+    let runtime = Runtime::new()?;
+    check_own_webhooks(&fleet, &kubectl, &runtime).context("webhooks of the fleet")?;
+    check_open_webhooks(&fleet, &kubectl, &runtime, dir.path()).context("webhooks without client certificates")?;
+    check_closed_webhooks(&fleet, &kubectl, &runtime, dir.path()).context("webhooks with client certificates")?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Only the API server of the fleet reaches its webhooks.
+fn check_own_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime) -> Result<()> {
     let urls = kubectl.run_ok(&["get", "validatingwebhookconfigurations", "-o", "json"], "")?;
-    let url = urls.split('"').find(|text| text.ends_with("/validate-resourcebinding")).context("a webhook")?;
+    let url =
+        urls.split('"').find(|text| text.ends_with("/validate-resourcebinding")).context("no webhook for bindings")?;
     let identities = [
         None,
-        Some(own_certificate(&kubectl)?),
+        Some(own_certificate(kubectl)?),
         Some(Authority::new("strangers")?.client("kube-apiserver-webhook-client")?),
     ];
-    let runtime = tokio::runtime::Runtime::new()?;
     for identity in &identities {
         for review in [forged_review("made-up", "1500m", false), forged_review("made-up", "3", false)] {
             let result = runtime.block_on(post(url, identity.as_deref(), &review));
             ensure!(result.is_err(), "{result:?}");
         }
     }
-    ensure_no_effect(&fleet, &kubectl)?;
-    ensure!(fleet.stop()?.success());
-    Ok(())
+    ensure_no_effect(fleet, kubectl)
 }
 
 /// `crowsnest serve --roles webhook` for a control plane.
-fn start_webhooks(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String)> {
+fn start_webhooks(fleet: &Fleet, folder: &Path, extra_args: &[&str]) -> Result<(Process, String)> {
     std::fs::create_dir_all(folder)?;
     let [certificate, key] = Authority::new("servers")?.server(folder)?;
     let (port, ready) = (free_port()?, free_port()?);
     let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
     let mut command = Command::new(binary()?);
     command.args(["serve", "--roles", "webhook", "--metrics-bind-address", "0", "--kubeconfig"]);
-    command.arg(fleet.kubeconfig("cp")).arg("--data-dir").arg(folder.join("data")).args(GATE).args(more);
+    command.arg(fleet.kubeconfig("cp")).arg("--data-dir").arg(folder.join("data")).args(GATE).args(extra_args);
     command.args(["--tls-cert-file", &certificate, "--tls-private-key-file", &key, "--listen", &address(port)]);
     command.args(["--health-probe-bind-address", &address(ready)]);
     let log = std::fs::File::create(folder.join("log"))?;
@@ -161,17 +170,9 @@ fn start_webhooks(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Proces
     Ok((process, format!("https://{}/webhooks/validate-resourcebinding", address(port))))
 }
 
-#[test]
-fn forged_reviews_change_no_state() -> Result<()> {
-    crate::use_ring();
-    let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    kubectl.run_ok(&["apply", "-f", "-"], QUOTA)?;
-    let runtime = tokio::runtime::Runtime::new()?;
-
-    // If API servers present no client certificate, senders cannot be verified.
-    let (mut process, url) = start_webhooks(&fleet, &dir.path().join("open"), &[])?;
+/// If API servers present no client certificate, senders cannot be verified.
+fn check_open_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime, folder: &Path) -> Result<()> {
+    let (mut process, url) = start_webhooks(fleet, &folder.join("open"), &[])?;
     for dry_run in [true, false] {
         for (cpu, allowed) in [("1500m", true), ("1500m", true), ("3", false)] {
             let (status, response_body) =
@@ -179,7 +180,7 @@ fn forged_reviews_change_no_state() -> Result<()> {
             ensure!(status == 200 && response_body["response"]["allowed"] == allowed, "{status} {response_body}");
         }
     }
-    ensure_no_effect(&fleet, &kubectl)?;
+    ensure_no_effect(fleet, kubectl)?;
     let malformed =
         [json!({}), json!([]), json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})];
     for body in malformed {
@@ -188,18 +189,20 @@ fn forged_reviews_change_no_state() -> Result<()> {
     }
     let large = json!({"x": "x".repeat(9 << 20)});
     ensure!(runtime.block_on(post(&url, None, &large)).is_ok_and(|(status, _)| status == 400));
-    process.kill()?;
+    process.kill()
+}
 
-    // If they present one, all other clients are refused.
+/// If API servers present a client certificate, all other clients are refused.
+fn check_closed_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime, folder: &Path) -> Result<()> {
     let authority = Authority::new("webhook clients")?;
-    let file = dir.path().join("webhook-clients.crt");
+    let file = folder.join("webhook-clients.crt");
     std::fs::write(&file, &authority.pem)?;
     let file = file.display().to_string();
     let flags = ["--webhook-client-ca-file", &file, "--webhook-client-allowed-names", "apiserver"];
-    let (mut process, url) = start_webhooks(&fleet, &dir.path().join("closed"), &flags)?;
+    let (mut process, url) = start_webhooks(fleet, &folder.join("closed"), &flags)?;
     let cases = [
         (None, 401),
-        (Some(own_certificate(&kubectl)?), 401),
+        (Some(own_certificate(kubectl)?), 401),
         (Some(Authority::new("webhook clients")?.client("apiserver")?), 401),
         (Some(authority.client("other-client")?), 401),
         (Some(authority.client("apiserver")?), 200),
@@ -212,38 +215,38 @@ fn forged_reviews_change_no_state() -> Result<()> {
         let (status, _) = runtime.block_on(post(&convert, identity.as_deref(), &json!({})))?;
         ensure!(status == 400, "{status} of conversion");
     }
-    ensure_no_effect(&fleet, &kubectl)?;
-    process.kill()?;
+    ensure_no_effect(fleet, kubectl)?;
+    process.kill()
+}
+
+#[test]
+fn scripts_of_users_do_not_affect_others() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    check_permission_for_drafts(&kubectl).with_context(|| fleet.log())?;
+    check_slow_script(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
 
-#[test]
-fn a_slow_script_delays_no_other_request() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+/// A slow script delays no other request.
+fn check_slow_script(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], HOSTILE)?;
     for index in 0..8 {
         kubectl.run_ok(&["create", "deployment", &format!("web-{index}"), "--image", "nginx"], "")?;
     }
     let events = ["get", "events", "-n", "default", "-o", "jsonpath={..message}", "--request-timeout=30s"];
     // The control plane responds meanwhile: kubectl times out after half a minute, and a failed call ends the test.
-    wait_for("an event about the script", || Ok(kubectl.run_ok(&events, "")?.contains("context deadline exceeded")))
-        .with_context(|| fleet.log())?;
+    wait_for("an event about the script", || Ok(kubectl.run_ok(&events, "")?.contains("context deadline exceeded")))?;
     kubectl.run_ok(&["create", "configmap", "other", "--from-literal=a=b"], "")?;
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
-    member
-        .run_until(&["get", "configmap", "other", "-o", "name", "--ignore-not-found"], |out| out.contains("other"))?;
-    ensure!(fleet.stop()?.success());
-    Ok(())
+    let other = ["get", "configmap", "other", "-o", "name", "--ignore-not-found"];
+    member.run_until(&other, |out| out.contains("other")).map(drop)
 }
 
-#[test]
-fn a_draft_runs_only_for_users_who_may_create_it() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+/// The scripts of a draft run only for users who may create it.
+fn check_permission_for_drafts(kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], DRAFT)?;
     let script = "function GetReplicas(obj) return 1 end";
     let draft = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": {"objects": [{
@@ -256,7 +259,5 @@ fn a_draft_runs_only_for_users_who_may_create_it() -> Result<()> {
     let user = |name: &str| kubectl.with_flags(&["--as", name, "--as-group", "system:authenticated"]);
     let forbidden = "resourceinterpretercustomizations.config.karmada.io is forbidden";
     user("ann").expect_output(&create, &draft, 1, forbidden)?;
-    user("bob").run_ok(&create, &draft)?;
-    ensure!(fleet.stop()?.success());
-    Ok(())
+    user("bob").run_ok(&create, &draft).map(drop)
 }

@@ -27,7 +27,7 @@ const (
 	startTimeout = 5 * time.Minute
 )
 
-// minWatchDuration is the shortest time after which client-go lets a watch end and begins another.
+// minWatchDuration is the shortest time after which client-go ends a watch and starts another one.
 const minWatchDuration = 5 * time.Minute
 
 // observation is an address with its informers and the expected writes.
@@ -39,7 +39,7 @@ type observation struct {
 	informers []*informer
 }
 
-// checkInformers runs informers at all addresses while objects are written, and once more while crowsnest is restarted, if it is ours.
+// checkInformers runs informers at all addresses while objects are written, and once more while crowsnest is restarted, if this program started it.
 func checkInformers(ctx context.Context, o options.Options, config *rest.Config, addresses []address, fleet *crowsnest, r *results) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	for _, churn := range churns {
 		churn.tolerant = true
 	}
-	// The writes go on while crowsnest ends and starts, and as long as before once it is back.
+	// Writes continue during the restart of crowsnest, and afterwards for the same duration as before.
 	disturbed, cancelDisturbed := context.WithCancel(ctx)
 	defer cancelDisturbed()
 	restarted := make(chan error, 1)
@@ -140,7 +140,7 @@ func runChurns(ctx context.Context, churns []*churn, seed uint64) error {
 	return errors.Join(failures...)
 }
 
-// title names an informer in the output.
+// title returns the name of an informer in the output.
 func (i *informer) title() string {
 	if i.streams {
 		return i.name + " informer, WatchList"
@@ -148,7 +148,7 @@ func (i *informer) title() string {
 	return i.name + " informer"
 }
 
-// summary contains the numbers of events and of requests since an earlier count.
+// summary formats the numbers of events and of requests since an earlier count.
 func (i *informer) summary(since record.Requests) string {
 	return fmt.Sprintf("%d events, %v", i.history.Count(), i.requests.Total().Since(since))
 }
@@ -177,7 +177,7 @@ func (t *observation) check(ctx context.Context, i *informer) []string {
 	if got := i.requests.Total(); got != want {
 		problems = append(problems, fmt.Sprintf("%v, not %v", got, want))
 	}
-	if most := 1 + int(time.Since(t.churn.begun)/minWatchDuration); want.Watches > most {
+	if most := 1 + int(time.Since(t.churn.startedAt)/minWatchDuration); want.Watches > most {
 		problems = append(problems, fmt.Sprintf("%d watches, not %d", want.Watches, most))
 	}
 	return problems

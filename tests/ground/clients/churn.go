@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// sequenceAnnotation has the number of the write that made an object as it is.
+	// sequenceAnnotation contains the number of the last write to an object.
 	sequenceAnnotation = "ground.crowsnest.io/sequence"
-	// writers work at once, each on objects of its own.
+	// writers is the number of concurrent writers, each with its own objects.
 	writers = 4
 	// objectsPerWriter is small enough for objects to be deleted and created again many times.
 	objectsPerWriter = 10
@@ -35,13 +35,13 @@ type churn struct {
 	client v1.ConfigMapInterface
 	// interval between two writes of one writer
 	interval time.Duration
-	// tolerant churn goes on after failures: the server is being restarted.
+	// tolerant is true if the churn continues after failures, because the server is being restarted.
 	tolerant bool
-	// begun is when the first run began.
-	begun time.Time
+	// startedAt is the time at which the first run began.
+	startedAt time.Time
 
 	lock sync.Mutex
-	// writes by the name of the object, as record.History has its events; of no use after a failure
+	// writes by the name of the object, in the form of the events of record.History; invalid after a failure
 	writes map[string][]string
 	// sequences are the last numbers, by the name of the object.
 	sequences map[string]int
@@ -57,8 +57,8 @@ func newChurn(client v1.ConfigMapInterface, rate int) *churn {
 
 // run writes until the context is done. It fails at the first failure unless the churn is tolerant.
 func (c *churn) run(ctx context.Context, seed uint64) error {
-	if c.begun.IsZero() {
-		c.begun = time.Now()
+	if c.startedAt.IsZero() {
+		c.startedAt = time.Now()
 	}
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,14 +110,14 @@ func (c *churn) write(limited context.Context, writer int, rng *rand.Rand) error
 		if !c.tolerant {
 			return fmt.Errorf("cannot write ConfigMap %s: %w", name, err)
 		}
-		// Whether the server carried the write out is not known.
+		// It is unknown whether the server performed the write.
 		if objects[name], err = c.readWithRetries(ctx, limited.Done(), ticker, name); err != nil {
 			return nil
 		}
 	}
 }
 
-// readWithRetries returns the current object; a tolerant churn repeats the request until it succeeds or the time is over.
+// readWithRetries returns the current object; a tolerant churn repeats the request until it succeeds or the context is done.
 func (c *churn) readWithRetries(ctx context.Context, over <-chan struct{}, ticker *time.Ticker, name string) (*corev1.ConfigMap, error) {
 	for {
 		current, err := c.read(ctx, name)
@@ -203,7 +203,7 @@ func (c *churn) recordWrite(name, write string) {
 	c.writes[name] = append(c.writes[name], write)
 }
 
-// count is the number of writes that the server carried out.
+// count returns the number of writes that the server performed.
 func (c *churn) count() int {
 	c.lock.Lock()
 	defer c.lock.Unlock()

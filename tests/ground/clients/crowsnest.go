@@ -59,7 +59,7 @@ func (c *crowsnest) kubeconfig() string {
 
 func (c *crowsnest) log() string { return filepath.Join(c.folder, "crowsnest.log") }
 
-// start starts the process and waits until its member can be used through it.
+// start starts the process and waits until it proxies requests to its member.
 func (c *crowsnest) start(ctx context.Context, member string) error {
 	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 
-// gates turn the feature WatchListClient on and off. An informer looks at it once, when it starts.
+// gates turn the feature WatchListClient on and off. An informer reads the gate once, when it starts.
 type gates struct {
 	clientfeatures.Gates
 	watchList atomic.Bool
@@ -50,14 +50,14 @@ func newGates() *gates {
 type informer struct {
 	// name of the client, such as "dynamic"
 	name string
-	// streams says that the informer begins with a stream (WatchList), not with a list.
+	// streams is true if the informer begins with a stream (WatchList), not with a list.
 	streams  bool
 	requests *record.Counter
 	history  *record.History
 	informer cache.SharedIndexInformer
 }
 
-// clientKinds are the clients of client-go that informers are built on.
+// clientKinds are the kinds of client-go clients that informers use.
 var clientKinds = []struct {
 	name  string
 	build func(config *rest.Config, namespace string) (cache.SharedIndexInformer, error)

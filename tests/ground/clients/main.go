@@ -1,4 +1,4 @@
-// Clients checks Crowsnest's API with what Go programs use: client-go's informers, a controller-runtime manager and Helm.
+// Clients checks Crowsnest's API with common Go clients: client-go's informers, a controller-runtime manager and Helm.
 //
 // It is run by `.ci/ground clients`. CONTRIBUTING.md has examples.
 package main
@@ -68,7 +68,7 @@ func run(ctx context.Context, o options.Options) (failure error) {
 			return err
 		}
 		defer func() {
-			// The log is kept for those who look for the cause of a failure.
+			// The log is kept for the analysis of failures.
 			if failure == nil {
 				failure = os.RemoveAll(folder)
 			} else if fleet != nil {
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options.Options) (failure error) {
 	if err != nil {
 		return err
 	}
-	// The checks count requests; a limit of the client would slow the writes down.
+	// The checks count requests; a rate limit of the client would slow the writes down.
 	config.QPS = -1
 	addresses := addressesOf(config, o.Member, fmt.Sprintf("ground-clients-%d", os.Getpid()))
 	for _, a := range addresses {
@@ -138,7 +138,7 @@ func addressesOf(config *rest.Config, member, namespace string) []address {
 	)
 }
 
-// makeNamespace creates the namespace of an address, unless another address of the same cluster has it, and returns what removes it.
+// makeNamespace creates the namespace of an address, unless another address of the same cluster has it, and returns a function that removes it.
 func makeNamespace(ctx context.Context, a address) (remove func() error, failure error) {
 	client, err := kubernetes.NewForConfig(a.origin)
 	if err != nil {

@@ -87,7 +87,7 @@ func startManager(ctx context.Context, a address, name string) (*runningManager,
 		LeaderElectionNamespace:       a.namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
-		// Two managers of this process have a controller of one name.
+		// Two managers in this process have a controller with the same name.
 		Controller: config.Controller{SkipNameValidation: &yes},
 	})
 	if err != nil {
@@ -253,10 +253,10 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 	return nil
 }
 
-// quietDuration is the time without reconciles after which a manager is at rest.
+// quietDuration is the time without reconciles after which a manager is considered idle.
 const quietDuration = 2 * time.Second
 
-// checkQuiet checks that a manager comes to rest: a write that changes nothing must not cause another.
+// checkQuiet checks that a manager becomes idle: a write that changes nothing must not cause another.
 func checkQuiet(ctx context.Context, manager *runningManager) error {
 	last, since := manager.reconciled.Load(), time.Now()
 	return waitFor(ctx, syncTimeout, func() string {
@@ -264,7 +264,7 @@ func checkQuiet(ctx context.Context, manager *runningManager) error {
 			last, since = now, time.Now()
 		}
 		if rest := time.Since(since); rest < quietDuration {
-			return fmt.Sprintf("the manager was at rest for %v only", rest.Round(time.Millisecond))
+			return fmt.Sprintf("the manager was idle for only %v", rest.Round(time.Millisecond))
 		}
 		return ""
 	})
@@ -284,7 +284,7 @@ func deleteSources(ctx context.Context, direct client.Client, namespace string) 
 			return err.Error()
 		}
 		if len(left.Items) > 0 {
-			return fmt.Sprintf("%d copies are left after their owners", len(left.Items))
+			return fmt.Sprintf("%d copies still exist after the deletion of their owners", len(left.Items))
 		}
 		return ""
 	})

@@ -74,7 +74,7 @@ const (
 	shortOfLimit = limit * 3 / 5
 )
 
-// fakeSuite is run by this test's own program in place of Kubernetes' suite. The names of specs say what they do.
+// fakeSuite is run by the test binary in place of Kubernetes' suite. The name of a spec determines its behavior.
 func fakeSuite(args []string) {
 	flags := map[string]string{}
 	for _, arg := range args {
@@ -111,7 +111,7 @@ func fakeSuite(args []string) {
 	}
 }
 
-// TestMain takes the place of Kubernetes' suite when Suite.Run starts this program.
+// TestMain runs fakeSuite if Suite.Run has started this binary.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "--provider=skeleton") {
 		fakeSuite(os.Args[1:])

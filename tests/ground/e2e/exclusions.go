@@ -71,7 +71,7 @@ func (e Exclusions) Unused(specs []string) []string {
 	return unused
 }
 
-// matches says whether a name is of the form of a pattern, in which each `*` stands for any text.
+// matches reports whether a name matches a pattern, in which each `*` stands for any text.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	name, found := strings.CutPrefix(name, parts[0])

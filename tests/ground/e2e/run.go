@@ -24,13 +24,13 @@ const (
 	batchSize = 8
 )
 
-// Cluster is what specs are run against.
+// Cluster is a cluster in which specs are run.
 type Cluster struct {
 	Name       string
 	Kubeconfig string
-	// ControlPlane says that the cluster has neither nodes nor workload controllers.
+	// ControlPlane is true if the cluster has neither nodes nor workload controllers.
 	ControlPlane bool
-	// Idle says that nothing runs in the cluster's pods: containers neither fail nor take any time.
+	// Idle is true if the cluster's pods run no processes: containers neither fail nor take any time.
 	Idle bool
 }
 
@@ -78,7 +78,7 @@ func (s *Suite) Run(ctx context.Context, cluster Cluster, specs []string, report
 
 // runAll runs specs in a number of processes at once.
 func (r *run) runAll(ctx context.Context, specs []string, processes int) {
-	// No process gets so many specs that another has none.
+	// Specs are distributed so that no process is without work.
 	size := max(1, min(batchSize, (len(specs)+processes-1)/processes))
 	batches := make(chan []string, len(specs))
 	for batch := range slices.Chunk(specs, size) {
@@ -105,7 +105,7 @@ func (r *run) runBatch(ctx context.Context, specs []string) (remaining []string)
 	case ctx.Err() != nil:
 		return nil
 	case err != nil && len(specs) > 1:
-		// Which spec ended the process is found by running each alone.
+		// Each spec is run alone, to find the one that terminated the process.
 		for _, spec := range specs {
 			r.runBatch(ctx, []string{spec})
 		}
@@ -141,10 +141,10 @@ func (r *run) runProcess(ctx context.Context, specs []string) ([]Outcome, error)
 	command := exec.CommandContext(limited, r.Program, r.arguments(r.cluster, specs, base+".json")...)
 	command.Dir, command.Stderr = r.folder, log
 	command.Stdout = &progress{log: log, ended: func() { timer.Reset(r.Limit) }}
-	// Ginkgo removes what the spec made when it is interrupted.
+	// An interrupted spec is cleaned up by Ginkgo.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
 	command.WaitDelay = cleanUpTimeout
-	// The report says more than the exit code.
+	// The report is more detailed than the exit code.
 	runErr := command.Run()
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func ParseSpecs(listing string, groups []string) []string {
 	return slices.Compact(specs)
 }
 
-// group is the special interest group of a spec, such as "apps" of "[sig-apps] Job should …"; empty if the name has none.
+// group returns the special interest group of a spec, such as "apps" of "[sig-apps] Job should …"; empty if the name has none.
 func group(spec string) string {
 	name, found := strings.CutPrefix(spec, "[sig-")
 	name, _, ended := strings.Cut(name, "]")
@@ -37,5 +37,5 @@ func group(spec string) string {
 	return name
 }
 
-// isSerial says whether a spec must run alone, because it changes what others depend on.
+// isSerial reports whether a spec must run alone, because it changes state that other specs depend on.
 func isSerial(spec string) bool { return strings.Contains(spec, "[Serial]") }

@@ -16,7 +16,7 @@ type Results struct {
 	outcomes map[string]map[string]Outcome
 }
 
-// NewResults has a column for each cluster.
+// NewResults returns empty results with a column for each cluster.
 func NewResults(clusters ...string) *Results {
 	r := &Results{clusters: clusters, outcomes: map[string]map[string]Outcome{}}
 	return r
@@ -30,7 +30,7 @@ func (r *Results) Add(cluster string, outcome Outcome) {
 	r.outcomes[outcome.Spec][cluster] = outcome
 }
 
-// Failures is the number of runs that did not pass.
+// Failures returns the number of runs that did not pass.
 func (r *Results) Failures() int {
 	count := 0
 	for _, row := range r.outcomes {
@@ -82,7 +82,7 @@ func (r *Results) Write(out io.Writer) error {
 	return err
 }
 
-// Line describes an outcome in one line, and the first lines of a failure's message below it.
+// Line formats an outcome as one line, followed by the first lines of the message of a failure.
 func (o Outcome) Line(cluster string) string {
 	line := fmt.Sprintf("%-7s %4.0f s  %s  %s", o.State, o.Duration.Seconds(), cluster, o.Spec)
 	if message := firstLines(o.Message, messageLines); message != "" {

@@ -23,7 +23,7 @@ const SCOPES: [&str; 3] = ["", "reviews-a", "reviews-b"];
 /// Verbs of reviews. Those of rules include `*`.
 const VERBS: [&str; 7] = ["get", "list", "create", "delete", "escalate", "bind", "impersonate"];
 const RULE_VERBS: [&str; 8] = ["get", "list", "create", "delete", "escalate", "bind", "impersonate", "*"];
-/// `pods/*` is no wildcard.
+/// `pods/*` is not a wildcard.
 const RULE_RESOURCES: [&str; 10] = [
     "pods",
     "pods/log",
@@ -96,7 +96,7 @@ impl Generator {
         }
     }
 
-    /// A binding of a role; of a ClusterRole in the cluster or in a namespace. The role of some is missing.
+    /// A binding of a role; of a ClusterRole in the cluster or in a namespace. Some bindings reference a role that does not exist.
     fn binding(&mut self, nth: usize, role: &Value) -> Value {
         let own = role["metadata"]["namespace"].as_str();
         let namespace = own.unwrap_or_else(|| self.pick(&SCOPES)).to_owned();
@@ -170,7 +170,7 @@ fn aggregated_reviews() -> [Value; 2] {
     })
 }
 
-/// What a review is about: its user, and each of its attributes.
+/// Classes of a review: its user, and each of its attributes.
 fn classes(spec: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
@@ -217,7 +217,7 @@ fn list(items: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
-/// The rules that the server has, also those of its own roles.
+/// All RBAC objects that the server stores, including its default roles.
 fn stored_rules(kubectl: &Kubectl) -> Result<Rbac> {
     let kinds = "clusterroles,roles,clusterrolebindings,rolebindings";
     let stored: Value = serde_json::from_str(&kubectl.run_ok(&["get", kinds, "-A", "-o", "json"], "")?)?;

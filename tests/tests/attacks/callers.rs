@@ -1,4 +1,4 @@
-//! Creates the users of the table in the control plane, with their rights and credentials.
+//! Creates the users of the table in the control plane, with their permissions and credentials.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::attacks::evaluation::Identity;
 use crate::attacks::http1::exchange;
-use crate::attacks::test_env::{send, until};
+use crate::attacks::test_env::{send, wait_until};
 use crate::attacks::wire::{Wire, lossy, values};
 
 const CALLERS: &str = include_str!("callers.yaml");
@@ -49,7 +49,7 @@ pub struct Credentials {
     pub tokens: BTreeMap<String, String>,
 }
 
-/// Creates the rights, certificates and tokens of all callers.
+/// Creates the permissions, certificates and tokens of all callers.
 pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
     let callers: Vec<Caller> = serde_saphyr::from_str(CALLERS)?;
     let mut credentials = Credentials::default();
@@ -73,7 +73,7 @@ pub async fn create_callers(control_plane: &Client) -> Result<Credentials> {
     }
     for (name, key) in keys {
         let signed = |request: &Value| request["status"]["certificate"].is_string();
-        let request = until(control_plane, &format!("{SIGNING_REQUESTS}/attacks-{name}"), signed).await?;
+        let request = wait_until(control_plane, &format!("{SIGNING_REQUESTS}/attacks-{name}"), signed).await?;
         let certificate =
             STANDARD.decode(request["status"]["certificate"].as_str().context("the request has no certificate")?)?;
         credentials.certificates.insert(name, Certificate { certificate: String::from_utf8(certificate)?, key });

@@ -123,7 +123,7 @@ fn check_identity(identity: &Identity, recorded: &RecordedRequest, identities: &
 /// Checks that exactly one request arrived, without client headers that are not for the member.
 fn check_headers(recorded: &RecordedRequest, identities: &Identities, case: &Case) -> Vec<String> {
     let mut errors = Vec::new();
-    if let Some(error) = recorded.framing_error.as_ref().filter(|_| !case.row.expect.breaks) {
+    if let Some(error) = recorded.framing_error.as_ref().filter(|_| !case.row.expect.truncated) {
         errors.push(error.clone());
     }
     if lossy(&recorded.head).replace("\r\n", "").contains(['\r', '\n', '\0']) {

@@ -24,7 +24,7 @@ pub fn request(case: &Case) -> Vec<u8> {
     let mut bytes = case.first_line();
     for line in case.header_lines() {
         bytes.extend(line);
-        // A row may end its own line, for folded or wrongly terminated lines.
+        // Rows with folded or wrongly terminated lines contain their own line endings.
         if !bytes.ends_with(b"\n") {
             bytes.extend(b"\r\n");
         }

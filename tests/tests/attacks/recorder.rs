@@ -59,7 +59,7 @@ pub struct Recorder {
     connector: TlsConnector,
     /// Open connections.
     connections: TaskTracker,
-    /// True if the recorder reports that every object in the table exists; otherwise none does.
+    /// True if the recorder responds as if all requested objects exist; otherwise, as if none does.
     has_objects: bool,
 }
 

@@ -20,6 +20,8 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/attack
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const FLEET_PROXY: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const CACHE: &str = "/apis/search.karmada.io/v1alpha1/search/cache";
+/// File whose rows run last, because a failure of one can terminate the process.
+const LAST_FILE: &str = "nested.yaml";
 /// Size of oversized values.
 const OVERSIZED_BYTES: usize = 300 << 10;
 /// Number of header lines in floods.
@@ -114,7 +116,7 @@ pub struct Expectation {
     /// Identity with which the request arrives at a member.
     pub arrives: ExpectedArrival,
     /// True if a request with a truncated body may arrive.
-    pub breaks: bool,
+    pub truncated: bool,
     /// Targets that may arrive, without the query; the default is the target that was sent.
     pub arrives_at: Vec<Text>,
     /// Header lines that must arrive, with names in lower case.
@@ -223,11 +225,11 @@ pub struct Case {
     pub runtime_values: Arc<RuntimeValues>,
 }
 
-/// All rows, by file.
+/// All rows, by file; those of [`LAST_FILE`] are the last ones.
 pub fn rows() -> Result<Vec<Row>> {
     let files = fs::read_dir(FOLDER)?.map(|entry| Ok(entry?.path()));
     let mut files: Vec<PathBuf> = files.collect::<Result<_>>()?;
-    files.sort();
+    files.sort_by_cached_key(|file| (file.ends_with(LAST_FILE), file.clone()));
     let mut all = Vec::new();
     for file in files {
         // Parsed through JSON, so that errors name the fields of an invalid row.

@@ -76,14 +76,14 @@ pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Re
 }
 
 /// Polls an object until it is ready.
-pub async fn until(client: &Client, path: &str, ready: impl Fn(&Value) -> bool) -> Result<Value> {
-    let began = std::time::Instant::now();
+pub async fn wait_until(client: &Client, path: &str, ready: impl Fn(&Value) -> bool) -> Result<Value> {
+    let started_at = std::time::Instant::now();
     loop {
         let last = match send(client, "GET", path, &Value::Null).await {
             Ok(found) if ready(&found) => return Ok(found),
             last => last,
         };
-        ensure!(began.elapsed() < WAIT_TIMEOUT, "timed out waiting for {path}: {last:?}");
+        ensure!(started_at.elapsed() < WAIT_TIMEOUT, "timed out waiting for {path}: {last:?}");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }
@@ -138,7 +138,7 @@ impl TestEnv {
         identities.credentials.extend(cookies.values().filter_map(value));
         for recorder in ["m1", "m2"] {
             let path = format!("{SECRETS}/{recorder}-impersonator");
-            let secret = until(&control_plane, &path, |secret| secret["data"]["token"].is_string()).await?;
+            let secret = wait_until(&control_plane, &path, |secret| secret["data"]["token"].is_string()).await?;
             let token = STANDARD.decode(secret["data"]["token"].as_str().context("the response has no token")?)?;
             identities.impersonators.insert(recorder, String::from_utf8(token)?);
         }
@@ -166,13 +166,13 @@ impl TestEnv {
                 let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
             };
-            until(&self.control_plane, &format!("{CLUSTERS}/{member}"), ready).await?;
+            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}"), ready).await?;
             let version = |found: &Value| found["gitVersion"].is_string();
-            until(&self.control_plane, &format!("{CLUSTERS}/{member}/proxy/version"), version).await?;
+            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}/proxy/version"), version).await?;
         }
         let cache = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/namespaces/default/configmaps/cached";
         let is_cached = |found: &Value| found["items"].as_array().is_some_and(|items| items.len() == 1);
-        until(&self.control_plane, cache, is_cached).await?;
+        wait_until(&self.control_plane, cache, is_cached).await?;
         let is_recorded = self.recorders.iter().all(|recorder| !recorder.requests().is_empty());
         ensure!(is_recorded, "a member received no request through its recorder");
         Ok(())
@@ -203,7 +203,7 @@ impl TestEnv {
         Ok(Wire::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
     }
 
-    /// Stops the processes under test and waits until they have sent all that they send to members.
+    /// Stops the processes under test and waits until their connections to members have ended.
     pub async fn stop(&self) -> Result<()> {
         self.agent.signal("TERM")?;
         self.fleet.signal("TERM")?;

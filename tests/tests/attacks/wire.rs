@@ -1,5 +1,5 @@
-//! Reads bytes of a connection up to an expected end. Knows only where an HTTP head, a body and a chunk end: a library
-//! would correct the table's requests and hide the received bytes.
+//! Reads bytes of a connection up to an expected end. It parses only what is needed to find the end of an HTTP head, a
+//! body and a chunk: a library would correct the table's requests and hide the received bytes.
 
 use std::time::Duration;
 

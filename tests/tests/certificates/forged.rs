@@ -1,4 +1,4 @@
-//! Attempts to get another identity than an agent's with a bootstrap token, and to act as a front proxy with a
+//! Attempts to get an identity other than an agent's with a bootstrap token, and to act as a front proxy with a
 //! certificate of the client CA.
 
 use std::fs;
@@ -27,37 +27,52 @@ type Attribute<'a> = (&'a [u8], &'a str);
 type Subject<'a> = &'a [&'a [Attribute<'a>]];
 
 #[test]
-fn a_bootstrap_token_gives_no_identity_except_an_agents() -> Result<()> {
+fn certificates_give_no_other_identity() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let data = dir.path().join("data");
+    let pki = data.join("control-plane/pki");
+    let fleet = Fleet::start(&data, &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    let checks = || -> Result<()> {
-        kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
-        let joining = kubectl.with_token("abcdef.0123456789abcdef")?;
-        let attempts: [(&str, Subject<'_>); 15] = [
-            ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
-            ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
-            ("both-in-one", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY), (CN, AGENT)]]),
-            ("both-in-one-reversed", &[&[(O, AGENTS)], &[(CN, AGENT), (CN, FRONT_PROXY)]]),
-            ("agent-then-admin", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, "system:admin")]]),
-            ("proxy", &[&[(CN, FRONT_PROXY)]]),
-            ("proxy-as-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)]]),
-            ("impersonator-suffix", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x-impersonator")]]),
-            ("masters", &[&[(O, "system:masters")], &[(CN, "ann")]]),
-            ("agent-and-masters", &[&[(O, AGENTS)], &[(O, "system:masters")], &[(CN, AGENT)]]),
-            ("admin", &[&[(CN, "system:admin")]]),
-            ("node", &[&[(O, "system:nodes")], &[(CN, "system:node:n1")]]),
-            ("component", &[&[(CN, "system:karmada:controller-manager")]]),
-            ("account", &[&[(CN, "system:serviceaccount:kube-system:default")]]),
-            ("nul-in-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
-        ];
-        for (name, subject) in attempts {
-            check_no_certificate(&kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
-        }
-        Ok(())
-    };
-    checks().with_context(|| fleet.log())?;
+    check_bootstrap_token(&kubectl).with_context(|| fleet.log())?;
+    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
+
+    // A data directory of an earlier version has no CA for front proxies; the server creates one.
+    let before = fs::read_to_string(pki.join("ca.crt"))?;
+    fs::remove_file(pki.join("front-proxy-ca.crt"))?;
+    fs::remove_file(pki.join("front-proxy-ca.key"))?;
+    let fleet = Fleet::start(&data, &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the client CA has changed");
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// A bootstrap token gives no identity except an agent's.
+fn check_bootstrap_token(kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
+    let joining = kubectl.with_token("abcdef.0123456789abcdef")?;
+    let attempts: [(&str, Subject<'_>); 15] = [
+        ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
+        ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
+        ("both-in-one", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY), (CN, AGENT)]]),
+        ("both-in-one-reversed", &[&[(O, AGENTS)], &[(CN, AGENT), (CN, FRONT_PROXY)]]),
+        ("agent-then-admin", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, "system:admin")]]),
+        ("proxy", &[&[(CN, FRONT_PROXY)]]),
+        ("proxy-as-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)]]),
+        ("impersonator-suffix", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x-impersonator")]]),
+        ("masters", &[&[(O, "system:masters")], &[(CN, "ann")]]),
+        ("agent-and-masters", &[&[(O, AGENTS)], &[(O, "system:masters")], &[(CN, AGENT)]]),
+        ("admin", &[&[(CN, "system:admin")]]),
+        ("node", &[&[(O, "system:nodes")], &[(CN, "system:node:n1")]]),
+        ("component", &[&[(CN, "system:karmada:controller-manager")]]),
+        ("account", &[&[(CN, "system:serviceaccount:kube-system:default")]]),
+        ("nul-in-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
+    ];
+    for (name, subject) in attempts {
+        check_no_certificate(kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
+    }
     Ok(())
 }
 
@@ -87,28 +102,7 @@ fn get_csr(kubectl: &Kubectl, name: &str) -> Result<Value> {
     Ok(serde_json::from_str(&kubectl.run_ok(&["get", "csr", name, "-o", "json"], "")?)?)
 }
 
-#[test]
-fn front_proxies_are_authenticated_by_a_separate_ca() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let data = dir.path().join("data");
-    let pki = data.join("control-plane/pki");
-    let fleet = Fleet::start(&data, &["--no-members"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
-    ensure!(fleet.stop()?.success());
-
-    // A data directory of an earlier version has no CA for front proxies; the server creates one.
-    let before = fs::read_to_string(pki.join("ca.crt"))?;
-    fs::remove_file(pki.join("front-proxy-ca.crt"))?;
-    fs::remove_file(pki.join("front-proxy-ca.key"))?;
-    let fleet = Fleet::start(&data, &["--no-members"])?;
-    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
-    check_front_proxies(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
-    ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the client CA has changed");
-    ensure!(fleet.stop()?.success());
-    Ok(())
-}
-
+/// Front proxies are authenticated by a separate CA.
 fn check_front_proxies(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
     let get_config_map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
     let config_map: Value = serde_json::from_str(&kubectl.run_ok(&get_config_map, "")?)?;

@@ -70,7 +70,7 @@ fn visible_text(output: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").replace('\u{1b}', "\u{241b}")
 }
 
-/// Replaces ages by AGE and times by TIME.
+/// Replaces ages with AGE and times with TIME.
 fn replace_variable_values(text: &str) -> String {
     let word = |word: &str| match word {
         word if is_age(word) => "AGE".to_owned(),

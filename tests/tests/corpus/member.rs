@@ -195,9 +195,9 @@ async fn handle(
 impl MemberState {
     /// Aggregated discovery of `/api` or `/apis`.
     fn discovery(&self, root: &str) -> Value {
-        let of_root = |resource: &&Resource| resource.group().is_empty() == (root == "/api");
+        let is_in_root = |resource: &&Resource| resource.group().is_empty() == (root == "/api");
         let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
-        for resource in self.resources.iter().filter(of_root) {
+        for resource in self.resources.iter().filter(is_in_root) {
             let version = resource.api_version.rsplit('/').next().unwrap_or_default();
             let group = resource.group();
             let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };

@@ -36,7 +36,7 @@ impl QueryResponse {
         let mut sums: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for group in values {
             for (number, sum) in group["sums"].as_object().into_iter().flatten() {
-                let sum = sum.as_i64().with_context(|| format!("{number} is no integer in {group}"))?;
+                let sum = sum.as_i64().with_context(|| format!("{number} is not an integer in {group}"))?;
                 sums.entry(number.clone()).or_default().insert(text(&group["value"]), sum);
             }
         }

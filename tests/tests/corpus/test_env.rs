@@ -199,7 +199,7 @@ async fn create_reader(admin: &kube::Client) -> Result<String> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     post(admin, accounts, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "corpus"}}))
         .await?;
-    // The account's rights in members are effective only with access to clusters/proxy in the control plane.
+    // The account's permissions in members are effective only with access to clusters/proxy in the control plane.
     let (group, name) = ("rbac.authorization.k8s.io", "corpus-reaches-members");
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]});
     let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]});
@@ -229,15 +229,15 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = |(kind, names): (&String, &Vec<String>)| {
         let is_one = |name: &str| name.to_lowercase() == *kind;
-        let of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_one));
-        let defined = of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
+        let objects_of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_one));
+        let defined = objects_of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
         let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
         let (api_version, kind) = defined
             .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
             .with_context(|| format!("no object defines {kind}"))?;
         let plural = names.iter().max_by_key(|name| name.len()).context("no plural")?.clone();
         let short_names = names.iter().filter(|name| **name != plural).cloned().collect();
-        let namespaced = of_kind().any(|object| object["metadata"]["namespace"].is_string());
+        let namespaced = objects_of_kind().any(|object| object["metadata"]["namespace"].is_string());
         Ok(Resource { api_version, kind, plural, short_names, namespaced })
     };
     corpus.kinds.iter().map(resource).collect()

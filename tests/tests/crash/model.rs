@@ -17,7 +17,7 @@ pub const NAMESPACE: &str = "crash";
 /// Prefix of the number in a template's name.
 pub const PREFIX: &str = "crash-";
 
-/// The member whose copies overrides change.
+/// The member whose copies are changed by the override policies.
 const OVERRIDDEN: &str = "m2";
 /// Number of concurrent sequences of writes. All writes to one object are in the same lane.
 const LANES: usize = 8;

@@ -19,11 +19,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Repeats a read that fails, such as while a busy machine delays responses. Fails with the last error after [`WAIT_TIMEOUT`].
 pub async fn retry<T, F: Future<Output = Result<T>>>(read: impl Fn() -> F) -> Result<T> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     loop {
         let result = tokio::time::timeout(RESPONSE_TIMEOUT, read()).await;
         match result.unwrap_or_else(|_| Err(anyhow!("no response within {RESPONSE_TIMEOUT:?}"))) {
-            Err(_) if began.elapsed() < WAIT_TIMEOUT => tokio::time::sleep(RETRY_DELAY).await,
+            Err(_) if started_at.elapsed() < WAIT_TIMEOUT => tokio::time::sleep(RETRY_DELAY).await,
             result => return result,
         }
     }
@@ -60,14 +60,14 @@ pub async fn write_all(kubeconfig: &Path, lanes: Vec<Vec<Write>>, acknowledged: 
 }
 
 async fn write_until_acknowledged(kubeconfig: &Path, current: &mut Option<kube::Client>, write: &Write) -> Result<()> {
-    let began = Instant::now();
+    let started_at = Instant::now();
     loop {
         let result = tokio::time::timeout(RESPONSE_TIMEOUT, try_write(kubeconfig, current, write)).await;
         let error = match result.unwrap_or_else(|_| bail!("no response within {RESPONSE_TIMEOUT:?}")) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        if is_final(&error) || began.elapsed() > WAIT_TIMEOUT {
+        if is_final(&error) || started_at.elapsed() > WAIT_TIMEOUT {
             return Err(error);
         }
         // A restarted control plane listens on another port.

@@ -155,8 +155,8 @@ fn without_random_parts(text: &str) -> String {
 /// The error of a patched object without the object; `None` for other texts.
 fn without_patched_object(text: &str) -> Option<String> {
     let (subject, rest) = text.split_once("Invalid value: \"{")?;
-    let (_, why) = rest.split_once("}\": ")?;
-    Some(format!("{subject}Invalid value: \"<object>\": {why}"))
+    let (_, reason) = rest.split_once("}\": ")?;
+    Some(format!("{subject}Invalid value: \"<object>\": {reason}"))
 }
 
 /// Texts of the differences, `real` first; empty if there are none. If the status codes differ, only codes and messages
@@ -211,16 +211,28 @@ fn compare(real: &Value, ours: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// True for errors of an object with several wrong embedded resources, if they are about different fields.
-/// kube-apiserver reports the one that comes first in the order of Go's maps.
+/// True for errors of an object whose embedded resources have several fields that cannot be decoded, if they are about
+/// different ones. kube-apiserver reports the one that comes first in the order of Go's maps.
 fn concern_different_fields(real: &str, ours: &str) -> bool {
-    let field = |text: &str| {
-        let (subject, error) =
-            text.split_once(": ").filter(|(subject, _)| subject.contains(" cannot be handled as a "))?;
-        let (field, _) = error.split_once(": Invalid value: ")?;
-        Some((subject.to_owned(), field.to_owned()))
+    let errors = embedded_resource_error(real).zip(embedded_resource_error(ours));
+    errors.is_some_and(|((subject, field), (other_subject, other_field))| {
+        subject == other_subject && field != other_field
+    })
+}
+
+/// The subject of an error and the path of the field, if the error is about an embedded resource whose `apiVersion` or
+/// `kind` is not a string, or whose `metadata` cannot be decoded; `None` for other errors.
+fn embedded_resource_error(message: &str) -> Option<(&str, &str)> {
+    let (subject, error) = message.split_once(": ")?;
+    let (field, cause) = error.split_once(": Invalid value: ")?;
+    // The object itself has no prefix.
+    let (_, name) = field.rsplit_once('.')?;
+    let is_decode_error = match name {
+        "apiVersion" | "kind" => cause.ends_with(": must be a string"),
+        "metadata" => [": json: cannot unmarshal", ": parsing time "].iter().any(|reason| cause.contains(reason)),
+        _ => false,
     };
-    field(real).zip(field(ours)).is_some_and(|(real, ours)| real.0 == ours.0 && real.1 != ours.1)
+    (subject.contains(" cannot be handled as a ") && is_decode_error).then_some((subject, field))
 }
 
 /// The managers of entries, without their fields.

@@ -312,12 +312,18 @@ fn server_errors_need_an_entry(#[case] message: &str, #[case] refusal: &str, #[c
     Ok(())
 }
 
-/// Of the errors of several embedded resources, either server may report another one.
+/// If several embedded resources have errors, the servers may report different ones.
 #[rstest]
 #[case::other_field("Open", "spec.a.kind: Invalid value: 5: must be a string", true)]
 #[case::same_field("Open", "spec.b.metadata: Invalid value: 5: must be a string", false)]
 #[case::other_kind("Shut", "spec.a.kind: Invalid value: 5: must be a string", false)]
 #[case::no_field("Open", "strict decoding error: unknown field \"a\"", false)]
+#[case::other_field_of_the_resource("Open", "spec.b.apiVersion: Invalid value: 5: must be a string", true)]
+#[case::item("Open", "spec.list[0].metadata: Invalid value: {}: parsing time \"x\"", true)]
+#[case::other_error("Open", "spec.a.kind: Invalid value: \"\": must not be empty", false)]
+#[case::other_metadata_error("Open", "spec.a.metadata: Invalid value: 5: must be a string", false)]
+#[case::no_embedded_resource("Open", "kind: Invalid value: 5: must be a string", false)]
+#[case::field_of_no_resource("Open", "spec.a.size: Invalid value: \"x\": must be a string", false)]
 fn errors_of_embedded_resources_have_no_order(#[case] kind: &str, #[case] error: &str, #[case] expected: bool) {
     let status = |kind: &str, error: &str| {
         let message = format!("{kind} in version \"v1\" cannot be handled as a Open: {error}");

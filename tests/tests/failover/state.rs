@@ -71,8 +71,29 @@ async fn list_objects(member: &Member, group: &str, plural: &str) -> Result<Vec<
     Ok(objects)
 }
 
-/// Copies of all workloads at one time. Reads again if an object changes during the read.
+/// Reads copies repeatedly, and lists objects only if one has changed since the last read.
+#[derive(Default)]
+pub struct CopyReader {
+    versions: Vec<u64>,
+    copies: Copies,
+}
+
+impl CopyReader {
+    pub async fn read(&mut self, members: &Members) -> Result<&Copies> {
+        if versions(members) != self.versions {
+            (self.versions, self.copies) = versions_and_copies(members).await?;
+        }
+        Ok(&self.copies)
+    }
+}
+
+/// Copies of all workloads at one time.
 pub async fn copies(members: &Members) -> Result<Copies> {
+    Ok(versions_and_copies(members).await?.1)
+}
+
+/// Copies with the versions at that time. Reads again if an object changes during the read.
+async fn versions_and_copies(members: &Members) -> Result<(Vec<u64>, Copies)> {
     loop {
         let before = versions(members);
         let mut copies = Copies::new();
@@ -91,7 +112,7 @@ pub async fn copies(members: &Members) -> Result<Copies> {
             }
         }
         if versions(members) == before {
-            return Ok(copies);
+            return Ok((before, copies));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_sim::member::{Member, MemberConfig};
-use crowsnest_tests::{Fleet, WAIT_TIMEOUT};
+use crowsnest_tests::{Fleet, WAIT_TIMEOUT, pause};
 use futures::future::try_join_all;
 use http::Request;
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ use crate::crash::write::{Write, client, retry, write_all};
 use crate::failover::agent::Agent;
 use crate::failover::clock::Clock;
 use crate::failover::fault::Fault;
-use crate::failover::state::{self, ControlPlaneState, Copies, Members};
+use crate::failover::state::{self, ControlPlaneState, Copies, CopyReader, Members};
 use crate::failover::workload::Workload;
 
 /// Timeout for states that need evictions: if half of the fleet fails at once, its workloads are evicted one after
@@ -136,11 +136,11 @@ impl TestEnv {
     }
 
     pub fn start_control_plane(&mut self) -> Result<()> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         self.control_plane = Some(Fleet::start_with_env(&self.data_dir, &args, &self.clock.environment())?);
         self.agents.values().try_for_each(|agent| agent.set_control_plane(self.control_plane()?))?;
-        eprintln!("{:?}: the start took {:.1?}", self.members.keys().next(), began.elapsed());
+        eprintln!("{:?}: the start took {:.1?}", self.members.keys().next(), started_at.elapsed());
         Ok(())
     }
 
@@ -226,13 +226,13 @@ impl TestEnv {
 
     /// Ends all faults of all members.
     pub fn end_faults(&mut self) -> Result<()> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         self.agents.values().for_each(|agent| agent.set_cut(false));
         self.runtime.block_on(async {
             self.progress.shutdown().await;
             try_join_all(self.members.values().map(Fault::end_all)).await.map(drop)
         })?;
-        eprintln!("{:?}: ending the faults took {:.1?}", self.members.keys().next(), began.elapsed());
+        eprintln!("{:?}: ending the faults took {:.1?}", self.members.keys().next(), started_at.elapsed());
         Ok(())
     }
 
@@ -251,23 +251,24 @@ impl TestEnv {
         what: &str,
         differences: impl Fn(&ControlPlaneState, &Copies) -> Vec<String>,
     ) -> Result<()> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         loop {
             self.ensure_no_violations().with_context(|| format!("while waiting for {what}"))?;
+            let read_at = Instant::now();
             let (state, copies) = self.read_state()?;
             let found = differences(&state, &copies);
             if found.is_empty() {
-                eprintln!("{:?}: {what} took {:.1?}", self.members.keys().next(), began.elapsed());
+                eprintln!("{:?}: {what} took {:.1?}", self.members.keys().next(), started_at.elapsed());
                 return Ok(());
             }
-            if began.elapsed() > EVICTION_TIMEOUT {
+            if started_at.elapsed() > EVICTION_TIMEOUT {
                 let (clusters, log) = (state.describe_clusters(), self.control_plane()?.log());
                 bail!(
                     "timed out after {} s waiting for {what}: {found:#?}\n{clusters:#?}\n{log}",
                     EVICTION_TIMEOUT.as_secs()
                 );
             }
-            std::thread::park_timeout(CHECK_INTERVAL);
+            std::thread::park_timeout(pause(started_at.elapsed(), read_at.elapsed()));
         }
     }
 
@@ -335,11 +336,12 @@ async fn check_continuously(
     expectations: Arc<watch::Sender<Expectations>>,
     sender: watch::Sender<CheckResults>,
 ) {
+    let mut reader = CopyReader::default();
     loop {
         // Read first: the state must not be older than the expectations.
         let expectations = expectations.borrow().clone();
-        let copies = match state::copies(&members).await {
-            Ok(copies) => copies,
+        let copies = match reader.read(&members).await {
+            Ok(copies) => copies.clone(),
             Err(error) => return sender.send_modify(|results| results.violations.push(format!("{error:#}"))),
         };
         let mut violations = state::violations(&copies, &expectations.workloads);

@@ -126,7 +126,7 @@ impl Deployment {
     }
 }
 
-/// Grants the recorded fleet's administrator access to the proxies.
+/// Allows the administrator to use the proxies, as in the recorded scenarios.
 async fn grant_proxy_access(control_plane: &Client) -> Result<()> {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"));

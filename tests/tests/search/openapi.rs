@@ -62,7 +62,7 @@ impl ValidatingClient {
 
     async fn request_queries(&mut self) -> Result<()> {
         let all = "ns:shop label:app=checkout";
-        for (resource, query, more) in [
+        for (resource, query, extra_query) in [
             ("query", format!("{all} group:kind"), "&facets=kind,label:app,region&limit=2"),
             ("query", "checkout".to_owned(), ""),
             ("query", all.to_owned(), "&columns=label:app,print:Age,print:*"),
@@ -79,11 +79,11 @@ impl ValidatingClient {
             ("logs", format!("{all} kind:pod"), "&tail=1"),
             ("status", String::new(), ""),
         ] {
-            self.get(&path(resource, &query, more), "", 200).await?;
+            self.get(&path(resource, &query, extra_query), "", 200).await?;
         }
         self.get(&path("query", all, ""), EVENTS, 200).await?;
         self.get(&path("query", &format!("{all} group:kind"), ""), EVENTS, 200).await?;
-        for (resource, more, code) in [
+        for (resource, extra_query, code) in [
             ("query", "&facets=colour", 400),
             ("query", "&cursor=x", 400),
             ("suggest", "&limit=x", 400),
@@ -91,7 +91,7 @@ impl ValidatingClient {
             ("export", "+scope:nothing", 400),
             ("logs", "&tail=x", 422),
         ] {
-            self.get(&path(resource, "kind:pod", more), "", code).await?;
+            self.get(&path(resource, "kind:pod", extra_query), "", code).await?;
         }
         // An anonymous user has no access.
         let request = http::Request::get(path("count", "", "")).header("Impersonate-User", "system:anonymous");
@@ -104,7 +104,7 @@ impl ValidatingClient {
         let versions = history["versions"].as_array().context("versions")?;
         ensure!(versions.len() > 1, "{history}");
         self.get(&format!("{ROOT}/history?{DEPLOYMENT}&seq={}", versions[1]["seq"]), "", 200).await?;
-        for (resource, more, code) in [
+        for (resource, extra_query, code) in [
             ("diff", "", 200),
             ("diff", "&with=member2", 200),
             ("graph", "&depth=3", 200),
@@ -117,9 +117,9 @@ impl ValidatingClient {
             ("diff", "&from=x", 400),
             ("graph", "&depth=x", 400),
         ] {
-            self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
+            self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{extra_query}"), "", code).await?;
         }
-        for (pattern, more, code) in [
+        for (pattern, extra_query, code) in [
             ("deployment%20-OWNS*-%3E%20pod", "", 200),
             ("deployment%20-OWNS*-%3E%20pod", "&shortest=true&q=checkout&limit=1", 200),
             ("pod", "&explain=true", 200),
@@ -127,7 +127,7 @@ impl ValidatingClient {
             ("", "", 400),
             ("pod", "&limit=x", 400),
         ] {
-            self.get(&format!("{ROOT}/paths?p={pattern}{more}"), "", code).await?;
+            self.get(&format!("{ROOT}/paths?p={pattern}{extra_query}"), "", code).await?;
         }
         for (parameters, code) in [
             // The journal contains that the Cluster became ready.

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::{Apiserver, WAIT_TIMEOUT, wait_for};
-use kube::Client;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
+use kube::{Api, Client};
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -144,7 +144,8 @@ impl Fixture {
         Ok(file)
     }
 
-    fn serve(&self, flags: &[String]) -> Result<(Replica, Balancer)> {
+    /// Starts a replica; its log, data and kubeconfig are named after it.
+    fn start_replica(&self, name: &'static str, flags: &[String]) -> Result<Replica> {
         let common = ["--reload-interval=1", "--roles=aggregated,webhook"].map(str::to_owned);
         let config = ReplicaConfig {
             control_plane: self.control_plane.kubeconfig.clone(),
@@ -152,10 +153,37 @@ impl Fixture {
             folder: self.dir.path().to_owned(),
             flags: common.iter().chain(flags).cloned().collect(),
         };
-        let replica = Replica::start("serve", &config)?;
+        Replica::start(name, &config)
+    }
+
+    /// Starts a replica with the first serving certificate in files.
+    fn start_with_files(&self) -> Result<Replica> {
+        let [first, _] = &self.certificates;
+        let certificate = self.write("tls.crt", &first.certificate)?.display().to_string();
+        let key = self.write("tls.key", &first.key)?.display().to_string();
+        let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
+        self.start_replica("files", &flags)
+    }
+
+    /// Starts a replica that reads the first serving certificate from the control plane's Secret.
+    fn start_with_secret(&self) -> Result<Replica> {
+        let [first, _] = &self.certificates;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": "crowsnest-serving"}, "data": secret_data(first)});
+        self.runtime.block_on(self.secrets().create(&PostParams::default(), &object(secret)?))?;
+        self.start_replica("secret", &[])
+    }
+
+    /// Starts a load balancer with this replica only. Returns when the replica is ready.
+    fn start_balancer(&self, replica: &Replica) -> Result<Balancer> {
         let balancer = Balancer::start(self.port, [replica.backend()])?;
-        wait_for("the replica to be ready", || replica.is_ready()).with_context(|| replica.log())?;
-        Ok((replica, balancer))
+        wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())
+            .with_context(|| replica.log())?;
+        Ok(balancer)
+    }
+
+    fn secrets(&self) -> Api<DynamicObject> {
+        objects(&self.cp, "", "v1", "Secret", Some("karmada-system"))
     }
 
     /// Checks that the first certificate is served before `change` and the second one after it, without failed
@@ -175,15 +203,28 @@ impl Fixture {
     }
 }
 
+/// Content of a Secret with a serving certificate.
+fn secret_data(pair: &TestCertificate) -> Value {
+    json!({"tls.crt": STANDARD.encode(&pair.certificate), "tls.key": STANDARD.encode(&pair.key)})
+}
+
+/// One control plane with two replicas, because each start is expensive. They serve one after the other, so that all
+/// requests reach the replica under test.
 #[test]
-fn serving_certificates_in_files_are_reloaded() -> Result<()> {
+fn certificates_are_reloaded() -> Result<()> {
     let fixture = Fixture::start()?;
-    let [first, second] = &fixture.certificates;
-    let certificate = fixture.write("tls.crt", &first.certificate)?.display().to_string();
-    let key = fixture.write("tls.key", &first.key)?.display().to_string();
-    let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
-    let (replica, _balancer) = fixture.serve(&flags)?;
-    fixture.check_reload(&replica, || {
+    let (files, secret) = (fixture.start_with_files()?, fixture.start_with_secret()?);
+    let balancer = fixture.start_balancer(&files)?;
+    check_files(&fixture, &files).context("serving certificate in files")?;
+    check_client_certificate(&fixture, &files).context("client certificate")?;
+    drop((balancer, files));
+    let _balancer = fixture.start_balancer(&secret)?;
+    check_secret(&fixture, &secret).context("serving certificate in a Secret")
+}
+
+fn check_files(fixture: &Fixture, replica: &Replica) -> Result<()> {
+    let [_, second] = &fixture.certificates;
+    fixture.check_reload(replica, || {
         fixture.write("tls.crt", &second.certificate)?;
         // A certificate without its key is not used, and changes nothing.
         let is_refused = || Ok(replica.metrics()?.contains("crowsnest_reload_stale{files=\"tls-cert-file\"} 1\n"));
@@ -192,19 +233,11 @@ fn serving_certificates_in_files_are_reloaded() -> Result<()> {
     })
 }
 
-#[test]
-fn the_serving_certificate_in_a_secret_is_reloaded() -> Result<()> {
-    let fixture = Fixture::start()?;
-    let secrets = objects(&fixture.cp, "", "v1", "Secret", Some("karmada-system"));
-    let data = |pair: &TestCertificate| json!({"tls.crt": STANDARD.encode(&pair.certificate), "tls.key": STANDARD.encode(&pair.key)});
-    let [first, second] = &fixture.certificates;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"name": "crowsnest-serving"}, "data": data(first)});
-    fixture.runtime.block_on(secrets.create(&PostParams::default(), &object(secret)?))?;
-    let (replica, _balancer) = fixture.serve(&[])?;
-    fixture.check_reload(&replica, || {
-        let next = Patch::Merge(json!({"data": data(second)}));
-        fixture.runtime.block_on(secrets.patch("crowsnest-serving", &PatchParams::default(), &next))?;
+fn check_secret(fixture: &Fixture, replica: &Replica) -> Result<()> {
+    let [_, second] = &fixture.certificates;
+    fixture.check_reload(replica, || {
+        let next = Patch::Merge(json!({"data": secret_data(second)}));
+        fixture.runtime.block_on(fixture.secrets().patch("crowsnest-serving", &PatchParams::default(), &next))?;
         Ok(())
     })
 }
@@ -256,17 +289,11 @@ fn replace_client_certificate(file: &Path, certificate: &str, key: &str) -> Resu
     Ok(fs::rename(next, file)?)
 }
 
-#[test]
-fn the_client_certificate_is_reloaded() -> Result<()> {
-    let fixture = Fixture::start()?;
-    let [first, _] = &fixture.certificates;
-    let certificate = fixture.write("tls.crt", &first.certificate)?.display().to_string();
-    let key = fixture.write("tls.key", &first.key)?.display().to_string();
-    let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
-    let (replica, _balancer) = fixture.serve(&flags)?;
+fn check_client_certificate(fixture: &Fixture, replica: &Replica) -> Result<()> {
     let (certificate, key) = fixture.runtime.block_on(create_user(&fixture.cp, "renewed"))?;
     let request_loop = RequestLoop::start(&fixture.runtime, fixture.cp.clone())?;
-    replace_client_certificate(&fixture.dir.path().join("serve.kubeconfig"), &certificate, &key)?;
+    let kubeconfig = fixture.dir.path().join(format!("{}.kubeconfig", replica.name));
+    replace_client_certificate(&kubeconfig, &certificate, &key)?;
     wait_for("requests with the new certificate", || {
         let log = fs::read_to_string(fixture.control_plane.audit_log())?;
         let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

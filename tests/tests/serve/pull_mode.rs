@@ -64,7 +64,7 @@ fn each_replica_reaches_a_pull_mode_member() -> Result<()> {
     let east = kubectl.with_kubeconfig(&member.kubeconfig);
     east.run_ok(&["apply", "-f", "-"], WEB)?;
     ensure!(env.install()?.ok, "the installation failed");
-    let (mut replicas, _balancer) = env.serve()?;
+    let (mut replicas, _balancer) = env.serve(&["a", "b", "c"])?;
     let log = folder.join("agent.log");
     let mut agent = agent(&env, &member.kubeconfig, &log)?;
     let logs = |replicas: &[Replica]| {

@@ -42,20 +42,20 @@ pub fn object(value: Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// resourceVersions of all objects that `install` applies with these flags, and of `more`.
+/// resourceVersions of all objects that `install` applies with these flags, and of `more_objects`.
 pub fn versions(
     runtime: &Runtime,
     control_plane: &Client,
     kubeconfig: &Path,
     flags: &[&str],
-    more: Vec<Value>,
+    more_objects: Vec<Value>,
 ) -> Result<BTreeMap<String, Option<String>>> {
     let rendered = crowsnest(kubeconfig, &[&["install", "--dry-run", "-o", "json"], flags].concat())?;
     ensure!(rendered.ok && !rendered.out.contains("tls.key"), "{rendered:?}");
     let rendered: Value = serde_json::from_str(&rendered.out)?;
     let applied = rendered["items"].as_array().cloned().unwrap_or_default();
     let mut versions = BTreeMap::new();
-    for item in applied.into_iter().chain(more) {
+    for item in applied.into_iter().chain(more_objects) {
         let item = object(item)?;
         let kind = item.types.as_ref().context("the object has no kind")?;
         let kind = GroupVersionKind::try_from(kind)?;
@@ -126,11 +126,11 @@ impl TestEnv {
         }
     }
 
-    /// Three ready replicas behind the common address.
-    pub fn serve(&self) -> Result<(Vec<Replica>, Balancer)> {
+    /// Ready replicas with these names behind the common address.
+    pub fn serve(&self, base_names: &[&'static str]) -> Result<(Vec<Replica>, Balancer)> {
         let config = self.replica_config();
-        let replicas = ["a", "b", "c"].map(|base_name| Replica::start(base_name, &config));
-        let replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
+        let replicas = base_names.iter().map(|&base_name| Replica::start(base_name, &config));
+        let replicas = replicas.collect::<Result<Vec<_>>>()?;
         let balancer = Balancer::start(self.port, replicas.iter().map(Replica::backend))?;
         for replica in &replicas {
             wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())

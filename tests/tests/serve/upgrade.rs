@@ -74,7 +74,7 @@ fn create_policy_with_later_field(env: &TestEnv, name: &str) -> Result<()> {
 fn watches_resume_while_replicas_are_replaced_after_a_downgrade() -> Result<()> {
     let Some(env) = TestEnv::start()? else { return Ok(()) };
     ensure!(env.install()?.ok, "the installation failed");
-    let (mut replicas, _balancer) = env.serve()?;
+    let (mut replicas, _balancer) = env.serve(&["a", "b"])?;
     env.join()?;
     env.register()?;
     env.propagate("before")?;
@@ -144,7 +144,7 @@ fn check_unsupported_versions(env: &TestEnv) -> Result<()> {
 fn a_database_of_a_later_version_is_rebuilt() -> Result<()> {
     let Some(env) = TestEnv::start()? else { return Ok(()) };
     ensure!(env.install()?.ok, "the installation failed");
-    let (mut replicas, _balancer) = env.serve()?;
+    let (mut replicas, _balancer) = env.serve(&["a"])?;
     env.join()?;
     env.register()?;
     env.propagate("kept")?;

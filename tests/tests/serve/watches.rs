@@ -143,7 +143,7 @@ impl WatchClient {
         let mut clients = Vec::new();
         for path in WATCHED_PATHS {
             let mut state = None;
-            // The caller's rights in the member and the registered resources take effect after some time.
+            // The caller's permissions in the member and the registered resources take effect after some time.
             wait_for(&format!("{path} to return written objects"), || {
                 let listed = env.runtime.block_on(get_text(&env.cp_client, path)).ok();
                 state = listed.map(|list| WatchState::from_list(&serde_json::from_str(&list)?)).transpose()?;

@@ -34,9 +34,9 @@ func Parse(args []string) (Options, error) {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
 	flags.StringVar(&o.Crowsnest, "crowsnest", "", "`program` to start as \"crowsnest up\", and to restart during the check of informers")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of a running control plane or cluster, in place of --crowsnest; nothing is restarted")
-	flags.StringVar(&o.Member, "member", "", "member whose proxy, and the fleet's, are checked with --kubeconfig (default: the cluster of the kubeconfig alone)")
+	flags.StringVar(&o.Member, "member", "", "with --kubeconfig, also check the proxy of this member and the fleet-wide proxy (default: only the cluster of the kubeconfig)")
 	flags.StringVar(&checks, "checks", strings.Join(Checks, ","), "checks to run, separated by commas")
-	flags.DurationVar(&o.Duration, "duration", 20*time.Second, "time of writes before the restart, and again with it")
+	flags.DurationVar(&o.Duration, "duration", 20*time.Second, "duration of the writes before the restart, and of those during and after it")
 	flags.IntVar(&o.Rate, "rate", 60, "writes per second to each cluster")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the writes")
 	if err := flags.Parse(args); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Requests counts the requests of one client that were answered with success, by purpose.
+// Requests counts the requests of one client by purpose and result.
 type Requests struct {
 	// Lists are GETs of a collection; pages of one list count once each.
 	Lists int

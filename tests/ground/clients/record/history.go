@@ -29,7 +29,7 @@ type History struct {
 	replayed int
 }
 
-// NewHistory has no events.
+// NewHistory returns a history without events.
 func NewHistory() *History {
 	return &History{events: map[string][]string{}, last: map[string]State{}}
 }
@@ -48,7 +48,7 @@ func (h *History) Add(name string, object State) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if last, found := h.last[name]; found {
-		h.addContradiction(name, "added at %d, though it was there at %d", object.Sequence, last.Sequence)
+		h.addContradiction(name, "added at %d, although it already existed at %d", object.Sequence, last.Sequence)
 	}
 	h.record(name, Added(object.Sequence), object)
 }
@@ -60,7 +60,7 @@ func (h *History) Update(name string, object State) {
 	last, found := h.last[name]
 	switch {
 	case !found:
-		h.addContradiction(name, "updated to %d, though it was not there", object.Sequence)
+		h.addContradiction(name, "updated to %d, although it did not exist", object.Sequence)
 	case last.Version == object.Version && last.UID == object.UID:
 		h.replayed++
 		return
@@ -76,7 +76,7 @@ func (h *History) Delete(name string, object State) {
 	defer h.lock.Unlock()
 	last, found := h.last[name]
 	if !found {
-		h.addContradiction(name, "deleted at %d, though it was not there", object.Sequence)
+		h.addContradiction(name, "deleted at %d, although it did not exist", object.Sequence)
 	} else if object.Sequence < last.Sequence {
 		h.addContradiction(name, "deleted at %d after %d", object.Sequence, last.Sequence)
 	}
@@ -93,7 +93,7 @@ func (h *History) addContradiction(name, format string, values ...any) {
 	h.problems = append(h.problems, name+" was "+fmt.Sprintf(format, values...))
 }
 
-// Count is the number of events so far.
+// Count returns the number of events so far.
 func (h *History) Count() int {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -104,7 +104,7 @@ func (h *History) Count() int {
 	return count
 }
 
-// Differences compares the events with the writes that caused them: none may be missing, and none may come twice or in another order.
+// Differences compares the events with the writes that caused them: none may be missing, repeated or out of order.
 func (h *History) Differences(writes map[string][]string) []string {
 	h.lock.Lock()
 	defer h.lock.Unlock()

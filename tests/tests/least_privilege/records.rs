@@ -1,4 +1,4 @@
-//! Rights that accounts used, from the audit log of an API server: allowed requests, impersonated users, and
+//! Permissions that accounts used, from the audit log of an API server: allowed requests, impersonated users, and
 //! SubjectAccessReviews about the accounts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,9 +6,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::least_rights::grants::{Grant, target};
+use crate::least_privilege::grants::{Grant, target};
 
-/// Right that one request needs.
+/// Permission that one request needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
     pub verb: String,
@@ -41,7 +41,7 @@ impl Use {
     }
 }
 
-/// Rights that one user used.
+/// Permissions that one user used.
 #[derive(Debug, Default)]
 pub struct Record {
     pub groups: BTreeSet<String>,
@@ -55,7 +55,7 @@ impl Record {
     }
 }
 
-/// Used rights by user name.
+/// Used permissions by user name.
 pub type Records = BTreeMap<String, Record>;
 
 /// Reads the lines of an audit log.
@@ -69,15 +69,15 @@ pub fn parse_records(log: &str) -> Records {
         if event.pointer("/annotations/authorization.k8s.io~1decision").is_some_and(|decision| decision == "allow") {
             let record = records.entry(text(&event, "/user/username").to_owned()).or_default();
             record.groups.extend(texts(&event["user"]["groups"]).map(str::to_owned));
-            record.uses.extend(used_rights(&event));
+            record.uses.extend(used_permissions(&event));
         }
     }
     records
 }
 
-/// The rights that a request used. For an impersonated request this is the right to impersonate, not the right to the
+/// The permissions that a request used. For an impersonated request this is the permission to impersonate, not the permission to the
 /// request itself.
-fn used_rights(event: &Value) -> Vec<Use> {
+fn used_permissions(event: &Value) -> Vec<Use> {
     if let Some(subject) = event.get("impersonatedUser") {
         return impersonations(subject);
     }
@@ -108,7 +108,7 @@ fn impersonations(subject: &Value) -> Vec<Use> {
     uses
 }
 
-/// The user of a SubjectAccessReview and the reviewed right. Approvers review rights on resources that do not exist.
+/// The user of a SubjectAccessReview and the reviewed permission. Approvers review permissions on resources that do not exist.
 fn parse_review(event: &Value) -> Option<(String, Use)> {
     let spec = event.pointer("/requestObject/spec")?;
     let attributes = spec.get("resourceAttributes")?;

@@ -1,4 +1,4 @@
-//! Compares the grants of an account with the rights it used: each grant must be used or explained, and each
+//! Compares the grants of an account with the permissions it used: each grant must be used or explained, and each
 //! explanation must apply to at least one grant. No input or output.
 
 use std::collections::BTreeSet;
@@ -8,8 +8,8 @@ use rstest::rstest;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::least_rights::grants::{Grant, Identity, Rbac};
-use crate::least_rights::records::{Record, Use, parse_records};
+use crate::least_privilege::grants::{Grant, Identity, Rbac};
+use crate::least_privilege::records::{Record, Use, parse_records};
 
 /// Target that matches any resource and no path.
 const RESOURCES: &str = "resources";
@@ -28,7 +28,7 @@ pub struct Account {
     pub unused: Vec<Explanation>,
 }
 
-/// Reason why unused rights are granted: each of the verbs on each of the targets (and names); an omitted list matches
+/// Reason why unused permissions are granted: each of the verbs on each of the targets (and names); an omitted list matches
 /// any.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ pub struct Explanation {
     pub targets: Vec<String>,
     #[serde(default)]
     pub names: Vec<String>,
-    /// True if only some runs use these rights.
+    /// True if only some runs use these permissions.
     #[serde(default)]
     pub sometimes: bool,
     pub why: String,
@@ -86,7 +86,7 @@ impl Explanation {
     }
 }
 
-/// Errors in the rights of an account, one line each.
+/// Errors in the permissions of an account, one line each.
 pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
     let owner = format!("{} at {} ({})", account.user, account.at, account.what);
     let unused: Vec<&Grant> = grants.iter().filter(|grant| !uses.iter().any(|used| used.needs(grant))).collect();
@@ -94,7 +94,9 @@ pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSe
     let mut errors: Vec<String> = unused
         .iter()
         .filter(|grant| !is_explained(grant))
-        .map(|grant| format!("{grant}, which {owner} did not use: remove the right, or explain it in accounts.yaml"))
+        .map(|grant| {
+            format!("{grant}, which {owner} did not use: remove the permission, or explain it in accounts.yaml")
+        })
         .collect();
     for part in account.unused.iter().flat_map(Explanation::split) {
         let mut explained = grants.iter().filter(|grant| part.explains(grant));

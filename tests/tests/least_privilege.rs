@@ -1,10 +1,10 @@
-//! Least privilege: a run of the whole system uses every right granted to our accounts by roles in charts, manifests,
-//! code and documentation, or `least_rights/accounts.yaml` explains why an unused right is granted.
+//! Least privilege: a run of the whole system uses every permission granted to our accounts by roles in charts, manifests,
+//! code and documentation, or `least_privilege/accounts.yaml` explains why an unused permission is granted.
 //!
 //! The run joins one member in observe mode and one in steer mode, registers a third with a bootstrap token and acts as
 //! its kubelet, renews certificates, propagates, searches, accesses members as several users, creates the credentials
-//! of an installation, and removes all members. The rights that each account used are read from the audit logs of all
-//! API servers and written to `target/tmp/least-rights`.
+//! of an installation, and removes all members. The permissions that each account used are read from the audit logs of all
+//! API servers and written to `target/tmp/least-privilege`.
 
 mod evaluation;
 mod grants;
@@ -26,7 +26,7 @@ use pods::Charts;
 use records::{Record, Records};
 use test_env::{Server, TestEnv};
 
-const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
+const ACCOUNTS: &str = "tests/tests/least_privilege/accounts.yaml";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +45,7 @@ struct OtherBindings {
 }
 
 #[test]
-fn rights_are_used_or_explained() -> Result<()> {
+fn permissions_are_used_or_explained() -> Result<()> {
     let accounts_file = fs::read_to_string(crowsnest_tests::repository_root().join(ACCOUNTS)).context(ACCOUNTS)?;
     let accounts_file: Accounts = serde_saphyr::from_str(&accounts_file).context(ACCOUNTS)?;
     let Some(charts) = Charts::render()? else { return Ok(()) };
@@ -60,7 +60,12 @@ fn rights_are_used_or_explained() -> Result<()> {
         let accounts: Vec<&Account> = accounts_file.accounts.iter().filter(|account| account.at == *name).collect();
         findings.extend(check_accounts(&accounts, &accounts_file.others, server, &rbac[name])?);
     }
-    ensure!(findings.is_empty(), "{} rights are neither used nor explained:\n{}", findings.len(), findings.join("\n"));
+    ensure!(
+        findings.is_empty(),
+        "{} permissions are neither used nor explained:\n{}",
+        findings.len(),
+        findings.join("\n")
+    );
     Ok(())
 }
 
@@ -91,7 +96,7 @@ fn check_accounts(
     Ok(findings)
 }
 
-/// The user of an account and the rights that it used.
+/// The user of an account and the permissions that it used.
 fn find_record<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Record)> {
     let is_match = |user: &str| match account.user.strip_suffix('*') {
         Some(prefix) => user.starts_with(prefix),
@@ -100,9 +105,9 @@ fn find_record<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, 
     records.iter().find(|(user, _)| is_match(user)).map(|(user, record)| (user.as_str(), record))
 }
 
-/// Writes the rights that an account used to a file in the build folder, for review.
+/// Writes the permissions that an account used to a file in the build folder, for review.
 fn write_report(account: &Account, record: &Record) -> Result<()> {
-    let folder = screenshot_folder()?.with_file_name("least-rights");
+    let folder = screenshot_folder()?.with_file_name("least-privilege");
     fs::create_dir_all(&folder)?;
     let used: BTreeSet<String> = record.uses.iter().map(ToString::to_string).collect();
     let lines: Vec<String> = used.into_iter().collect();

@@ -1,5 +1,5 @@
-//! Rights that RBAC objects grant to an account, one verb on one resource or path each. Pure, except for reading the
-//! objects.
+//! Permissions that RBAC objects grant to an account, one verb on one resource or path each. Has no side effects except
+//! for reading the objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct Grant {
     pub target: String,
     /// Object name, if the rule has resource names.
     pub name: Option<String>,
-    /// Namespace, if a RoleBinding limits the right to one.
+    /// Namespace, if a RoleBinding limits the permission to one.
     pub namespace: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Rbac {
         bindings.map(|binding| (namespaced_name(binding), binding)).collect()
     }
 
-    /// The rights of an identity by all bindings except those in `ignored`, and the bindings that grant them.
+    /// The permissions of an identity by all bindings except those in `ignored`, and the bindings that grant them.
     pub fn grants(&self, identity: &Identity, ignored: &BTreeSet<String>) -> (BTreeSet<Grant>, BTreeSet<String>) {
         let (mut grants, mut granting) = (BTreeSet::new(), BTreeSet::new());
         for (name, binding) in self.bindings() {

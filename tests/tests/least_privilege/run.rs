@@ -1,4 +1,4 @@
-//! Actions of the run: all functions for which our accounts have rights, as far as one machine allows.
+//! Actions of the run: all functions for which our accounts have permissions, as far as one machine allows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::{CommandOutput, Process, binary, free_port, wait_for};
 
-use crate::least_rights::pods::{
+use crate::least_privilege::pods::{
     Charts, agent_arguments, container_arguments, estimator_arguments, find_deployment, object_list,
 };
-use crate::least_rights::test_env::{MEMBERS, TestEnv};
+use crate::least_privilege::test_env::{MEMBERS, TestEnv};
 
 const PROPAGATED: &str = include_str!("propagated.yaml");
 const KUBECONFIG: &str = "karmada-kubeconfig";
@@ -45,12 +45,12 @@ pub fn remove_members(env: &TestEnv, mut agent: Process) -> Result<()> {
     agent.stop().map(drop)
 }
 
-fn join(env: &TestEnv, member: &str, rights: &str) -> Result<()> {
+fn join(env: &TestEnv, member: &str, permissions: &str) -> Result<()> {
     let kubeconfig = env.server(member).kubeconfig();
     let mut last = None;
     // The server registers its APIs shortly after it starts.
     wait_for("the member to be joined", || {
-        let output = env.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
+        let output = env.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", permissions])?;
         let joined = output.code == Some(0);
         last = Some(output);
         Ok(joined)
@@ -174,7 +174,7 @@ fn access_members(env: &TestEnv) -> Result<()> {
         let dev = admin.with_flags(&["--as", "alice", "--as-group", "dev"]);
         let alice = admin.with_flags(&["--as", "alice"]);
         for user in [&admin, &alice, &dev, &admin.with_kubeconfig(&robot)] {
-            // The impersonation rights are written to a member some time after the user gets the right here.
+            // The impersonation permissions are written to a member some time after the user gets the permission here.
             user.run_until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
         }
         // No kubelet runs here: only the authorization and the identity of the request matter.

@@ -19,7 +19,7 @@ pub struct Charts {
     pub agent: Vec<Value>,
     /// Objects of an agent that reports no tokens.
     pub agent_without_tokens: Vec<Value>,
-    /// All accounts and rights of an installation, and the list of credentials that the Job creates.
+    /// All accounts and permissions of an installation, and the list of credentials that the Job creates.
     pub credentials: Vec<Value>,
 }
 

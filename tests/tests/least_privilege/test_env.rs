@@ -12,8 +12,8 @@ use crowsnest_tests::{Apiserver, CommandOutput, Kubectl, Process, binary, find_k
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::least_rights::grants::Rbac;
-use crate::least_rights::records::{Records, parse_records};
+use crate::least_privilege::grants::Rbac;
+use crate::least_privilege::records::{Records, parse_records};
 use crate::serve::network::Balancer;
 use crate::serve::replica::{Replica, ReplicaConfig, run};
 
@@ -56,7 +56,7 @@ impl Server {
         Ok(server.context("the kubeconfig has no server")?.to_owned())
     }
 
-    /// The rights that all users have used so far.
+    /// The permissions that all users have used so far.
     pub fn records(&self) -> Result<Records> {
         // Records are written in order, so all earlier records are complete when the marker appears.
         let marker = format!("marker-{}", MARKERS.fetch_add(1, Ordering::Relaxed));
