@@ -102,7 +102,7 @@ impl Ca {
                 Ok(Some(user))
             }
             PeerCertificate::Anonymous => Ok(None),
-            PeerCertificate::Rejected(why) => Err(why),
+            PeerCertificate::Rejected(reason) => Err(reason),
         }
     }
 }

@@ -62,8 +62,8 @@ async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1", "b": "2"}});
     control_plane.create(&config_map, "default", &template).await.unwrap();
-    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     for name in ["m1", "m2"] {
         let member = env.member(name);
         env.wait_for(&member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
@@ -126,8 +126,8 @@ async fn nothing_is_deleted_in_a_suspended_cluster_until_it_is_resumed_or_the_te
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1"}});
     control_plane.create(&config_map, "default", &template).await.unwrap();
-    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     let (m1, m2) = (env.member("m1"), env.member("m2"));
     for member in [&m1, &m2] {
         env.wait_for(member, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
@@ -182,8 +182,8 @@ async fn secret_values_reach_members_and_are_never_cached() {
     let (first, second) = ("aHVudGVyMS1maXJzdA==", "aHVudGVyMi1zZWNvbmQ=");
     let template = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": "db", "namespace": "default"}, "data": {"password": first}});
-    let wanted = policy("p", "Secret", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Secret", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&secret, "default", &template).await.unwrap();
     let m1 = env.member("m1");
     let has = |value: &'static str| move |object: &Value| object["data"] == json!({"password": value});
@@ -222,8 +222,8 @@ async fn a_deployment_is_divided_and_its_status_aggregated() {
             {"targetCluster": {"clusterNames": ["m2"]}, "weight": 4},
         ]},
     }});
-    let wanted = policy("p", "Deployment", "apps/v1", weighted);
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Deployment", "apps/v1", weighted);
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment, "default", &template).await.unwrap();
     for (name, replicas) in [("m1", 1), ("m2", 4)] {
         let member = env.member(name);
@@ -294,8 +294,8 @@ async fn a_failure_in_one_cluster_does_not_block_others() {
             {"targetCluster": {"clusterNames": ["m2"]}, "weight": 4},
         ]},
     }});
-    let wanted = policy("p", "Deployment", "apps/v1", weighted);
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Deployment", "apps/v1", weighted);
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
     let is_revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
     let live = env.wait_for(&env.member("m2"), &deployment(), "default", "web", is_revised).await;
@@ -307,9 +307,9 @@ async fn a_failure_in_one_cluster_does_not_block_others() {
 async fn a_missing_target_cluster_is_reported_and_does_not_block_others() {
     let env = TestEnv::start(&["m1"]).await;
     let control_plane = env.objects();
-    let mut wanted = policy("p", "Deployment", "apps/v1", json!({}));
-    wanted["spec"]["schedulerName"] = json!("other-scheduler");
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let mut manifest = policy("p", "Deployment", "apps/v1", json!({}));
+    manifest["spec"]["schedulerName"] = json!("other-scheduler");
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", |_| true).await;
     let clusters = json!({"spec": {"clusters": [{"name": "gone", "replicas": 1}, {"name": "m1", "replicas": 4}]}});
@@ -364,8 +364,8 @@ async fn a_third_party_kind_is_divided_and_its_status_aggregated() {
             {"targetCluster": {"clusterNames": ["m2"]}, "weight": 2},
         ]},
     }});
-    let wanted = policy("p", "CloneSet", "apps.kruise.io/v1alpha1", weighted);
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "CloneSet", "apps.kruise.io/v1alpha1", weighted);
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     let template = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]}}}});
@@ -403,8 +403,8 @@ async fn a_kind_that_a_member_lacks_is_reported_and_applied_once_it_is_served() 
     let gadgets = custom_resource_definition("example.io", "v1", "gadget", "Gadget");
     control_plane.create(&definition(), "", &gadgets).await.unwrap();
     env.wait_for_deletion(&control_plane, &gadget, "default", "none").await;
-    let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     let template = json!({"apiVersion": "example.io/v1", "kind": "Gadget",
         "metadata": {"name": "g", "namespace": "default"}, "spec": {"size": 3}});
     control_plane.create(&gadget, "default", &template).await.unwrap();
@@ -447,11 +447,11 @@ async fn dependencies_follow_their_parents_and_labels() {
     let conf = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "conf", "namespace": "default", "labels": {"app": "web"}}, "data": {"a": "1"}});
     control_plane.create(&config_map, "default", &conf).await.unwrap();
-    let mut wanted = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    wanted["spec"]["propagateDeps"] = json!(true);
-    wanted["spec"]["conflictResolution"] = json!("Overwrite");
-    wanted["spec"]["preserveResourcesOnDeletion"] = json!(true);
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let mut manifest = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    manifest["spec"]["propagateDeps"] = json!(true);
+    manifest["spec"]["conflictResolution"] = json!("Overwrite");
+    manifest["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
     let m1 = env.member("m1");
     let has_settings = |resolution: &'static str, preserve: bool| {

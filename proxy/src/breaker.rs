@@ -1,8 +1,8 @@
 //! Circuit breaker for a member. While a member does not respond, only occasional trial requests are sent; other
 //! requests fail immediately with the reason of the failure.
 //!
-//! Pure: time is an argument. Each breaker is kept with the member's connection ([`crate::transport`]) and resets
-//! with it.
+//! Has no side effects: time is an argument. Each breaker is kept with the member's connection ([`crate::transport`])
+//! and resets with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -17,6 +17,9 @@ use crate::session::{self, Session};
 use crate::transport::check_path;
 use crate::{Body, BoxError, Caller, ClusterObserver, Error, Proxy, admission};
 
+/// Size limit in bytes of a response body that is rewritten before it is forwarded; equal to that of request bodies.
+const MAX_RESPONSE_BODY_BYTES: usize = MAX_REQUEST_BODY_BYTES;
+
 impl Proxy {
     pub(crate) async fn forward_to_cluster(
         &self,
@@ -142,19 +145,18 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
 
 /// Reads a request body that is needed completely before it is forwarded.
 pub(crate) async fn read_request_body(body: Body) -> Result<bytes::Bytes, Error> {
-    body::collect_request(body, MAX_REQUEST_BODY_BYTES).await.map_err(body_error)
-}
-
-/// Reads a response body that is changed before it is passed on.
-pub(crate) async fn read_response_body(body: Body) -> Result<bytes::Bytes, Error> {
-    body::collect(body, MAX_REQUEST_BODY_BYTES).await.map_err(body_error)
-}
-
-fn body_error(error: BodyError) -> Error {
-    match error {
+    body::collect_request(body, MAX_REQUEST_BODY_BYTES).await.map_err(|error| match error {
         BodyError::TooLarge { limit } => Error::TooLarge(limit),
         BodyError::Read(error) => Error::Body(error),
-    }
+    })
+}
+
+/// Reads a response body that is rewritten before it is forwarded.
+pub(crate) async fn read_response_body(body: Body) -> Result<bytes::Bytes, Error> {
+    body::collect(body, MAX_RESPONSE_BODY_BYTES).await.map_err(|error| match error {
+        BodyError::TooLarge { limit } => Error::ResponseTooLarge(limit),
+        BodyError::Read(error) => Error::ResponseBody(error),
+    })
 }
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
         assert!(matches!(result, Err(Error::TooLarge(MAX_REQUEST_BODY_BYTES))));
         assert_eq!(count.swap(0, Ordering::Relaxed), 10);
         let result = read_response_body(oversized_body()).await;
-        assert!(matches!(result, Err(Error::TooLarge(MAX_REQUEST_BODY_BYTES))));
+        assert!(matches!(result, Err(Error::ResponseTooLarge(MAX_RESPONSE_BODY_BYTES))));
         assert_eq!(count.load(Ordering::Relaxed), 4);
     }
 }

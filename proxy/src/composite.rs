@@ -132,7 +132,7 @@ impl CompositeVersion {
         }
     }
 
-    /// None: all of the cluster's objects.
+    /// The portion of a cluster that was sent; None: all of its objects.
     pub fn portion(&self, cluster: &str) -> Option<Portion> {
         self.positions.get(cluster)?.portion
     }
@@ -227,7 +227,7 @@ fn digest(value: &impl Hash) -> u64 {
 #[error("invalid continue token: continue key is not valid")]
 pub struct InvalidContinueToken;
 
-/// Length in bytes below which a text is no continue token.
+/// Minimum length of a continue token in bytes.
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Position at which a list continues.
@@ -453,7 +453,7 @@ mod tests {
         true,
         Err("specifying resource version is not allowed when using continue")
     )]
-    #[case::no_version("7", "", false, false, Err("invalid resource version \"7\""))]
+    #[case::not_composite("7", "", false, false, Err("invalid resource version \"7\""))]
     fn parameters_select_a_snapshot(
         #[case] version: &str,
         #[case] version_match: &str,

@@ -61,7 +61,7 @@ pub enum Error {
     Ambiguous { resource: Gvr, name: String, clusters: Vec<String> },
     /// Message of Karmada's metrics adapter.
     #[error("Operation cannot be fulfilled on {} {name:?}: the {kind}({name}) found in more than one clusters", resource.group_resource())]
-    FoundInSeveral { resource: Gvr, kind: &'static str, name: String },
+    FoundInMultipleClusters { resource: Gvr, kind: &'static str, name: String },
     #[error("the server could not find the metric {metric} for {described}")]
     NoMetric { metric: String, described: String },
     /// An update of an object that the caller read with withheld values; it would overwrite them.
@@ -75,6 +75,10 @@ pub enum Error {
     TooLarge(usize),
     #[error("cannot read the request: {0}")]
     Body(#[source] BoxError),
+    #[error("response body is larger than {0} bytes")]
+    ResponseTooLarge(usize),
+    #[error("cannot read the response: {0}")]
+    ResponseBody(#[source] BoxError),
     #[error("too old resource version: the changes since then are no longer kept")]
     Expired,
     /// Contains a token for the rest of the list in its current state; empty if the list cannot continue.
@@ -104,11 +108,13 @@ impl Error {
             Self::Unreachable { .. } | Self::Suspended { .. } | Self::ControlPlane(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
-            Self::UnrequestedUpgrade(_) => (StatusCode::BAD_GATEWAY, "InternalError"),
+            Self::UnrequestedUpgrade(_) | Self::ResponseTooLarge(_) | Self::ResponseBody(_) => {
+                (StatusCode::BAD_GATEWAY, "InternalError")
+            }
             Self::BadRequest(_) | Self::InvalidCacheOptions(_) | Self::Body(_) | Self::Continue(_) => {
                 (StatusCode::BAD_REQUEST, "BadRequest")
             }
-            Self::Ambiguous { .. } | Self::FoundInSeveral { .. } | Self::Withheld { .. } => {
+            Self::Ambiguous { .. } | Self::FoundInMultipleClusters { .. } | Self::Withheld { .. } => {
                 (StatusCode::CONFLICT, "Conflict")
             }
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
@@ -169,7 +175,7 @@ impl Error {
             }
             Self::NotFound { resource, name }
             | Self::Ambiguous { resource, name, .. }
-            | Self::FoundInSeveral { resource, name, .. }
+            | Self::FoundInMultipleClusters { resource, name, .. }
             | Self::Withheld { resource, name } => object(resource, name),
             Self::NotSupported { resource, .. } => object(resource, ""),
             _ => return error,
@@ -231,6 +237,9 @@ mod tests {
             "causes": [{"reason": "FieldValueForbidden", "message": "Forbidden: no", "field": "f"}]})
     )]
     #[case(Error::Expired, 410, "Expired", json!(null))]
+    #[case(Error::Body("reset".into()), 400, "BadRequest", json!(null))]
+    #[case(Error::ResponseBody("reset".into()), 502, "InternalError", json!(null))]
+    #[case(Error::ResponseTooLarge(1), 502, "InternalError", json!(null))]
     fn errors_have_the_status_of_their_kind(
         #[case] error: Error,
         #[case] code: u16,

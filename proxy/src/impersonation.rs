@@ -69,7 +69,7 @@ impl Subject {
     fn hint(&self, cluster: &ClusterName) -> String {
         let grant = self.grant();
         format!(
-            "{self} has no right to \"clusters/proxy\" of cluster {cluster} in the control plane; grant it, for all clusters, with \
+            "{self} has no permission for \"clusters/proxy\" of cluster {cluster} in the control plane; grant it, for all clusters, with \
              `{grant}`"
         )
     }

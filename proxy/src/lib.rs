@@ -7,12 +7,11 @@
 //! streamed and never buffered, except lists of metrics, which are sorted.
 
 mod admission;
+mod all_clusters;
 mod breaker;
 mod cluster;
 mod composite;
-mod conditions;
 mod error;
-mod everywhere;
 mod fleetwide;
 mod impersonation;
 pub mod logs;
@@ -21,6 +20,7 @@ mod metrics;
 mod native;
 mod object;
 mod options;
+mod preconditions;
 mod protobuf;
 mod relay;
 pub mod response_headers;
@@ -65,7 +65,7 @@ pub trait ClusterObserver: Send + Sync {
     /// Records that the request is sent to this cluster.
     fn record_request(&self, cluster: &ClusterName);
 
-    /// Records the clusters whose data the response contains, in name order: from the cache, or requested from each.
+    /// Records the clusters whose data the response contains, in name order. The data may come from the cache.
     fn record_clusters(&self, clusters: &[ClusterName]);
 }
 

@@ -1,4 +1,4 @@
-//! Response headers of members and of the control plane that are passed on from another origin. Pure.
+//! Response headers of members and of the control plane that are forwarded from another origin. Has no side effects.
 //!
 //! Browsers apply many response headers to the entire origin of a response: cookies, stored data, transport security,
 //! service workers, reporting, authentication. A member must not control these for our origins. There are two rules:
@@ -79,7 +79,7 @@ fn is_allowed(name: &HeaderName) -> bool {
     ALLOWED.contains(&name.as_str()) || name.as_str().starts_with(ALLOWED_PREFIX)
 }
 
-/// Removes the response headers that would affect the whole origin from which the response is passed on.
+/// Removes the response headers that would affect the whole origin from which the response is forwarded.
 pub fn drop_origin_wide(headers: &mut HeaderMap) {
     let dropped: Vec<HeaderName> = headers.keys().filter(|name| is_origin_wide(name)).cloned().collect();
     for name in dropped {

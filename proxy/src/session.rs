@@ -46,10 +46,10 @@ fn can_open_session(path: &str) -> bool {
     if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
         return true;
     }
-    let Some(found) = ResourcePath::parse(&decoded) else { return false };
-    match (found.group.as_str(), found.resource.as_str(), found.subresource.as_str()) {
+    let Some(resource_path) = ResourcePath::parse(&decoded) else { return false };
+    match (resource_path.group.as_str(), resource_path.resource.as_str(), resource_path.subresource.as_str()) {
         // Deprecated prefix for the subresource.
-        ("", ..) if found.prefix == "proxy" => true,
+        ("", ..) if resource_path.prefix == "proxy" => true,
         ("", "pods", subresource) => matches!(subresource, "exec" | "attach" | "portforward" | "proxy"),
         ("", "services" | "nodes", subresource) => subresource == "proxy",
         _ => false,
@@ -77,7 +77,7 @@ pub struct RunningSession {
 impl Session {
     /// A session for a request. `path` and `query` are those of the member.
     pub fn new(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
-        let subresource = ResourcePath::parse(path).map(|found| found.subresource).unwrap_or_default();
+        let subresource = ResourcePath::parse(path).map(|resource_path| resource_path.subresource).unwrap_or_default();
         let command = (subresource == "exec").then(|| {
             let query = Query::parse(query);
             truncate(&query.all("command").collect::<Vec<_>>().join(" "))

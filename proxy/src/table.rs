@@ -1,8 +1,8 @@
-//! Tables for `kubectl get`, of cached objects and of members' tables.
+//! Tables for `kubectl get`, built from cached objects or merged from the tables of members.
 //!
-//! Cached objects of the core group have the columns of a cluster and a column with the cluster's name. Other kinds
-//! have Karmada's columns: name and creation time. Tables merged from members have their columns and the column with
-//! the cluster's name.
+//! Cached objects of the core group have the columns that a cluster prints and a column with the cluster's name. Other
+//! kinds have Karmada's columns: name and creation time. Tables merged from members have the members' columns and a
+//! column with the cluster's name.
 
 use crowsnest_apimachinery::content_negotiation::{self, Offer, Representation};
 use crowsnest_apimachinery::printers::columns::{self, ColumnDescription};
@@ -98,7 +98,7 @@ impl Shape {
             content_negotiation::Shape::PartialMetadata | content_negotiation::Shape::PartialMetadataList => {
                 Ok(Self::Objects(Form::Metadata(meta)))
             }
-            content_negotiation::Shape::Object | content_negotiation::Shape::Aggregated { .. } => {
+            content_negotiation::Shape::Object | content_negotiation::Shape::AggregatedDiscovery { .. } => {
                 Ok(Self::Objects(Form::Full))
             }
         }

@@ -125,7 +125,7 @@ mod tests {
     #[case::version_of_the_member(json!({"resourceVersion": "12"}), json!({"resourceVersion": "12"}))]
     #[case::version_of_another_cluster(json!({"resourceVersion": "eyJtMiI6IjUifQ"}), json!({}))]
     #[case::version_of_karmada(json!({"resourceVersion": "eyJtMSI6IjUifQ"}), json!({"resourceVersion": "5"}))]
-    #[case::no_text(json!({"resourceVersion": 123}), json!({"resourceVersion": 123}))]
+    #[case::not_a_string(json!({"resourceVersion": 123}), json!({"resourceVersion": 123}))]
     #[case::none(json!({"annotations": {CACHED_FROM_CLUSTER: "m1", "a": "b"}}), json!({"annotations": {"a": "b"}}))]
     fn composite_versions_are_replaced_by_those_of_the_member(#[case] sent: Value, #[case] expected: Value) {
         let sent = json!({"metadata": sent}).to_string();

@@ -59,19 +59,20 @@ fn crypto_provider() -> rustls::crypto::CryptoProvider {
 }
 
 /// Filters of warnings that an operator cannot act on: kube's client logs failed connections that the caller reports anyway, and
-/// tantivy logs terms that are too long for its index, and merges of segments that were replaced meanwhile. Its other warnings
-/// concern the disk.
-const QUIET: &str = "kube_client::client::builder=off,tantivy::postings=error,tantivy::indexer::segment_manager=error";
+/// tantivy logs terms that are too long for its index, and merges of segments that were replaced during the merge. Tantivy's other
+/// warnings concern the disk.
+const QUIET_FILTERS: &str =
+    "kube_client::client::builder=off,tantivy::postings=error,tantivy::indexer::segment_manager=error";
 
-/// Filter of the logs for a number of `-v` flags, or `requested`, which may name the quiet targets.
+/// Filter of the logs: `requested`, or that for a number of `-v` flags. `requested` can override the quiet filters.
 fn log_filter(verbosity: u8, requested: Option<&str>) -> tracing_subscriber::EnvFilter {
     let default = match verbosity {
-        0 => format!("warn,{QUIET}"),
-        1 => format!("info,{QUIET},sqlx=warn,tantivy=warn"),
+        0 => format!("warn,{QUIET_FILTERS}"),
+        1 => format!("info,{QUIET_FILTERS},sqlx=warn,tantivy=warn"),
         2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info".to_owned(),
         _ => "trace".to_owned(),
     };
-    let requested = requested.filter(|filter| !filter.is_empty()).map(|filter| format!("{QUIET},{filter}"));
+    let requested = requested.filter(|filter| !filter.is_empty()).map(|filter| format!("{QUIET_FILTERS},{filter}"));
     requested
         .and_then(|filter| tracing_subscriber::EnvFilter::try_new(filter).ok())
         .unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default))

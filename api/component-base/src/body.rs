@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(read.map_err(|error| (error.code, error.message.as_str())), expected);
     }
 
-    /// Number of frames that are read of a request body with this many frames of one MiB, of which two are accepted.
+    /// The body has `frames` frames of one MiB, and two MiB are accepted. `expected` is the number of frames that are read.
     #[rstest]
     #[case::within_the_limit(2, 2)]
     #[case::oversized(10, 10)]

@@ -1,4 +1,4 @@
-//! Burst detection with a leaky bucket as counter. The current time is an argument.
+//! Detection of bursts: a leaky bucket counts occurrences. The current time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,12 @@ pub struct BurstDetector {
     level: f64,
     updated_at: Option<Instant>,
     /// Start of the current burst.
-    began_at: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
 impl BurstDetector {
     pub fn new(limits: BurstLimits) -> Self {
-        BurstDetector { limits, level: 0.0, updated_at: None, began_at: None }
+        BurstDetector { limits, level: 0.0, updated_at: None, started_at: None }
     }
 
     /// Counts one occurrence.
@@ -40,19 +40,19 @@ impl BurstDetector {
         self.leak(now);
         self.level = (self.level + 1.0).min(self.limits.max_level());
         if self.level >= self.limits.begin_threshold {
-            self.began_at = self.began_at.or(Some(now));
+            self.started_at = self.started_at.or(Some(now));
         }
     }
 
     /// True during a burst.
     pub fn is_burst(&mut self, now: Instant) -> bool {
-        self.began_at(now).is_some()
+        self.started_at(now).is_some()
     }
 
     /// Time at which the current burst began. `None` if there is no burst.
-    pub fn began_at(&mut self, now: Instant) -> Option<Instant> {
+    pub fn started_at(&mut self, now: Instant) -> Option<Instant> {
         self.leak(now);
-        self.began_at
+        self.started_at
     }
 
     /// Time until the burst ends if nothing more occurs. `None` if there is no burst.
@@ -61,12 +61,12 @@ impl BurstDetector {
         Some(Duration::from_secs_f64(excess.max(0.0) / self.limits.rate_per_second))
     }
 
-    /// Lowers the level by the time since the last update, and ends the burst at half of the threshold.
+    /// Lowers the level according to the time since the last update, and ends the burst at half of the threshold.
     fn leak(&mut self, now: Instant) {
         let elapsed = self.updated_at.map_or(Duration::ZERO, |updated_at| now.saturating_duration_since(updated_at));
         self.updated_at = self.updated_at.max(Some(now));
         self.level = (self.level - elapsed.as_secs_f64() * self.limits.rate_per_second).max(0.0);
-        self.began_at = self.began_at.filter(|_| self.level > self.limits.begin_threshold / 2.0);
+        self.started_at = self.started_at.filter(|_| self.level > self.limits.begin_threshold / 2.0);
     }
 }
 
@@ -103,13 +103,13 @@ mod tests {
         for seconds in [0, 1, 10] {
             let now = start + Duration::from_secs(seconds);
             (0..30).for_each(|_| detector.observe(now));
-            let began = if seconds < 10 { start } else { now };
-            assert_eq!(detector.began_at(now), Some(began));
+            let expected = if seconds < 10 { start } else { now };
+            assert_eq!(detector.started_at(now), Some(expected));
         }
     }
 
     #[test]
-    fn occurrences_at_the_rate_are_no_burst() {
+    fn occurrences_at_the_rate_are_not_a_burst() {
         let start = Instant::now();
         let mut detector = BurstDetector::new(BurstLimits { rate_per_second: 10.0, begin_threshold: 20.0 });
         for nth in 0..1_000 {

@@ -1,4 +1,4 @@
-//! Converts failed requests to an API server to error responses and to texts.
+//! Error responses and texts for failed requests to an API server.
 
 use std::error::Error;
 

@@ -1,8 +1,7 @@
 //! Delays between attempts: exponential backoff and jitter.
 //!
-//! Neither the clock nor random numbers are read here, so that tests can check delays in tables. `backon`, which
-//! kube-rs uses, offers only iterators with their own jitter; work queues need the delay by the number of
-//! failures.
+//! This module reads no clock and generates no random numbers, so its delays can be tested exactly. `backon`, which
+//! kube-rs uses, offers only iterators with their own jitter; work queues need the delay for a number of failures.
 
 use std::time::Duration;
 

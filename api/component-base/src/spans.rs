@@ -42,7 +42,8 @@ pub fn record_error(span: &Span, error_type: &str) {
     span.record("error.type", error_type);
 }
 
-/// A span that ends when this value is dropped, on any task. Without it, a span would end when it was last exited.
+/// A span that ends when this value is dropped, on any task. A span is exported with the time at which it was last
+/// exited, so it is entered and exited once more when it is dropped.
 #[derive(Debug)]
 pub struct SpanGuard(pub Span);
 

@@ -14,7 +14,7 @@ pub enum Shape {
     /// `as=PartialObjectMetadataList`: lists only.
     PartialMetadataList,
     /// `as=APIGroupDiscoveryList` in version `v2` or `v2beta1`; discovery only.
-    Aggregated { is_beta: bool },
+    AggregatedDiscovery { is_beta: bool },
 }
 
 /// Encodings of bodies.
@@ -194,8 +194,8 @@ pub fn object_not_acceptable(go_type: &str) -> ApiError {
     shape_not_acceptable(&format!("PartialObjectMetadataList, but the requested object is not a list (*{go_type})"))
 }
 
-fn shape_not_acceptable(why: &str) -> ApiError {
-    ApiError::new(Reason::NotAcceptable, format!("you requested {why}"))
+fn shape_not_acceptable(reason: &str) -> ApiError {
+    ApiError::new(Reason::NotAcceptable, format!("you requested {reason}"))
 }
 
 /// 406 for a supported media type with a transformation that is not available.
@@ -213,10 +213,10 @@ fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
         ("PartialObjectMetadata", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadata),
         ("PartialObjectMetadataList", "meta.k8s.io", _) if has_metadata => Some(Shape::PartialMetadataList),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => {
-            Some(Shape::Aggregated { is_beta: false })
+            Some(Shape::AggregatedDiscovery { is_beta: false })
         }
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if aggregated => {
-            Some(Shape::Aggregated { is_beta: true })
+            Some(Shape::AggregatedDiscovery { is_beta: true })
         }
         _ => None,
     }

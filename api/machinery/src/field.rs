@@ -228,7 +228,8 @@ pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     if text.starts_with('"') {
         return text;
     }
-    // Go's encoder makes JSON safe for HTML and JavaScript. A bare string is quoted by its formatter instead.
+    // Go's encoder makes JSON safe for HTML and JavaScript. A string outside of objects and lists is returned before
+    // this, since `go_quote` formats it.
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
     escapes.into_iter().fold(text, |text, (from, to)| text.replace(from, to))

@@ -172,7 +172,7 @@ mod tests {
     #[case::valid_combination("labelSelector=a&fieldSelector=c&limit=5&continue=x&timeoutSeconds=7", "")]
     #[case::exactly("resourceVersion=7&resourceVersionMatch=Exact", "")]
     #[case::not_older("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=-1", "")]
-    #[case::no_number("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax")]
+    #[case::not_a_number("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax")]
     #[case::empty_number("timeoutSeconds=", "strconv.ParseInt: parsing \"\": invalid syntax")]
     #[case::too_large(
         "limit=9223372036854775808",

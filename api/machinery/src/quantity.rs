@@ -131,7 +131,7 @@ impl Quantity {
         Self { nano: self.nano.saturating_mul(i128::from(factor)), format: self.format }
     }
 
-    /// How often `other` fits in, rounded down. None if `other` is zero.
+    /// The quotient, rounded down. None if `other` is zero.
     pub fn divide(&self, other: &Self) -> Option<i64> {
         let times = self.nano.checked_div(other.nano)?;
         Some(i64::try_from(times).unwrap_or(if times < 0 { i64::MIN } else { i64::MAX }))
@@ -239,8 +239,8 @@ impl<'t> Parts<'t> {
         Ok(Self { is_negative, digits, fraction, suffix, is_empty: zeros + digits.len() + fraction.len() == 0 })
     }
 
-    /// The text as the fast path of Go's `ParseQuantity` parses it: an `i64` without the decimal point. Other texts are
-    /// parsed more strictly.
+    /// All digits as one number, without the decimal point, if the fast path of Go's `ParseQuantity` accepts the text;
+    /// otherwise `None`.
     fn parse_fast(&self, scale: Scale) -> Option<i64> {
         let integer_digits = i32::try_from(self.digits.len().max(1)).ok()?;
         let places = i32::try_from(self.fraction.len()).ok()?;
@@ -260,13 +260,14 @@ impl<'t> Parts<'t> {
     /// True if Go keeps the text because it considers it canonical.
     fn is_canonical(&self, scale: Scale) -> bool {
         let Some(number) = self.parse_fast(scale) else { return false };
+        // As in Go's `ParseQuantity`, a number with a binary suffix is kept unless it is a multiple of 8.
         if scale.is_binary {
             return number & 7 != 0;
         }
         let places = self.fraction.len() as i32;
-        let first = if self.digits.is_empty() { "0" } else { self.digits };
-        let last = format!("{first}{}", self.fraction);
-        (scale.exponent - places) % 3 == 0 && !last.ends_with("000") && !first.starts_with('0')
+        let integer_part = if self.digits.is_empty() { "0" } else { self.digits };
+        let all_digits = format!("{integer_part}{}", self.fraction);
+        (scale.exponent - places) % 3 == 0 && !all_digits.ends_with("000") && !integer_part.starts_with('0')
     }
 
     /// Canonical form of a number that exceeds the limit of [`Quantity`].
@@ -290,7 +291,7 @@ impl<'t> Parts<'t> {
         if self.is_empty && self.parse_fast(scale).is_none() {
             return Err(QuantityError::Numeric);
         }
-        // Beyond this number of digits, the value exceeds the limit or is below the smallest fraction.
+        // At most 30 decimal places are evaluated. Further digits only keep a small number from becoming zero.
         let fraction = &self.fraction[..self.fraction.len().min(30)];
         let lost = self.fraction[fraction.len()..].bytes().any(|digit| digit != b'0');
         let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Numeric)?;

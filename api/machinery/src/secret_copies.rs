@@ -70,7 +70,7 @@ pub fn remove_copies(secret: &mut Value) {
     }
 }
 
-/// True if the annotation of any object contains a Secret with its values, as text.
+/// True if an annotation, of an object of any kind, contains the text of a Secret with its values.
 pub fn contains_secret(value: &str) -> bool {
     let mut kinds = value.split("kind").skip(1).filter_map(first_word);
     kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_data_key(value)

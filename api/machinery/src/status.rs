@@ -181,19 +181,19 @@ impl ApiError {
             .with_object(group, resource, name)
     }
 
-    pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+    pub fn conflict(group: &str, resource: &str, name: &str, reason: impl fmt::Display) -> Self {
         Self::new(
             Reason::Conflict,
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified_resource(group, resource)),
+            format!("Operation cannot be fulfilled on {} \"{name}\": {reason}", qualified_resource(group, resource)),
         )
         .with_object(group, resource, name)
     }
 
-    pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+    pub fn forbidden(group: &str, resource: &str, name: &str, reason: impl fmt::Display) -> Self {
         let message = match (resource.is_empty(), name.is_empty()) {
-            (true, _) => format!("forbidden: {why}"),
-            (false, true) => format!("{} is forbidden: {why}", qualified_resource(group, resource)),
-            (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified_resource(group, resource)),
+            (true, _) => format!("forbidden: {reason}"),
+            (false, true) => format!("{} is forbidden: {reason}", qualified_resource(group, resource)),
+            (false, false) => format!("{} \"{name}\" is forbidden: {reason}", qualified_resource(group, resource)),
         };
         Self::new(Reason::Forbidden, message).with_object(group, resource, name)
     }

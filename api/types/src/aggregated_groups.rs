@@ -9,7 +9,7 @@ pub struct ApiGroup {
     /// Value of `groupPriorityMinimum`.
     pub priority: i32,
     /// True for the groups of the metrics adapter, which can be disabled and which others may serve instead.
-    pub of_metrics: bool,
+    pub is_metrics: bool,
     /// False if discovery may list no resources, because all of them depend on the members.
     pub has_resources: bool,
 }
@@ -17,7 +17,7 @@ pub struct ApiGroup {
 impl ApiGroup {
     /// A group with version `v1alpha1`.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, versions: &[("v1alpha1", 10)], priority: 2000, of_metrics: false, has_resources: true }
+        Self { name, versions: &[("v1alpha1", 10)], priority: 2000, is_metrics: false, has_resources: true }
     }
 }
 
@@ -28,12 +28,12 @@ pub const CROWSNEST_PROPAGATION: ApiGroup = ApiGroup::new("propagation.crowsnest
 pub const CROWSNEST_ACCESS: ApiGroup = ApiGroup::new("access.crowsnest.io");
 /// Priorities as Karmada registers its metrics adapter.
 pub const METRICS: ApiGroup =
-    ApiGroup { versions: &[("v1beta1", 10)], of_metrics: true, ..ApiGroup::new("metrics.k8s.io") };
+    ApiGroup { versions: &[("v1beta1", 10)], is_metrics: true, ..ApiGroup::new("metrics.k8s.io") };
 /// Priorities as Karmada registers its metrics adapter.
 pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
     versions: &[("v1beta2", 200), ("v1beta1", 100)],
     priority: 100,
-    of_metrics: true,
+    is_metrics: true,
     has_resources: false,
     ..ApiGroup::new("custom.metrics.k8s.io")
 };
@@ -42,5 +42,5 @@ pub const CUSTOM_METRICS: ApiGroup = ApiGroup {
 pub fn aggregated_groups(metrics: bool) -> impl Iterator<Item = &'static ApiGroup> {
     const GROUPS: [&ApiGroup; 7] =
         [&CLUSTER, &SEARCH, &CROWSNEST_SEARCH, &CROWSNEST_PROPAGATION, &CROWSNEST_ACCESS, &METRICS, &CUSTOM_METRICS];
-    GROUPS.into_iter().filter(move |group| metrics || !group.of_metrics)
+    GROUPS.into_iter().filter(move |group| metrics || !group.is_metrics)
 }

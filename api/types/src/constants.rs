@@ -29,7 +29,7 @@ pub mod label {
     pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
     /// `true` on namespaces that are not propagated automatically.
     pub const NAMESPACE_SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
-    /// Followed by a hash of the binding that depends on this one.
+    /// Prefix of a label key that ends with a hash of the binding that depends on this one.
     pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
     pub const ENDPOINT_SLICE_NAMESPACE: &str = "endpointslice.karmada.io/namespace";
     pub const ENDPOINT_SLICE_NAME: &str = "endpointslice.karmada.io/name";
@@ -53,7 +53,7 @@ pub mod label {
 pub mod annotation {
     /// Crowsnest; on Clusters: time limit for the member's response head, in seconds.
     pub const RESPONSE_TIMEOUT: &str = "proxy.crowsnest.io/answer-within-seconds";
-    /// Crowsnest; on pull-mode Clusters: the only way to reach them.
+    /// Crowsnest; on pull-mode Clusters: `agent` if the cluster can be reached only through its agent.
     pub const REACHED_THROUGH: &str = "fleet.crowsnest.io/reached-through";
     pub const REACHED_THROUGH_AGENT: &str = "agent";
     /// Crowsnest; on Clusters: `disabled` forbids sessions (exec, attach, port-forward, proxy) into the member's
@@ -61,12 +61,12 @@ pub mod annotation {
     pub const EXEC: &str = "proxy.crowsnest.io/exec";
     pub const EXEC_ENABLED: &str = "enabled";
     pub const EXEC_DISABLED: &str = "disabled";
-    /// Crowsnest; on Clusters: the attributes of a caller that Crowsnest's account may impersonate in the member. `whole`: user, groups,
-    /// UID and extra; without the annotation or with another value: user and groups.
+    /// Crowsnest; on Clusters: the attributes of a caller that Crowsnest's account may impersonate in the member.
+    /// `whole`: user, groups, UID and extra; without the annotation or with another value: user and groups.
     pub const IMPERSONATES: &str = "proxy.crowsnest.io/impersonates";
     pub const IMPERSONATES_ALL_ATTRIBUTES: &str = "whole";
-    /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of rights. It includes the rights to impersonate, so
-    /// the unified auth controller does not manage them.
+    /// Crowsnest; on Clusters that were joined without cluster-admin: the granted set of permissions. It includes the
+    /// permissions to impersonate, so the unified auth controller does not manage those.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
     /// Crowsnest; on migrated objects: the UID of the original. The object is served with this UID, so that owner references stay valid.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
@@ -79,7 +79,8 @@ pub mod annotation {
     pub const MIGRATION_UNVERIFIED: &str = "migrate.crowsnest.io/unverified";
     /// Crowsnest; on the earlier definition of a stored kind: all copies of its objects have been read back and compared.
     pub const MIGRATION_VERIFIED: &str = "migrate.crowsnest.io/verified";
-    /// Crowsnest; on Leases of the controllers: the identity of a holder that reads the `Stored*` kinds.
+    /// Crowsnest; on Leases of the controllers: the identity of the holder, if it is a version that reads the `Stored*`
+    /// kinds.
     pub const READS_STORED_KINDS: &str = "storage.crowsnest.io/reader";
     /// Crowsnest; on Clusters: `true` lets a cluster become not ready although most of the fleet seems to fail.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
@@ -98,7 +99,7 @@ pub mod annotation {
     /// have ended.
     pub const EXCLUSIVE: &str = "failover.crowsnest.io/exclusive";
     pub const EXCLUSIVE_VALUE: &str = "true";
-    /// Crowsnest; on bindings: removed clusters in which it was not observed that the copy ended, separated by commas.
+    /// Crowsnest; on bindings: comma-separated names of removed clusters in which the copy may still run.
     pub const UNCONFIRMED: &str = "failover.crowsnest.io/unconfirmed";
     /// Crowsnest; on Events of the journal: the cause, as JSON.
     pub const JOURNAL_CAUSE: &str = "journal.crowsnest.io/cause";

@@ -203,8 +203,13 @@ macro_rules! string_enum {
 /// Declares structures of these APIs, with the derives and serde attributes that all of them have.
 ///
 /// A field `name?: T` is an `Option<T>` that is omitted from the serialized form while it is `None`. A field of another
-/// type that is marked `skip` is omitted while it is empty.
+/// type that is marked `skip` is omitted while it is empty. A field without a type is a compile error.
 macro_rules! api_structs {
+    (@type $field:ident : $ty:ty) => {};
+    (@type $field:ident ?: $optional:ty) => {};
+    (@type $field:ident) => {
+        compile_error! { concat!("the field `", stringify!($field), "` has no type") }
+    };
     ($(
         $(#[$meta:meta])*
         pub struct $name:ident {
@@ -227,6 +232,9 @@ macro_rules! api_structs {
                     $( pub $field: $ty, )?
                 )*
             }
+
+            // The structure would silently lack a field without a type, since both kinds of types are optional above.
+            $( api_structs! { @type $field $(?: $optional)? $(: $ty)? } )*
         )+
     };
 }

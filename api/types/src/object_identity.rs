@@ -1,7 +1,7 @@
 //! Identity of an object: API group, kind, namespace and name, as in Kubernetes' "Object Names and IDs". The version is not part of it.
 //!
 //! Names that Karmada derives from an object contain neither its group nor its exact spelling, so that two objects can have the same
-//! derived name. If the usual name is taken or invalid, the object gets a name with a hash of its identity.
+//! derived name. If the default name is taken or invalid, the object gets a name with a hash of its identity.
 
 use std::fmt;
 
@@ -59,29 +59,29 @@ impl<'a> ObjectIdentity<'a> {
         ObjectIdentity::template_of(binding) == *self
     }
 
-    /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::distinct_binding_key`] if that is not a valid name.
-    pub fn usual_binding_key(&self) -> BindingKey {
-        let usual = Some(binding_name(self.kind, self.name)).filter(|name| dns1123_subdomain(name).is_empty());
-        BindingKey::new(self.namespace, usual.unwrap_or_else(|| self.distinct_name()))
+    /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::hash_suffixed_binding_key`] if that is not a valid name.
+    pub fn default_binding_key(&self) -> BindingKey {
+        let default = Some(binding_name(self.kind, self.name)).filter(|name| dns1123_subdomain(name).is_empty());
+        BindingKey::new(self.namespace, default.unwrap_or_else(|| self.hash_suffixed_name()))
     }
 
     /// Key of the object's binding if the binding with Karmada's name belongs to another object.
-    pub fn distinct_binding_key(&self) -> BindingKey {
-        BindingKey::new(self.namespace, self.distinct_name())
+    pub fn hash_suffixed_binding_key(&self) -> BindingKey {
+        BindingKey::new(self.namespace, self.hash_suffixed_name())
     }
 
-    /// Name of the Works of this object's binding: Karmada's name; the distinct name if `binding` has it as well, or if
-    /// Karmada's name is not valid.
+    /// Name of the Works of this object's binding: Karmada's name; the name with a hash suffix if `binding` has it as
+    /// well, or if Karmada's name is not valid.
     pub fn work_name(&self, binding: &str) -> String {
-        let distinct = self.distinct_name();
-        let usual = (binding != distinct).then(|| work_name(self.kind, self.name, self.namespace));
-        usual.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(distinct)
+        let suffixed = self.hash_suffixed_name();
+        let default = (binding != suffixed).then(|| work_name(self.kind, self.name, self.namespace));
+        default.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(suffixed)
     }
 
     /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the
     /// identity, including the namespace, because an execution namespace contains Works of objects of all namespaces.
     /// Hashes can collide: `binding_key_of` and `write_work` of the controllers refuse a name that another object uses.
-    fn distinct_name(&self) -> String {
+    fn hash_suffixed_name(&self) -> String {
         let identity = [self.group, self.kind, self.namespace, self.name].join("/");
         let suffix = format!("-{:08x}", fnv1a(&identity));
         let sanitize = |character: char| match character.to_ascii_lowercase() {
@@ -141,22 +141,22 @@ mod tests {
         "system.a-b-"
     )]
     #[case::no_letter("rbac.authorization.k8s.io/v1 Role a ::", "object-", "object-", "object-")]
-    fn derived_names(#[case] object: &str, #[case] usual: &str, #[case] distinct: &str, #[case] work: &str) {
+    fn derived_names(#[case] object: &str, #[case] default: &str, #[case] suffixed: &str, #[case] work: &str) {
         let parts: Vec<&str> = object.split(' ').map(|part| if part == "-" { "" } else { part }).collect();
         let identity = ObjectIdentity::new(parts[0], parts[1], parts[2], parts[3]);
         let assert_name = |key: BindingKey, expected: &str| {
             assert_eq!((key.namespace.as_str(), dns1123_subdomain(&key.name)), (parts[2], vec![]));
             assert!(key.name.starts_with(expected), "{}", key.name);
         };
-        assert_name(identity.usual_binding_key(), usual);
-        assert_name(identity.distinct_binding_key(), distinct);
-        assert_name(BindingKey::new(parts[2], identity.work_name(&identity.usual_binding_key().name)), work);
-        let distinct = identity.distinct_binding_key().name.clone();
-        assert_eq!(identity.work_name(&distinct), distinct);
+        assert_name(identity.default_binding_key(), default);
+        assert_name(identity.hash_suffixed_binding_key(), suffixed);
+        assert_name(BindingKey::new(parts[2], identity.work_name(&identity.default_binding_key().name)), work);
+        let suffixed = identity.hash_suffixed_binding_key().name.clone();
+        assert_eq!(identity.work_name(&suffixed), suffixed);
     }
 
     #[test]
-    fn distinct_names_are_different_where_usual_ones_are_equal() {
+    fn hash_suffixed_names_are_different_where_default_ones_are_equal() {
         let rbac = "rbac.authorization.k8s.io/v1";
         let identities = [
             ObjectIdentity::new("v1", "Service", "f02", "web"),
@@ -165,7 +165,8 @@ mod tests {
             ObjectIdentity::new(rbac, "ClusterRole", "", "f02.view"),
             ObjectIdentity::new(rbac, "ClusterRole", "", "F02.View"),
         ];
-        let names: std::collections::BTreeSet<String> = identities.iter().map(ObjectIdentity::distinct_name).collect();
+        let names: std::collections::BTreeSet<String> =
+            identities.iter().map(ObjectIdentity::hash_suffixed_name).collect();
         assert_eq!(names.len(), identities.len());
     }
 
@@ -176,8 +177,8 @@ mod tests {
     fn names_have_at_most_253_bytes(#[case] length: usize, #[case] shortened: bool) {
         let name = "n".repeat(length);
         let identity = ObjectIdentity::new("v1", "ConfigMap", "f02", &name);
-        let key = identity.usual_binding_key();
-        assert_eq!((key == identity.distinct_binding_key(), key.name.len()), (shortened, 253));
+        let key = identity.default_binding_key();
+        assert_eq!((key == identity.hash_suffixed_binding_key(), key.name.len()), (shortened, 253));
         assert!(identity.work_name(&key.name).len() <= 253);
     }
 

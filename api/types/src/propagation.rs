@@ -25,7 +25,7 @@ pub struct Propagation {
     pub clusters: Vec<String>,
     /// Clusters from which it is being evicted.
     pub evicting_clusters: Vec<String>,
-    /// Its states of health in the clusters: Healthy, Unhealthy or Unknown, sorted and without duplicates.
+    /// Its health in the clusters: Healthy, Unhealthy or Unknown, sorted and without duplicates.
     pub health: Vec<String>,
     /// Applied override policies: `name`, or `namespace/name`.
     pub overrides: Vec<String>,

@@ -1,4 +1,4 @@
-//! Objects that an object refers to, including references of Karmada's kinds.
+//! Objects that an object refers to, for Karmada's kinds and all others.
 
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::JsonSource;

@@ -102,16 +102,16 @@ pub const SAVED_SEARCHES: StoredKind = StoredKind {
 pub const STORED_KINDS: [&StoredKind; 3] = [&CLUSTERS, &RESOURCE_REGISTRIES, &SAVED_SEARCHES];
 
 impl StoredKind {
-    /// Path of the stored object for the `tail` of a public path; both begin after the version, for example
+    /// Path of the stored object for the `resource_path` of a public one; both begin after the version, for example
     /// `/storedclusters/m1` for `/clusters/m1`.
-    pub fn stored_path(&self, tail: &str) -> String {
-        match tail.strip_prefix('/').and_then(|rest| rest.strip_prefix(self.plural)) {
+    pub fn stored_path(&self, resource_path: &str) -> String {
+        match resource_path.strip_prefix('/').and_then(|rest| rest.strip_prefix(self.plural)) {
             Some(rest) if rest.is_empty() || rest.starts_with(['/', '?']) => format!("/{}{rest}", self.stored_plural),
-            _ => tail.to_owned(),
+            _ => resource_path.to_owned(),
         }
     }
 
-    /// Replaces the names of the stored kind in a message by those of the public kind.
+    /// Replaces the names of the stored kind in a message with those of the public kind.
     pub fn public_text(&self, text: &str) -> String {
         text.replace(self.stored_plural, self.plural).replace(self.stored_kind, self.kind).replace(GROUP, self.group)
     }

@@ -111,7 +111,7 @@ fn parse_secret_name(text: &str, field: &'static str) -> Result<SecretName, Fiel
     }
 }
 
-/// Permissions that a writer needs to replace `before` by `after`.
+/// Permissions that a writer needs to replace `before` with `after`.
 pub fn required_permissions(
     before: PriorObject<'_, ResourceRegistry>,
     after: &ResourceRegistry,

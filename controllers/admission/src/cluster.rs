@@ -83,7 +83,7 @@ pub fn validate(cluster: &Cluster) -> Vec<FieldError> {
     errors.extend(validate_location(spec));
     errors.extend(validate_taints(&spec.taints, "spec.taints"));
     if let Some(detail) = find_model_error(&spec.resource_models) {
-        errors.push(FieldError::invalid("spec.resourceModels", &models_in_go(&spec.resource_models), detail));
+        errors.push(FieldError::invalid("spec.resourceModels", &go_models(&spec.resource_models), detail));
     }
     errors
 }
@@ -135,7 +135,7 @@ fn validate_location(spec: &ClusterSpec) -> Vec<FieldError> {
     check("spec.region", &spec.region);
     match (spec.zone.is_empty(), spec.zones.is_empty()) {
         (false, false) => {
-            errors.push(FieldError::type_invalid("spec.spec", &SpecInGo::from(spec), "Zone and Zones cannot co-exist"));
+            errors.push(FieldError::type_invalid("spec.spec", &GoSpec::from(spec), "Zone and Zones cannot co-exist"));
         }
         (false, true) => check("spec.Zone", &spec.zone),
         (true, _) => spec.zones.iter().for_each(|zone| check("spec.Zones", zone)),
@@ -162,7 +162,7 @@ fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
             }
         }
         if !seen.insert((&taint.effect, &taint.key)) {
-            let error = FieldError::duplicate(path, &TaintInGo::from(taint));
+            let error = FieldError::duplicate(path, &GoTaint::from(taint));
             errors.push(error.with_detail("taints must be unique by key and effect pair"));
         }
     }
@@ -211,26 +211,26 @@ fn find_model_error(models: &[ResourceModel]) -> Option<&'static str> {
 /// A resource model as Go prints it in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct ModelInGo<'m> {
+struct GoModel<'m> {
     grade: u64,
-    ranges: Vec<RangeInGo<'m>>,
+    ranges: Vec<GoRange<'m>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct RangeInGo<'m> {
+struct GoRange<'m> {
     name: &'m str,
     min: &'m WireQuantity,
     max: &'m WireQuantity,
 }
 
-fn models_in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
+fn go_models(models: &[ResourceModel]) -> Vec<GoModel<'_>> {
     let models = models.iter();
     models
         .map(|model| {
             let ranges = model.ranges.iter();
-            let ranges = ranges.map(|range| RangeInGo { name: &range.name, min: &range.min, max: &range.max });
-            ModelInGo { grade: model.grade, ranges: ranges.collect() }
+            let ranges = ranges.map(|range| GoRange { name: &range.name, min: &range.min, max: &range.max });
+            GoModel { grade: model.grade, ranges: ranges.collect() }
         })
         .collect()
 }
@@ -238,7 +238,7 @@ fn models_in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
 /// A taint as Go prints it in error messages: in the order of the fields of the Go type.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct TaintInGo<'t> {
+struct GoTaint<'t> {
     key: &'t str,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'t str>,
@@ -247,7 +247,7 @@ struct TaintInGo<'t> {
     time_added: Option<&'t Time>,
 }
 
-impl<'t> From<&'t Taint> for TaintInGo<'t> {
+impl<'t> From<&'t Taint> for GoTaint<'t> {
     fn from(taint: &'t Taint) -> Self {
         let value = taint.value.as_deref().filter(|value| !value.is_empty());
         Self { key: &taint.key, value, effect: &taint.effect, time_added: taint.time_added.as_ref() }
@@ -256,7 +256,7 @@ impl<'t> From<&'t Taint> for TaintInGo<'t> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct SecretInGo<'s> {
+struct GoSecretReference<'s> {
     namespace: &'s str,
     name: &'s str,
 }
@@ -264,14 +264,14 @@ struct SecretInGo<'s> {
 /// A Cluster's spec as Go prints it in error messages: with the field names of Karmada's internal types.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct SpecInGo<'s> {
+struct GoSpec<'s> {
     #[serde(rename = "id", skip_serializing_if = "str::is_empty")]
     id: &'s str,
     sync_mode: &'s ClusterSyncMode,
     #[serde(rename = "APIEndpoint")]
     api_endpoint: &'s str,
-    secret_ref: Option<SecretInGo<'s>>,
-    impersonator_secret_ref: Option<SecretInGo<'s>>,
+    secret_ref: Option<GoSecretReference<'s>>,
+    impersonator_secret_ref: Option<GoSecretReference<'s>>,
     #[serde(rename = "InsecureSkipTLSVerification")]
     insecure_skip_tls_verification: bool,
     #[serde(rename = "ProxyURL")]
@@ -282,14 +282,14 @@ struct SpecInGo<'s> {
     zone: &'s str,
     #[serde(rename = "zones")]
     zones: &'s [String],
-    taints: Option<Vec<TaintInGo<'s>>>,
-    resource_models: Option<Vec<ModelInGo<'s>>>,
+    taints: Option<Vec<GoTaint<'s>>>,
+    resource_models: Option<Vec<GoModel<'s>>>,
 }
 
-impl<'s> From<&'s ClusterSpec> for SpecInGo<'s> {
+impl<'s> From<&'s ClusterSpec> for GoSpec<'s> {
     fn from(spec: &'s ClusterSpec) -> Self {
         let secret = |reference: &'s Option<LocalSecretReference>| {
-            reference.as_ref().map(|secret| SecretInGo { namespace: &secret.namespace, name: &secret.name })
+            reference.as_ref().map(|secret| GoSecretReference { namespace: &secret.namespace, name: &secret.name })
         };
         Self {
             id: &spec.id,
@@ -304,8 +304,8 @@ impl<'s> From<&'s ClusterSpec> for SpecInGo<'s> {
             region: &spec.region,
             zone: &spec.zone,
             zones: &spec.zones,
-            taints: (!spec.taints.is_empty()).then(|| spec.taints.iter().map(TaintInGo::from).collect()),
-            resource_models: (!spec.resource_models.is_empty()).then(|| models_in_go(&spec.resource_models)),
+            taints: (!spec.taints.is_empty()).then(|| spec.taints.iter().map(GoTaint::from).collect()),
+            resource_models: (!spec.resource_models.is_empty()).then(|| go_models(&spec.resource_models)),
         }
     }
 }

@@ -28,23 +28,23 @@ pub(super) fn encode_changed<K: Kind + Serialize + DeserializeOwned>(
     let encode = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
     let mut encoded = encode(object)?;
     // Usually nothing is missing; decoding the object again would double the cost.
-    if is_missing(request_object, &encoded) {
+    if has_missing_values(request_object, &encoded) {
         copy_unknown_fields(request_object, &encode(&decode(request_object)?)?, &mut encoded);
     }
     Ok(encoded)
 }
 
-/// True if any value of the original is missing in the encoded object. Empty values are ignored.
-fn is_missing(original: &Value, encoded: &Value) -> bool {
+/// True if a value of the original is missing in the encoded object. Empty values are ignored.
+fn has_missing_values(original: &Value, encoded: &Value) -> bool {
     match (original, encoded) {
         (Value::Object(original), Value::Object(encoded)) => {
             original.iter().any(|(name, member)| match encoded.get(name) {
-                Some(encoded) => is_missing(member, encoded),
+                Some(encoded) => has_missing_values(member, encoded),
                 None => !is_empty(member),
             })
         }
         (Value::Array(original), Value::Array(encoded)) => {
-            original.iter().zip(encoded).any(|(original, encoded)| is_missing(original, encoded))
+            original.iter().zip(encoded).any(|(original, encoded)| has_missing_values(original, encoded))
         }
         _ => false,
     }
@@ -135,7 +135,7 @@ mod tests {
         #[case] mut encoded: Value,
         #[case] expected: Value,
     ) {
-        let has_missing = is_missing(&original, &encoded);
+        let has_missing = has_missing_values(&original, &encoded);
         let before = encoded.clone();
         copy_unknown_fields(&original, &decoded, &mut encoded);
         assert_eq!(encoded, expected);

@@ -71,7 +71,7 @@ pub struct RequiredPermissions {
 const READ: &[&str] = &["get"];
 const READ_OR_PATCH: &[&str] = &["get", "patch"];
 
-/// Permissions that a writer needs to replace `before` by `after`.
+/// Permissions that a writer needs to replace `before` with `after`.
 pub fn required_permissions(before: PriorObject<'_>, after: &Cluster) -> RequiredPermissions {
     let reasons = match before {
         PriorObject::Absent => vec!["the cluster is new"],

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Case {
     name: String,
-    /// Webhook paths that are called in turn, each with the object that the previous one returned.
+    /// Webhook paths that are called one after another, each with the object that the previous one returned.
     paths: Vec<String>,
     #[serde(default)]
     operation: Option<Operation>,
@@ -63,17 +63,17 @@ fn run_case(case: &Case) -> Value {
         }
         usage.extend(review.quota_usage.into_iter().map(|quota| json!(quota.status.overall_used)));
     }
-    let mut answer = json!({ "change": json_patch::diff(&case.object, &object) });
+    let mut result = json!({ "change": json_patch::diff(&case.object, &object) });
     if !usage.is_empty() {
-        answer["usage"] = usage.into();
+        result["usage"] = usage.into();
     }
-    answer
+    result
 }
 
 fn snapshot(name: &str, cases: &str) {
     let cases: Vec<Case> = serde_saphyr::from_str(cases).unwrap();
-    let answers: Vec<Value> = cases.iter().map(|case| json!({ "case": case.name, "answer": run_case(case) })).collect();
-    insta::assert_yaml_snapshot!(name, answers);
+    let results: Vec<Value> = cases.iter().map(|case| json!({ "case": case.name, "result": run_case(case) })).collect();
+    insta::assert_yaml_snapshot!(name, results);
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn bindings_and_quotas() {
 }
 
 #[test]
-fn everything_else() {
-    snapshot("everything_else", include_str!("fixtures/others.yaml"));
+fn other_kinds() {
+    snapshot("other_kinds", include_str!("fixtures/others.yaml"));
 }
 
 #[test]
 fn clusters() {
     let clusters: Vec<crowsnest_api::cluster::Cluster> =
         serde_saphyr::from_str(include_str!("fixtures/clusters.yaml")).unwrap();
-    let answers: Vec<Value> = clusters
+    let results: Vec<Value> = clusters
         .into_iter()
         .map(|mut cluster| {
             let modelled = !cluster.spec.resource_models.is_empty();
@@ -107,14 +107,14 @@ fn clusters() {
             if errors.is_empty() { json!(cluster.spec) } else { refused() }
         })
         .collect();
-    insta::assert_yaml_snapshot!(answers);
+    insta::assert_yaml_snapshot!(results);
 }
 
 #[test]
 fn registries() {
     let registries: Vec<crowsnest_api::search::ResourceRegistry> =
         serde_saphyr::from_str(include_str!("fixtures/registries.yaml")).unwrap();
-    let answers: Vec<Value> = registries
+    let results: Vec<Value> = registries
         .iter()
         .map(|registry| match registry::validate(registry).as_slice() {
             [] => Value::Null,
@@ -124,7 +124,7 @@ fn registries() {
             }
         })
         .collect();
-    insta::assert_yaml_snapshot!(answers);
+    insta::assert_yaml_snapshot!(results);
 }
 
 #[test]
@@ -195,9 +195,9 @@ fn bindings_convert_both_ways() {
     let review = json!({ "request": {
         "uid": "u", "desiredAPIVersion": "work.karmada.io/v1alpha2", "objects": [old.clone()],
     }});
-    let answer = convert_review(&review);
-    assert_eq!(answer["response"]["result"]["status"], "Success");
-    let new = &answer["response"]["convertedObjects"][0];
+    let response = convert_review(&review);
+    assert_eq!(response["response"]["result"]["status"], "Success");
+    let new = &response["response"]["convertedObjects"][0];
     assert_eq!(new["spec"]["replicas"], 3);
     assert_eq!(new["spec"]["replicaRequirements"]["resourceRequest"]["cpu"], "100m");
     assert_eq!(convert::convert(new, "work.karmada.io/v1alpha1").unwrap(), old);

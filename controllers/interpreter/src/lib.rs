@@ -1,5 +1,5 @@
-//! Resource interpreter: user-defined Lua scripts take precedence over webhooks, those over the rules of third-party
-//! kinds, and those over built-in kinds.
+//! Resource interpreter. Interpreters in order of precedence: user-defined Lua scripts, webhooks, the rules of
+//! third-party kinds, and the rules of Kubernetes' kinds.
 //!
 //! The customizations are the control plane's ResourceInterpreterCustomizations, which the controllers keep up to
 //! date. If several customizations for a kind have a script for an operation, the first by name is used. Scripts are
@@ -166,8 +166,8 @@ impl Interpreter {
         matching.filter_map(script).collect()
     }
 
-    /// Finds the interpreter of an operation: customizations take precedence over webhooks, and those over built-in
-    /// rules. A failure of the interpreter is final; no other one is tried.
+    /// Finds the interpreter of an operation: a customization, otherwise a webhook, otherwise the built-in rules. A
+    /// failure of the interpreter is final; no other one is tried.
     fn find_interpreter(&self, object: &Value, operation: &Operation) -> OperationInterpreter {
         let mut scripts = self.find_scripts(object, operation).into_iter();
         if let Some(first) = scripts.next() {

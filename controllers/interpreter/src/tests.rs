@@ -78,14 +78,14 @@ async fn scripts_replace_single_rules_of_third_party_kinds() {
     let total = interpreter.aggregate(&set, &items, "now").await.expect("a status").expect("some");
     assert_eq!((&total["replicas"], &total["other"]), (&json!(0), &json!(1)));
     let unknown = interpreter.is_healthy(&of_kind("apps.kruise.io/v1alpha1", "CloneSet", json!({}))).await;
-    let error = unknown.expect_err("no answer").to_string();
+    let error = unknown.expect_err("no result").to_string();
     assert_eq!(error, "apps.kruise.io/v1alpha1 CloneSet: status is missing");
 
     let customization = json!({"metadata": {"name": "c"}, "spec": {
         "target": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet"},
         "customizations": {"healthInterpretation": {"luaScript": "function InterpretHealth() return true end"}}}});
     interpreter.set_customization("c", Some(&serde_json::from_value(customization).expect("a customization")));
-    assert!(interpreter.is_healthy(&set).await.expect("an answer"));
+    assert!(interpreter.is_healthy(&set).await.expect("a result"));
     interpreter.revise_replicas(&mut set, 1).await.expect("revised");
     assert_eq!(set["spec"]["replicas"], 1);
 }
@@ -104,7 +104,7 @@ async fn components_are_counted_if_enabled() {
 async fn error_names_the_customization() {
     let broken = json!({"healthInterpretation": {"luaScript": "function InterpretHealth() error('no idea', 0) end"}});
     let interpreter = interpreter(&[("broken", broken)]);
-    let error = interpreter.is_healthy(&deployment()).await.expect_err("no answer").to_string();
+    let error = interpreter.is_healthy(&deployment()).await.expect_err("no result").to_string();
     assert_eq!(error, "ResourceInterpreterCustomization broken: no idea");
 }
 

@@ -115,7 +115,8 @@ mod tests {
         #[case] expected: Option<&str>,
     ) {
         let now = annotations(&[(key, value)]);
-        let refused: Vec<String> = expected.iter().map(|why| format!("metadata.annotations[{key}]: {why}")).collect();
+        let refused: Vec<String> =
+            expected.iter().map(|reason| format!("metadata.annotations[{key}]: {reason}")).collect();
         for before in [None, Some(&annotations(&[(key, "other")]))] {
             let (errors, warnings) = validate_change(Some(&now), before);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), refused);

@@ -66,8 +66,8 @@ pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError>
         .collect())
 }
 
-/// The cluster for whose agent another user requests a certificate, that is a cluster that joins. `None` if an agent
-/// requests its own certificate, or if the request names no cluster.
+/// The cluster that joins with a request: another user, usually of a bootstrap token, requests a certificate for the
+/// cluster's agent. `None` if an agent requests its own certificate, or if the request names no cluster.
 pub fn find_joining_cluster(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
     let signing_request = parse_signing_request(request)?;
     Ok(match agent(&signing_request) {

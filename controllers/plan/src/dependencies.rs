@@ -23,8 +23,8 @@ pub struct Parent<'a> {
     pub permanent_id: &'a str,
     pub clusters: &'a [TargetCluster],
     pub settings: DependencySettings,
-    /// While dispatching to a cluster is suspended, an object that left the cluster stays there, and its dependencies
-    /// with it.
+    /// While dispatching to a cluster is suspended, the template stays in the cluster even if it is no longer a target, so
+    /// its dependencies stay as well.
     pub suspension: Option<&'a Suspension>,
 }
 
@@ -400,8 +400,8 @@ mod tests {
         required_by(binding).into_iter().flat_map(|parent| parent.clusters).map(|target| target.name).collect()
     }
 
-    /// A dependency stays in a cluster that its parent left while dispatching to it is suspended, and leaves when
-    /// dispatching resumes, even if it is no longer a dependency.
+    /// While dispatching to a cluster is suspended, a dependency stays there, even if the cluster is no longer a target of
+    /// its parent or the object is no longer a dependency. It is removed when dispatching resumes.
     #[rstest]
     #[case::not_suspended(json!({}), &["m2"], None)]
     #[case::on_the_cluster(json!({"dispatchingOnClusters": {"clusterNames": ["m1"]}}), &["m2", "m1"], Some(&["m1"][..]))]

@@ -1,4 +1,4 @@
-//! Descheduler decisions: takes replicas of divided Deployments away from clusters where they are unschedulable. The
+//! Descheduler decisions: removes replicas of divided Deployments from clusters where they are unschedulable. The
 //! scheduler then assigns them elsewhere, because fewer replicas are assigned than the template requests.
 
 use std::collections::BTreeMap;
@@ -122,8 +122,8 @@ impl UnschedulablePod {
     }
 }
 
-/// True if a pod that is unschedulable since `since` has been so for longer than the threshold. A negative threshold
-/// counts as zero.
+/// True if a pod that became unschedulable at `since` has been unschedulable for longer than the threshold. A negative
+/// threshold counts as zero.
 pub fn exceeds_threshold(since: Timestamp, threshold: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(since) > threshold.max(SignedDuration::ZERO)
 }

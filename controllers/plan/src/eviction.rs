@@ -48,7 +48,7 @@ fn toleration_end(taint: &Taint, seconds: i64) -> Option<Timestamp> {
     Some(time_added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
-/// Error that makes the tolerations of a binding unknown.
+/// Error of an applied placement. The tolerations of the binding are then unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     #[error("the applied placement for ResourceBining can not be empty")]

@@ -98,7 +98,7 @@ impl Gates {
     }
 
     /// Applies a comma-separated list such as `Failover=true,AllAlpha=false`. `AllAlpha` and `AllBeta` are applied
-    /// first, so that single gates override them.
+    /// first, so that individual gates override them.
     pub fn with(mut self, list: &str) -> Result<Self, GateError> {
         let mut named: Vec<(Field, bool)> = Vec::new();
         for entry in parse_entries(list) {
@@ -117,7 +117,7 @@ impl Gates {
         Ok(self)
     }
 
-    /// The gates in a list of the form of [`Gates::with`] that have no effect.
+    /// Names of the gates without effect in a list as for [`Gates::with`].
     pub fn without_effect(list: &str) -> Vec<&'static str> {
         let named: Vec<&str> = parse_entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
         WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()

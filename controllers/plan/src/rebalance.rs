@@ -19,7 +19,7 @@ fn identity(workload: &ObjectReference) -> Identity<'_> {
 }
 
 /// Next status. A workload of the spec keeps its result, a new one has none yet, and one that was removed from the
-/// spec stays if it was rescheduled.
+/// spec is kept if it was rescheduled.
 pub fn observe(
     spec: &WorkloadRebalancerSpec,
     old: &WorkloadRebalancerStatus,
@@ -167,7 +167,7 @@ mod tests {
     #[case::invalid_namespace("Deployment a/b x", None)]
     fn workloads_refer_to_bindings(#[case] text: &str, #[case] binding: Option<&str>) {
         let workload = workload(text);
-        let key = template_of(&workload).map(|template| template.usual_binding_key());
+        let key = template_of(&workload).map(|template| template.default_binding_key());
         assert_eq!(key.as_ref().map(|key| key.name.as_str()), binding);
     }
 

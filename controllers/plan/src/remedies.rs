@@ -23,8 +23,8 @@ pub fn selects_cluster(cluster: &Cluster, remedy: &Remedy) -> bool {
     affinity.is_none_or(|affinity| affinity.cluster_names.iter().any(|named| named == name))
 }
 
-/// True without decision matches, false with an empty list; otherwise true if a condition of the cluster matches one
-/// of them.
+/// True if a remedy's requirements are met. A remedy without `decisionMatches` always applies, one with an empty list
+/// never; otherwise a condition of the cluster must match one of the list.
 fn matches_conditions(cluster: &Cluster, remedy: &Remedy) -> bool {
     let is_met = |decision: &DecisionMatch| {
         let Some(requirement) = &decision.cluster_condition_match else { return false };

@@ -197,7 +197,7 @@ pub struct OverrideReport {
     pub policy: PolicyName,
     pub overriders: Overriders,
     pub differences: Vec<Difference>,
-    /// Changes that no overrider names, with their reasons.
+    /// Changes that no overrider requests, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -221,7 +221,7 @@ impl OverrideReport {
 pub struct BindingReport {
     #[serde(flatten)]
     pub reference: ObjectReference,
-    /// Replicas of the template by the resource interpreter.
+    /// Replicas of the template according to the resource interpreter.
     pub replicas: i32,
     /// Time of the last scheduling.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -167,22 +167,23 @@ pub fn explain_binding(state: &BindingState<'_>) -> Vec<WaitReason> {
     }
     for task in &spec.graceful_eviction_tasks {
         let cluster = &task.from_cluster;
-        let why = if task.message.is_empty() { &task.reason } else { &task.message };
+        let reason = if task.message.is_empty() { &task.reason } else { &task.message };
         found.push(match task.purge_mode {
             Some(PurgeMode::Directly) if state.work_clusters.contains(cluster) => {
-                let message =
-                    format!("waiting for the copy in {cluster} to be deleted before other clusters are used ({why})");
+                let message = format!(
+                    "waiting for the copy in {cluster} to be deleted before other clusters are used ({reason})"
+                );
                 WaitReason::in_cluster(cluster, Cause::Purge, message)
             }
             Some(PurgeMode::Directly) => WaitReason::in_cluster(
                 cluster,
                 Cause::Eviction,
-                format!("evicted from {cluster} ({why}); not healthy elsewhere yet"),
+                format!("evicted from {cluster} ({reason}); not healthy elsewhere yet"),
             ),
             _ => WaitReason::in_cluster(
                 cluster,
                 Cause::Eviction,
-                format!("stays in {cluster} until its replacement is healthy ({why})"),
+                format!("stays in {cluster} until its replacement is healthy ({reason})"),
             ),
         });
     }
@@ -248,12 +249,12 @@ pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
     }
     let conditions = &member.status.conditions;
     if !conditions::is_true(conditions, condition::READY) {
-        let why = conditions::find(conditions, condition::READY).map_or("", |ready| ready.message.as_str());
-        let why = if why.is_empty() { "its status is not known yet" } else { why };
+        let reason = conditions::find(conditions, condition::READY).map_or("", |ready| ready.message.as_str());
+        let reason = if reason.is_empty() { "its status is not known yet" } else { reason };
         found.push(WaitReason::in_cluster(
             cluster,
             Cause::ClusterNotReady,
-            format!("cluster({cluster}) not ready: {why}"),
+            format!("cluster({cluster}) not ready: {reason}"),
         ));
     }
     if let Some(kind) = &state.unserved_kind {

@@ -24,7 +24,7 @@ use crowsnest_plan::estimation::resources::Resources;
 
 struct Node {
     facts: Arc<NodeFacts>,
-    /// Allocatable resources in the format in which the node states them.
+    /// Allocatable resources, formatted as in the node's status.
     formatted: FormattedAllocatable,
     /// Requests of its pods. `None` if they must be recomputed.
     used: Option<Resources>,
@@ -55,7 +55,7 @@ pub(crate) struct MemberFacts {
     pods: HashMap<Arc<NamespacedName>, PodFacts>,
     /// Pods whose requests count, by node.
     pods_by_node: HashMap<String, HashSet<Arc<NamespacedName>>>,
-    /// Unschedulable pods by the UID of their controller, with the time since when they are unschedulable.
+    /// Unschedulable pods with the time at which each became unschedulable, by the UID of their controller.
     unschedulable: HashMap<String, HashMap<NamespacedName, Timestamp>>,
     /// UIDs of the controllers of unschedulable pods.
     owners: HashMap<NamespacedName, String>,
@@ -147,7 +147,7 @@ impl MemberFacts {
         }
     }
 
-    /// Number of pods of an owner that are unschedulable for longer than a threshold.
+    /// Number of pods of an owner that have been unschedulable for longer than a threshold.
     pub(crate) fn count_unschedulable(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
         let pods = self.unschedulable.get(owner).into_iter().flat_map(HashMap::values);
         i32::try_from(pods.filter(|since| exceeds_threshold(**since, threshold, now)).count()).unwrap_or(i32::MAX)
@@ -348,8 +348,8 @@ impl Capacity {
         clusters.map(|cluster| capacity_of(cluster).unwrap_or_default()).collect()
     }
 
-    /// Number of an owner's pods that are unschedulable in a member for longer than a threshold. `None` until its
-    /// pods have been listed.
+    /// Number of an owner's pods that have been unschedulable in a member for longer than a threshold. `None` until
+    /// the member's pods have been listed.
     pub fn count_unschedulable(
         &self,
         cluster: &ClusterName,

@@ -31,15 +31,15 @@ impl DerivedCaches {
         }
     }
 
-    /// Applies a change. Parked bindings are scheduled again if the capacity of a member may have increased.
+    /// Applies a change. Unschedulable bindings are scheduled again if the capacity of a member may have increased.
     pub fn update(&self, change: &Change) {
         if !change.cluster.is_control_plane() {
             if self.capacity.on_change(change) {
-                self.scheduler_trigger.unpark();
+                self.scheduler_trigger.requeue_awaiting();
             }
         } else if self.context.kinds.is_binding(&change.resource) {
             self.context.placements.update(change);
-            self.context.distinct_bindings.update(change);
+            self.context.hash_suffixed_bindings.update(change);
         }
     }
 
@@ -65,7 +65,7 @@ impl DerivedCaches {
             self.capacity.retain(cluster, resource, keys);
         } else if self.context.kinds.is_binding(resource) {
             self.context.placements.retain(resource.namespaced, keys);
-            self.context.distinct_bindings.retain(resource.namespaced, keys);
+            self.context.hash_suffixed_bindings.retain(resource.namespaced, keys);
         }
     }
 }

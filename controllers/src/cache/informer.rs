@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cache, Collection, OwnWrite, PAGE_SIZE, collection_progress, namespaced_name, version_of};
 use crate::Error;
 use crate::cache::cached_object::{CachedObject, Change, Header, PreviousObject};
-use crate::cache::pending_writes::{CacheDelivery, DroppedWrite, Version};
+use crate::cache::pending_writes::{DispatchDecision, DroppedWrite, Version};
 use crate::runtime::dynamic_client::Resource;
 
 /// Period of the check for own writes that will not be delivered by a collector.
@@ -65,7 +65,7 @@ impl Informer {
     /// Dispatches until stopped. Fails if the cache ends.
     pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
         let inner = Arc::clone(&self.cache.inner);
-        let mut follower = inner.global_cache.follow(*inner.dispatched.borrow());
+        let mut follower = inner.global_cache.follow(*inner.dispatched_seq.borrow());
         let mut states = inner.global_cache.states_version();
         let mut cleanup_interval = tokio::time::interval(CLEANUP_INTERVAL);
         while !stop.is_cancelled() {
@@ -107,7 +107,7 @@ impl Informer {
                 for change in &changes {
                     self.dispatch_change(change, handler).await?;
                 }
-                self.cache.inner.dispatched.send_replace(follower.since());
+                self.cache.inner.dispatched_seq.send_replace(follower.since());
             }
             Err(error) => {
                 tracing::warn!(%error, "the informer fell behind the cache; all collections are dispatched again");
@@ -129,7 +129,7 @@ impl Informer {
         follower.skip_to(from);
         // Changes were missed, so decoded objects can be outdated.
         inner.decoded.remove_matching(|_| true);
-        inner.dispatched.send_replace(from);
+        inner.dispatched_seq.send_replace(from);
         self.dispatching.clear();
         for collection in inner.collections.read().values() {
             if collection.dispatching.load(Ordering::Acquire) {
@@ -184,7 +184,7 @@ impl Informer {
             }
             None => {
                 collection.dispatched.send_replace(true);
-                self.cache.inner.dispatched.send_modify(|_| {});
+                self.cache.inner.dispatched_seq.send_modify(|_| {});
                 if let Some(mut keys) = dispatching.dispatched_keys {
                     keys.extend(
                         self.cache
@@ -215,7 +215,7 @@ impl Informer {
         let keep = collection.key.cluster.is_control_plane();
         let before = inner.decoded.update(&record.key, change.seq, (!deleted).then_some(&object), keep);
         let key = namespaced_name(&record.key);
-        let delivery = inner.pending_writes.lock().deliver(
+        let decision = inner.pending_writes.lock().decide_dispatch(
             &collection.key,
             &key,
             Version::parse(&record.resource_version),
@@ -225,10 +225,12 @@ impl Informer {
         if is_covered || !collection.dispatching.load(Ordering::Acquire) {
             return Ok(());
         }
-        let old = match delivery {
-            CacheDelivery::Dispatched | CacheDelivery::Outdated => return Ok(()),
-            CacheDelivery::New(Some(write)) => Some(PreviousObject { header: write.header(), object: Some(write) }),
-            CacheDelivery::New(None) => change.previous.as_deref().map(|previous| {
+        let old = match decision {
+            DispatchDecision::AlreadyDispatched | DispatchDecision::Outdated => return Ok(()),
+            DispatchDecision::Dispatch(Some(write)) => {
+                Some(PreviousObject { header: write.header(), object: Some(write) })
+            }
+            DispatchDecision::Dispatch(None) => change.previous.as_deref().map(|previous| {
                 let is_same = |before: &CachedObject| version_of(before) == Version::parse(&previous.resource_version);
                 PreviousObject { header: Header::from(previous), object: before.filter(is_same) }
             }),
@@ -281,10 +283,10 @@ impl Informer {
             return Ok(());
         }
         self.cleaned_up_at = now;
-        let dropped = inner
-            .pending_writes
-            .lock()
-            .drop_completed(|collection| collection_progress(&inner.global_cache, &inner.dispatched, collection), now);
+        let dropped = inner.pending_writes.lock().drop_completed(
+            |collection| collection_progress(&inner.global_cache, &inner.dispatched_seq, collection),
+            now,
+        );
         for DroppedWrite { collection: key, key: name, version, last_dispatched, is_own_write } in dropped {
             let Some(collection) = self.cache.collection(&key) else { continue };
             let record = RecordKey { collection: key, namespace: name.namespace.into(), name: name.name.into() };

@@ -11,8 +11,8 @@ use super::Cache;
 use crowsnest_plan::health::Watches;
 
 impl Cache {
-    /// APIs that a cluster serves, if the cache is notified of their changes, that is if it collects the cluster's
-    /// CustomResourceDefinitions.
+    /// APIs that a cluster serves. `None` unless the cache collects the cluster's CustomResourceDefinitions, which notify
+    /// it of changes.
     pub fn served_apis(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let state = self.inner.global_cache.state(&CollectionKey::new(cluster.clone(), definitions));

@@ -10,7 +10,7 @@ mod cached_object;
 pub mod capacity;
 mod decoded;
 pub mod derived_caches;
-pub mod distinct_bindings;
+pub mod hash_suffixed_bindings;
 mod informer;
 mod members;
 mod pending_writes;
@@ -93,8 +93,8 @@ struct Inner {
     own_writes: mpsc::Sender<OwnWrite>,
     /// Number of own writes that have not been dispatched.
     undispatched: watch::Sender<usize>,
-    /// The last dispatched change.
-    dispatched: watch::Sender<Seq>,
+    /// Seq of the last dispatched change.
+    dispatched_seq: watch::Sender<Seq>,
     objects_read: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ impl Cache {
     pub fn new(global_cache: GlobalCache, max_bytes: usize) -> (Self, Informer) {
         let (own_writes, own_write_receiver) = mpsc::channel(OWN_WRITE_QUEUE_CAPACITY);
         let inner = Inner {
-            dispatched: watch::Sender::new(global_cache.seq()),
+            dispatched_seq: watch::Sender::new(global_cache.seq()),
             global_cache,
             collections: RwLock::default(),
             collection_added: Notify::new(),
@@ -229,7 +229,7 @@ impl Cache {
     }
 
     /// Waits for the first list of a resource that was requested recently.
-    pub async fn wait_first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
+    pub async fn wait_for_first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
         let Some(collection) = self.find_collection(cluster, gvr) else { return };
         let (mut dispatched, until) = (collection.dispatched.subscribe(), collection.requested_at + FIRST_LIST_TIMEOUT);
         if tokio::time::timeout_at(until, dispatched.wait_for(|dispatched| *dispatched)).await.is_err() {
@@ -278,7 +278,7 @@ impl Cache {
         let version = Version::parse(unstructured::resource_version(&object));
         let (key, bytes) = (unstructured::key(&object), decoded::size_of_value(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.namespace, &key.name);
-        let progress = collection_progress(&self.inner.global_cache, &self.inner.dispatched, &collection);
+        let progress = collection_progress(&self.inner.global_cache, &self.inner.dispatched_seq, &collection);
         // If a reader has already cached the new object, the previous one is unknown.
         let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (CachedObject::from_response(object), version, bytes);
@@ -298,13 +298,13 @@ impl Cache {
             *collection.dispatched.borrow()
                 || !self.inner.global_cache.state(&collection.key).is_some_and(|state| state.is_fresh())
         };
-        *self.inner.dispatched.borrow() >= self.inner.global_cache.seq()
+        *self.inner.dispatched_seq.borrow() >= self.inner.global_cache.seq()
             && self.inner.collections.read().values().all(is_dispatched)
     }
 
     /// The last dispatched change of the cache. Also notified after a collection was dispatched.
     pub fn last_dispatched(&self) -> watch::Receiver<Seq> {
-        self.inner.dispatched.subscribe()
+        self.inner.dispatched_seq.subscribe()
     }
 
     /// Number of own writes that have not been dispatched yet.

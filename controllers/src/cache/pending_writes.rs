@@ -42,29 +42,30 @@ struct Entry {
     /// The previous object, for event handlers.
     previous: Option<CachedObject>,
     dispatched: bool,
-    /// The entry is not needed after this change has been dispatched, since then everything up to `version` has been
-    /// dispatched. `None` until the collector has reached `version`.
-    until: Option<Seq>,
+    /// Change after whose dispatch the entry is obsolete, because everything up to `version` has then been dispatched.
+    /// `None` until the collector has reached `version`.
+    obsolete_after: Option<Seq>,
 }
 
 /// Progress of a collection when an object is added.
 #[derive(Debug, Clone, Copy)]
 pub struct CollectionProgress {
-    /// Version that the collector has reached. Read first.
+    /// Version that the collector has reached. Must be read before `latest`.
     pub position: Version,
-    /// The newest change in the cache. Read second: everything up to `position` is at or before it.
+    /// The newest change in the cache. All changes up to `position` are at or before it.
     pub latest: Seq,
     /// The newest dispatched change.
     pub dispatched: Seq,
 }
 
-/// A change from the cache in relation to the pending writes.
+/// Decision whether a change from the cache is dispatched.
 #[derive(Debug)]
-pub enum CacheDelivery {
-    /// There is no pending write, or it is older. Contains the previous object.
-    New(Option<CachedObject>),
-    /// The change was dispatched already.
-    Dispatched,
+pub enum DispatchDecision {
+    /// The change is dispatched: there is no pending write, or it is older. Contains the dispatched write, if any, which
+    /// is then the previous object.
+    Dispatch(Option<CachedObject>),
+    /// The change was already dispatched as a write.
+    AlreadyDispatched,
     /// A newer write is pending.
     Outdated,
 }
@@ -109,10 +110,10 @@ impl PendingWrites {
         before: impl FnOnce() -> Option<CachedObject>,
         now: Instant,
     ) -> bool {
-        let until = (progress.position >= version).then_some(progress.latest);
+        let obsolete_after = (progress.position >= version).then_some(progress.latest);
         let pending = self.collections.get(collection).and_then(|entries| entries.get(&key));
         if version == Version::default()
-            || until.is_some_and(|until| until <= progress.dispatched)
+            || obsolete_after.is_some_and(|seq| seq <= progress.dispatched)
             || pending.is_some_and(|pending| pending.version >= version)
         {
             return false;
@@ -124,7 +125,7 @@ impl PendingWrites {
         };
         self.bytes += bytes;
         self.order.push_back((collection.clone(), key.clone(), version));
-        let entry = Entry { object, version, bytes, since: now, previous, dispatched: false, until };
+        let entry = Entry { object, version, bytes, since: now, previous, dispatched: false, obsolete_after };
         self.collections.entry(collection.clone()).or_default().insert(Arc::new(key), entry);
         while self.bytes > self.max_bytes && self.drop_oldest() {}
         true
@@ -177,52 +178,52 @@ impl PendingWrites {
         Some((entry.object.clone(), entry.previous.take()))
     }
 
-    /// Classifies a change from the cache that is about to be dispatched, and drops the pending write that it
-    /// reaches. A deletion detected by a list has the object's last version, so it is a new change even if that
+    /// Decides whether a change from the cache is dispatched, and drops the pending write of its version or an older
+    /// one. A deletion detected by a list has the object's last version, so it is a new change even if that
     /// version was dispatched.
-    pub fn deliver(
+    pub fn decide_dispatch(
         &mut self,
         collection: &CollectionKey,
         key: &NamespacedName,
         version: Version,
         deleted: bool,
-    ) -> CacheDelivery {
+    ) -> DispatchDecision {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
-            return CacheDelivery::New(None);
+            return DispatchDecision::Dispatch(None);
         };
         if entry.version > version {
-            return CacheDelivery::Outdated;
+            return DispatchDecision::Outdated;
         }
         let is_same = entry.version == version && !deleted;
         match self.remove(collection, key) {
-            Some(entry) if entry.dispatched && is_same => CacheDelivery::Dispatched,
-            Some(entry) if entry.dispatched => CacheDelivery::New(Some(entry.object)),
-            _ => CacheDelivery::New(None),
+            Some(entry) if entry.dispatched && is_same => DispatchDecision::AlreadyDispatched,
+            Some(entry) if entry.dispatched => DispatchDecision::Dispatch(Some(entry.object)),
+            _ => DispatchDecision::Dispatch(None),
         }
     }
 
-    /// Drops and returns writes that are too old, or whose version the collector has passed without delivering a
-    /// change. Readers see the cache's state from now on, so the caller must dispatch it. `progress_of` reads the
-    /// progress of a collection; it is called once for each.
+    /// Drops and returns writes that are too old, or that are obsolete although the collector delivered no change of the
+    /// object. Readers now see the object of the cache, so the caller must dispatch it. `progress_of` reads the progress
+    /// of a collection; it is called once for each.
     pub fn drop_completed(
         &mut self,
         progress_of: impl Fn(&CollectionKey) -> CollectionProgress,
         now: Instant,
     ) -> Vec<DroppedWrite> {
-        let mut reached = Vec::new();
+        let mut completed = Vec::new();
         for (collection, entries) in &mut self.collections {
             let progress = progress_of(collection);
             for (key, entry) in entries.iter_mut() {
-                if entry.until.is_none() && progress.position >= entry.version {
-                    entry.until = Some(progress.latest);
+                if entry.obsolete_after.is_none() && progress.position >= entry.version {
+                    entry.obsolete_after = Some(progress.latest);
                 }
-                if entry.until.is_some_and(|until| until <= progress.dispatched) || now - entry.since > MAX_AGE {
-                    reached.push((collection.clone(), NamespacedName::clone(key)));
+                if entry.obsolete_after.is_some_and(|seq| seq <= progress.dispatched) || now - entry.since > MAX_AGE {
+                    completed.push((collection.clone(), NamespacedName::clone(key)));
                 }
             }
         }
-        let mut dropped = Vec::with_capacity(reached.len());
-        for (collection, key) in reached {
+        let mut dropped = Vec::with_capacity(completed.len());
+        for (collection, key) in completed {
             let entry = self.remove(&collection, &key);
             dropped.extend(entry.map(|entry| DroppedWrite {
                 collection,
@@ -370,10 +371,10 @@ mod tests {
                 }
                 Step::Dispatch => {
                     let Some(event) = self.tail.get(self.dispatched).copied() else { return };
-                    match self.writes.deliver(&things(), &key(), Version(event.version), !event.exists) {
-                        CacheDelivery::New(_) => self.last_dispatched = event.exists.then_some(event.version),
-                        CacheDelivery::Dispatched => assert_eq!(self.last_dispatched, Some(event.version)),
-                        CacheDelivery::Outdated => {}
+                    match self.writes.decide_dispatch(&things(), &key(), Version(event.version), !event.exists) {
+                        DispatchDecision::Dispatch(_) => self.last_dispatched = event.exists.then_some(event.version),
+                        DispatchDecision::AlreadyDispatched => assert_eq!(self.last_dispatched, Some(event.version)),
+                        DispatchDecision::Outdated => {}
                     }
                     self.dispatched += 1;
                 }

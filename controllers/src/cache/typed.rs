@@ -1,4 +1,4 @@
-//! Cache of typed objects that several controllers read, so that each version is decoded once. Limited in number.
+//! Cache of a limited number of typed objects that several controllers read, so that each version is decoded once.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

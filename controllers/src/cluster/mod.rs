@@ -1,7 +1,7 @@
 //! Controllers of Clusters: lifecycle, status, taints, unified auth and certificates.
 
 pub mod agent_csr_approving;
-#[expect(clippy::module_inception, reason = "folders of controllers bear the names of Karmada's controllers")]
+#[expect(clippy::module_inception, reason = "each folder has the name of Karmada's controller")]
 pub mod cluster;
 pub mod cluster_status;
 pub mod cluster_taint_policy;

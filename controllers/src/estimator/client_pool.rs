@@ -26,12 +26,13 @@ fn to_wire(assumed: AssumedWorkload) -> wire::AssumedWorkload {
     wire::AssumedWorkload { namespace: assumed.namespace, components }
 }
 
-/// Estimates of available replicas, or of complete component sets, per cluster. `None` for a failed request.
+/// Estimates of available replicas, or of complete component sets if `counts_sets` is true, per cluster. `None` for a
+/// failed request.
 pub async fn available_replicas(
     context: &Context,
     estimators: &Estimators,
     spec: &ResourceBindingSpec,
-    is_set: bool,
+    counts_sets: bool,
     clusters: Vec<ClusterWorkloads>,
 ) -> Vec<(String, Option<i32>)> {
     let object = &describe(&spec.resource);
@@ -40,7 +41,7 @@ pub async fn available_replicas(
         let response = async {
             let Some(service) = find_service(context, estimators, &cluster).await? else { return Ok(None) };
             let target = EstimatorTarget { cluster: &cluster, service: service.as_ref(), object };
-            let fits = if is_set {
+            let available = if counts_sets {
                 let request = wire::MaxAvailableComponentSetsRequest {
                     cluster: cluster.clone(),
                     components: spec.components.iter().map(wire::Component::from).collect(),
@@ -56,7 +57,7 @@ pub async fn available_replicas(
                 };
                 estimators.call(target, request).await?.max_replicas
             };
-            Ok(Some(fits))
+            Ok(Some(available))
         };
         let result = log_failure(&cluster, response.await);
         (cluster, result)

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::cache::capacity::MemberFacts;
-use crate::estimator::unschedulable::{MEMBER_TIMEOUT, newest_replica_set};
+use crate::estimator::unschedulable::{REPLICA_SET_TIMEOUT, newest_replica_set};
 use crate::runtime::dynamic_client::DynamicClient;
 use crowsnest_plan::descheduling::UnschedulablePod;
 use crowsnest_plan::estimation::accurate::AssumedWorkload;
@@ -182,7 +182,7 @@ impl MemberCache {
         }
     }
 
-    /// Number of replicas of a workload that are unschedulable for longer than a threshold.
+    /// Number of replicas of a workload that have been unschedulable for longer than a threshold.
     pub async fn unschedulable_replicas(
         &self,
         workload: &ObjectReference,
@@ -193,7 +193,7 @@ impl MemberCache {
             return Err(Error::Other(format!("kind({kind}) of workload({namespace}/{name}) is not supported")));
         }
         let member = DynamicClient::new(self.client.clone());
-        let newest = newest_replica_set(&member, namespace, name, MEMBER_TIMEOUT).await?;
+        let newest = newest_replica_set(&member, namespace, name, REPLICA_SET_TIMEOUT).await?;
         let Some(newest) = newest else { return Ok(0) };
         Ok(self.facts.lock().count_unschedulable(&newest, threshold, Timestamp::now()))
     }

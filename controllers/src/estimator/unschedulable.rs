@@ -15,11 +15,11 @@ use crate::runtime::context::decode;
 use crate::runtime::dynamic_client::DynamicClient;
 use crowsnest_plan::descheduling;
 
-/// Time limit for both requests together, that of a call of an estimator in Karmada.
-pub const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time limit of [`newest_replica_set`], that of a call of an estimator in Karmada.
+pub const REPLICA_SET_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// UID of the ReplicaSet with the current pod template of a Deployment. `None` if it does not exist yet. Fails with
-/// [`Error::Timeout`] if the member has not answered both requests within `time_limit`.
+/// [`Error::Timeout`] if the member has not responded to both requests within `time_limit`.
 pub async fn newest_replica_set(
     member: &DynamicClient,
     namespace: &str,
@@ -57,11 +57,11 @@ mod tests {
     use serde_json::{Value, json};
     use std::convert::Infallible;
 
-    /// A member that answers requests for these resources, and no others.
-    fn member(answered: &'static [&'static str]) -> DynamicClient {
+    /// A member that responds to requests for these resources, and no others.
+    fn member(supported: &'static [&'static str]) -> DynamicClient {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             let resource = request.uri().path().split('/').nth(6).unwrap_or_default().to_owned();
-            if !answered.contains(&resource.as_str()) {
+            if !supported.contains(&resource.as_str()) {
                 return std::future::pending::<Result<Response<Body>, Infallible>>().await;
             }
             let body = if resource == "deployments" { deployment() } else { replica_sets() };
@@ -92,9 +92,10 @@ mod tests {
     #[case::deployment(&[])]
     #[case::replica_sets(&["deployments"])]
     #[tokio::test]
-    async fn both_requests_share_a_time_limit(#[case] answered: &'static [&'static str]) {
+    async fn both_requests_share_a_time_limit(#[case] supported: &'static [&'static str]) {
         let time_limit = Duration::from_millis(50);
-        let error = newest_replica_set(&member(answered), "default", "web", time_limit).await.expect_err("no response");
+        let error =
+            newest_replica_set(&member(supported), "default", "web", time_limit).await.expect_err("no response");
         assert!(error.is_timeout(), "{error}");
         assert_eq!(
             error.to_string(),
@@ -105,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn the_newest_replica_set_is_read() {
         let member = member(&["deployments", "replicasets"]);
-        let newest = newest_replica_set(&member, "default", "web", MEMBER_TIMEOUT).await.unwrap();
+        let newest = newest_replica_set(&member, "default", "web", REPLICA_SET_TIMEOUT).await.unwrap();
         assert_eq!(newest.as_deref(), Some("s"));
     }
 }

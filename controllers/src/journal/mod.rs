@@ -164,7 +164,7 @@ async fn write_all(
         closing.cancelled().await;
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, wait_until_flushed(&waiting)).await.is_err() {
             tracing::error!(
-                left = *waiting.borrow(),
+                remaining = *waiting.borrow(),
                 "journal entries are lost: the API server did not accept them in time"
             );
         }

@@ -121,24 +121,24 @@ impl SchedulingMetrics {
 
     /// A stopwatch for one decision.
     pub fn stopwatch(&self) -> Stopwatch<'_> {
-        Stopwatch { steps: &self.steps, began: Cell::new(Instant::now()) }
+        Stopwatch { steps: &self.steps, started_at: Cell::new(Instant::now()) }
     }
 }
 
 /// Measures the steps of a decision.
 pub struct Stopwatch<'a> {
     steps: &'a [Histogram; STEPS.len()],
-    began: Cell<Instant>,
+    started_at: Cell<Instant>,
 }
 
 impl Observer for Stopwatch<'_> {
     fn step_started(&self, _: Step) {
-        self.began.set(Instant::now());
+        self.started_at.set(Instant::now());
     }
 
     fn step_ended(&self, step: Step) {
         if let Some(index) = STEPS.iter().position(|(candidate, _)| *candidate == step) {
-            self.steps[index].observe(self.began.get().elapsed().as_secs_f64());
+            self.steps[index].observe(self.started_at.get().elapsed().as_secs_f64());
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             async move {
                 match key.name.as_str() {
                     "failed" => Err(Error::Waiting("not yet".to_owned())),
-                    "tight" => Ok(Outcome::Parked),
+                    "tight" => Ok(Outcome::AwaitChange),
                     _ => {
                         end.cancel();
                         again.add(BindingKey::new("shop", "new"));

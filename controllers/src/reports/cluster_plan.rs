@@ -24,7 +24,7 @@ use crowsnest_plan::work::apply::{self, ApplyPlan, ManifestComparison};
 use crowsnest_plan::work::construct::{self, BindingIdentity, WorkPlan};
 
 /// Timeout of the request for a member's object with the name of the template.
-const MEMBER_TIMEOUT: Duration = Duration::from_secs(3);
+const MEMBER_OBJECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A planned template with its binding before and after the change.
 pub(super) struct PlannedTemplate<'s> {
@@ -180,7 +180,7 @@ impl Reports {
             true => Ok(cache.get(&cluster, &resource.gvr, namespace, name).await?.map(|cached| cached.view().clone())),
             false => {
                 let read = async {
-                    let member = self.context.member_client(&cluster, MEMBER_TIMEOUT)?;
+                    let member = self.context.member_client(&cluster, MEMBER_OBJECT_TIMEOUT)?;
                     member.get(Target::new(&resource, namespace, name)).await
                 };
                 read.await
@@ -273,7 +273,8 @@ mod tests {
     use serde_json::json;
 
     fn failed_read() -> Result<Option<Value>, Error> {
-        Err(Error::Timeout { operation: "GET /api/v1/namespaces/shop/configmaps/c".to_owned(), after: MEMBER_TIMEOUT })
+        let operation = "GET /api/v1/namespaces/shop/configmaps/c".to_owned();
+        Err(Error::Timeout { operation, after: MEMBER_OBJECT_TIMEOUT })
     }
 
     #[rstest]

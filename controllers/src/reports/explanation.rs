@@ -82,7 +82,7 @@ impl Reports {
             missing = applicable.overrides.find_missing(policy);
             match replica_facts {
                 Ok(replica_facts) => {
-                    let usual = ObjectIdentity::from_object(template).usual_binding_key();
+                    let default_key = ObjectIdentity::from_object(template).default_binding_key();
                     let input = BindingInput {
                         template: &with_claim(template, policy),
                         policy,
@@ -90,7 +90,7 @@ impl Reports {
                         priority: priority_of(existing),
                         gates: context.config.gates,
                         template_changed: false,
-                        new: NewBinding { name: &usual.name, permanent_id: UNKNOWN_ID },
+                        new: NewBinding { name: &default_key.name, permanent_id: UNKNOWN_ID },
                     };
                     planned = Some(binding::plan(&input, existing));
                 }

@@ -23,14 +23,14 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Current wall time.
+    /// Current wall-clock time.
     pub fn wall(&self) -> Timestamp {
         let wall = Timestamp::now();
         let offset = SignedDuration::from_millis(self.offsets_ms.0.load(Ordering::Relaxed));
         wall.checked_add(offset).unwrap_or(wall)
     }
 
-    /// Current time of both clocks. The wall time is in whole seconds, as in Kubernetes.
+    /// Current time of both clocks. The wall-clock time is in whole seconds, as in Kubernetes.
     pub fn now(&self) -> Moment {
         let wall = self.wall();
         let offset_ms = u64::try_from(self.offsets_ms.1.load(Ordering::Relaxed)).unwrap_or_default();

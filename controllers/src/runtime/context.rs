@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::cache::distinct_bindings::DistinctBindings;
+use crate::cache::hash_suffixed_bindings::HashSuffixedBindings;
 use crate::cache::placements::Placements;
 use crate::cache::typed::TypedCache;
 use crate::cache::{Cache, CachedObject, Header};
@@ -163,7 +163,7 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     /// Recorded placements of bindings.
     pub placements: Placements,
-    pub distinct_bindings: DistinctBindings,
+    pub hash_suffixed_bindings: HashSuffixedBindings,
     /// Serializes writes of bindings by namespace.
     pub(crate) quota_locks: KeyedMutex,
     clusters: TypedCache<cluster::Cluster>,
@@ -224,7 +224,7 @@ impl Context {
             kinds,
             config,
             placements: Placements::default(),
-            distinct_bindings: DistinctBindings::default(),
+            hash_suffixed_bindings: HashSuffixedBindings::default(),
             quota_locks: KeyedMutex::default(),
             clusters: TypedCache::new(MAX_DECODED_CLUSTERS),
             bindings: TypedCache::new(MAX_DECODED_BINDINGS),
@@ -360,7 +360,7 @@ impl Context {
         self.config.clock.now()
     }
 
-    /// Current wall time in whole seconds.
+    /// Current wall-clock time in whole seconds.
     pub fn now(&self) -> Timestamp {
         self.moment().wall
     }

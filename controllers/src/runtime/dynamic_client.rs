@@ -90,7 +90,7 @@ const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest
 pub struct DynamicClient {
     client: Client,
     fence: Fence,
-    /// Time within which a request must be answered completely. `None`: unlimited.
+    /// Time within which a request must be completed. `None`: unlimited.
     response_timeout: Option<Duration>,
 }
 

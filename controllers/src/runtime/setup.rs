@@ -31,9 +31,9 @@ impl<K: Key> Trigger<K> {
         self.0.add_with_priority(key, priority);
     }
 
-    /// Enqueues keys whose last reconcile was [`crate::runtime::workqueue::Outcome::Parked`].
-    pub fn unpark(&self) {
-        self.0.unpark();
+    /// Enqueues keys whose last reconcile was [`crate::runtime::workqueue::Outcome::AwaitChange`].
+    pub fn requeue_awaiting(&self) {
+        self.0.requeue_awaiting();
     }
 }
 

@@ -7,25 +7,24 @@ use crate::Error;
 use crate::runtime::context::Context;
 
 /// Returns the key of the binding that refers to an object, or of the binding to create. Bindings keep their names: the
-/// first object gets the usual name, and another object with the same usual name has a distinct name, even after the
-/// first one is deleted. Fails if bindings of other objects have both names, since the hash in the distinct name can
-/// collide.
+/// first object gets the default name, and another object with the same default name gets one with a hash suffix, even
+/// after the first one is deleted. Fails if bindings of other objects have both names, since hashes can collide.
 pub async fn binding_key_of(context: &Context, object: &ObjectIdentity<'_>) -> Result<BindingKey, Error> {
-    let usual = object.usual_binding_key();
-    let is_usual_taken = match is_bound(context, object, &usual).await? {
-        Some(true) => return Ok(usual),
+    let default = object.default_binding_key();
+    let is_default_taken = match is_bound(context, object, &default).await? {
+        Some(true) => return Ok(default),
         Some(false) => true,
         None => false,
     };
-    let distinct = object.distinct_binding_key();
-    match is_bound(context, object, &distinct).await? {
-        Some(true) => Ok(distinct),
-        None if is_usual_taken => Ok(distinct),
-        _ if !is_usual_taken => Ok(usual),
+    let suffixed = object.hash_suffixed_binding_key();
+    match is_bound(context, object, &suffixed).await? {
+        Some(true) => Ok(suffixed),
+        None if is_default_taken => Ok(suffixed),
+        _ if !is_default_taken => Ok(default),
         _ => Err(Error::Other(format!(
             "cannot create a binding for {object}: the names {:?} and {:?} are used by bindings of other objects; rename the \
              object",
-            usual.name, distinct.name
+            default.name, suffixed.name
         ))),
     }
 }

@@ -22,7 +22,7 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         Err(error) => return Err(error),
     };
     if let Err(error) = reference::check(unstructured::namespace(binding), &reference, resource.namespaced) {
-        tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), why = %error, "ignoring a binding with an invalid reference");
+        tracing::warn!(namespace = unstructured::namespace(binding), binding = unstructured::name(binding), reason = %error, "ignoring a binding with an invalid reference");
         return Ok(None);
     }
     if context.cache.is_synced(&context.control_plane, &resource.gvr) {

@@ -94,8 +94,8 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
 
     // First there is no target, then no binding, then no metrics.
     control_plane.create(&federated_hpas(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
-    let has_reason = |wanted: &'static str| {
-        move |object: &Value| condition_reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted)
+    let has_reason = |expected: &'static str| {
+        move |object: &Value| condition_reason(object, "AbleToScale").is_some_and(|reason| reason.0 == expected)
     };
     let fetched =
         env.wait_for(&control_plane, &federated_hpas(), "default", "h", has_reason("FailedGetScaleTargetRef")).await;
@@ -133,7 +133,8 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     let is_at_maximum = |object: &Value| {
         let status = &object["status"];
         // Until the clusters have followed the template, more replicas are desired than the maximum.
-        let is_limited = condition_reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
+        let is_limited =
+            condition_reason(object, "ScalingLimited").is_none_or(|reason| reason.0 != "DesiredWithinRange");
         status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !is_limited
     };
     let fetched = env.wait_for(&control_plane, &federated_hpas(), "default", "h", is_at_maximum).await;
@@ -151,8 +152,9 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
 
     // Two autoscalers of the same pods do not scale.
     control_plane.create(&federated_hpas(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
-    let is_ambiguous =
-        |object: &Value| condition_reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
+    let is_ambiguous = |object: &Value| {
+        condition_reason(object, "ScalingActive").is_some_and(|reason| reason.0 == "AmbiguousSelector")
+    };
     let fetched = env.wait_for(&control_plane, &federated_hpas(), "default", "second", is_ambiguous).await;
     let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
     assert_eq!(condition_reason(&fetched, "ScalingActive").unwrap().1, message);

@@ -1,5 +1,5 @@
-//! The final state does not depend on the order of changes, and objects that are up to date are not written, also by
-//! restarted controllers.
+//! The final state does not depend on the order of changes, and objects that are up to date are not written, not
+//! even by restarted controllers.
 
 mod final_state;
 mod kinds;
@@ -86,8 +86,8 @@ async fn a_scheduling_result_without_status_is_completed() {
     let weights = ["m1", "m2"].map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}));
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
         "weightPreference": {"staticWeightList": weights}}});
-    let wanted = crate::policy("p", "Deployment", "apps/v1", divided);
-    control_plane.create(&crate::propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = crate::policy("p", "Deployment", "apps/v1", divided);
+    control_plane.create(&crate::propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&builtin("apps", "deployments", "Deployment"), "default", &crate::web(4)).await.unwrap();
     let scheduled = |binding: &Value| crate::condition_is(binding, "Scheduled", "True");
     env.wait_for(&control_plane, &crate::binding(), "default", "web-deployment", scheduled).await;

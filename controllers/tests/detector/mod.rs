@@ -116,9 +116,9 @@ async fn a_lazy_policy_takes_effect_when_its_template_changes() {
 async fn a_change_under_a_lazy_policy_is_found_after_a_restart() {
     let env = TestEnv::start(&[]).await;
     let control_plane = env.objects();
-    let mut wanted = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
-    wanted["spec"]["activationPreference"] = json!("Lazy");
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let mut manifest = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
+    manifest["spec"]["activationPreference"] = json!("Lazy");
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     for name in ["edited", "calm"] {
         let mut template = web(2);
         template["metadata"]["name"] = json!(name);
@@ -311,16 +311,16 @@ async fn an_override_policy_enqueues_only_namespaces_that_it_selects() {
 async fn priorities_come_from_priority_classes_for_namespaced_templates_only() {
     let env = TestEnv::start(&[]).await;
     let control_plane = env.objects();
-    let wanted = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
+    let schedule_priority = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
     let mut namespaced = unscheduled_policy("p", "v1", "ConfigMap", json!({"name": "app"}));
-    namespaced["spec"]["schedulePriority"] = wanted.clone();
+    namespaced["spec"]["schedulePriority"] = schedule_priority.clone();
     control_plane.create(&propagation_policy(), "default", &namespaced).await.unwrap();
     control_plane.create(&config_map(), "default", &config_map_with_label("app", "app")).await.unwrap();
     let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
     let role = rbac("clusterroles", "ClusterRole");
     let wanted_cluster_policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
         "metadata": {"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}},
-        "spec": {"placement": placed_in("m1"), "schedulerName": "other-scheduler", "schedulePriority": wanted,
+        "spec": {"placement": placed_in("m1"), "schedulerName": "other-scheduler", "schedulePriority": schedule_priority,
             "resourceSelectors": [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "r"}]}});
     control_plane.create(&cluster_policy(), "", &wanted_cluster_policy).await.unwrap();
     let template = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -362,8 +362,8 @@ async fn events_on_templates_report_preemption_and_failures() {
 
     let script = "function GetReplicas(obj) error('unknown replicas', 0) end";
     customize(&control_plane, json!({"replicaResource": {"luaScript": script}})).await;
-    let wanted = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = unscheduled_policy("p", "apps/v1", "Deployment", json!({}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let message = env.event_message("GetReplicasFailed", "web").await;
     assert!(message.ends_with("unknown replicas"), "{message}");
@@ -387,8 +387,8 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     control_plane.create(&config_map(), "default", &config_map_with_label("app", "app")).await.unwrap();
     let secret = builtin("", "secrets", "Secret");
     for (name, kind) in [("config-maps", "ConfigMap"), ("secrets", "Secret")] {
-        let wanted = unscheduled_policy(name, "v1", kind, json!({}));
-        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        let manifest = unscheduled_policy(name, "v1", kind, json!({}));
+        control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     }
     let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});
     control_plane.create(&secret, "default", &template).await.unwrap();
@@ -402,7 +402,7 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
 
 /// Names of Roles may contain colons and capitals, which names of bindings must not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
+async fn objects_with_one_default_binding_name_have_a_binding_and_a_work_each() {
     let env = TestEnv::start(&["m1"]).await;
     let (control_plane, m1) = (env.objects(), env.member("m1"));
     let roles = builtin("rbac.authorization.k8s.io", "roles", "Role");
@@ -412,8 +412,8 @@ async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
             "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]})
     };
     let allows = |resource: &'static str| move |role: &Value| role["rules"][0]["resources"] == json!([resource]);
-    let wanted = policy("p", "Role", "rbac.authorization.k8s.io/v1", placed_in("m1"));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Role", "rbac.authorization.k8s.io/v1", placed_in("m1"));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     let all = [("a:b", "pods"), ("a.b", "services"), ("A.B", "secrets")];
     let mut bindings = std::collections::BTreeSet::new();
     for (name, resource) in all {
@@ -421,8 +421,8 @@ async fn objects_with_one_usual_binding_name_have_a_binding_and_a_work_each() {
         env.wait_for(&m1, &roles, "default", name, allows(resource)).await;
         let identity = ObjectIdentity::new("rbac.authorization.k8s.io/v1", "Role", "default", name);
         let key = match name {
-            "a:b" => identity.usual_binding_key(),
-            _ => identity.distinct_binding_key(),
+            "a:b" => identity.default_binding_key(),
+            _ => identity.hash_suffixed_binding_key(),
         };
         let is_its = |binding: &Value| identity.is_template_of(binding);
         let bound = env.wait_for(&control_plane, &binding(), "default", &key.name, is_its).await;

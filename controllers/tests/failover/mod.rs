@@ -66,8 +66,8 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
     let periods = Periods { graceful_eviction_timeout: Duration::from_secs(1), ..Config::conformance().periods };
     let env = TestEnv::start_with_config(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
     let control_plane = env.objects();
-    let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let (m1, m2) = (env.member("m1"), env.member("m2"));
     let first = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
@@ -112,10 +112,10 @@ async fn start_with_preserved_state(json_path: &str) -> TestEnv {
     let gates = Gates { stateful_failover_injection: true, ..Config::conformance().gates };
     let env = TestEnv::start_with_config(&["m1", "m2"], Config { gates, ..Config::conformance() }).await;
     let control_plane = env.objects();
-    let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    let mut manifest = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
     let rules = json!([{"aliasLabelName": "example.com/was-ready", "jsonPath": json_path}]);
-    wanted["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}});
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    manifest["spec"]["failover"] = json!({"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}});
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let m1 = env.member("m1");
     let first = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
@@ -129,7 +129,7 @@ async fn start_with_preserved_state(json_path: &str) -> TestEnv {
     env
 }
 
-/// `spec.failover.cluster.statePreservation`: values of the status in the left cluster are labels in the next one.
+/// `spec.failover.cluster.statePreservation`: values of the status in the previous cluster are labels in the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_an_evicted_workload_is_given_to_its_replacement() {
     let env = start_with_preserved_state("{ .readyReplicas }").await;
@@ -150,8 +150,8 @@ async fn a_workload_whose_state_cannot_be_preserved_is_not_evicted() {
     let env = start_with_preserved_state("{ .lastCheckpoint }").await;
     drain(&env, "m1").await;
     let message = env.event_message("EvictWorkloadFromClusterFailed", "web").await;
-    let why = "failed to execute jsonpath { .lastCheckpoint } on the status of Cluster(m1): no value is found";
-    assert_eq!(message, format!("Evict from cluster m1 failed: {why}."));
+    let reason = "failed to execute jsonpath { .lastCheckpoint } on the status of Cluster(m1): no value is found";
+    assert_eq!(message, format!("Evict from cluster m1 failed: {reason}."));
     env.wait_for(&env.objects(), &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     env.stop().await;
 }
@@ -171,8 +171,8 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
     let control_plane = env.objects();
     for (name, first, second) in [("app", "m1", "m2"), ("drained", "m2", "p1")] {
         control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
-        let wanted = policy_for_object(name, "ConfigMap", "v1", one_or_other(first, second));
-        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        let manifest = policy_for_object(name, "ConfigMap", "v1", one_or_other(first, second));
+        control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
         env.wait_for(&env.member(first), &config_maps(), "default", name, |_| true).await;
     }
     update_cluster(&env, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
@@ -212,9 +212,9 @@ async fn evictions_from_clusters_that_are_not_ready_halt_while_most_are_not() {
 async fn create_with_failback(env: &TestEnv, name: &str, when: &str) {
     let control_plane = env.objects();
     control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
-    let mut wanted = policy_for_object(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
-    wanted["metadata"]["annotations"] = json!({"failover.crowsnest.io/return": when});
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let mut manifest = policy_for_object(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
+    manifest["metadata"]["annotations"] = json!({"failover.crowsnest.io/return": when});
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     env.wait_for(&env.member("m1"), &config_maps(), "default", name, |_| true).await;
 }
 
@@ -269,11 +269,11 @@ async fn an_unhealthy_workload_fails_over_with_default_feature_gates() {
     let env =
         TestEnv::start_with_config(&["m1", "m2"], Config { gates: Gates::default(), ..Config::conformance() }).await;
     let control_plane = env.objects();
-    let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
-    wanted["spec"]["propagateDeps"] = true.into();
+    let mut manifest = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    manifest["spec"]["propagateDeps"] = true.into();
     let application = json!({"decisionConditions": {"tolerationSeconds": 0}, "purgeMode": "Gracefully"});
-    wanted["spec"]["failover"] = json!({"application": application});
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    manifest["spec"]["failover"] = json!({"application": application});
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
     let (m1, m2) = (env.member("m1"), env.member("m2"));
     let copy = env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
@@ -303,8 +303,8 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
     let control_plane = env.objects();
     let mut template = web(1);
     template["metadata"]["annotations"] = json!({"failover.crowsnest.io/exclusive": "true"});
-    let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &template).await.unwrap();
     let (m1, m2) = (env.member("m1"), env.member("m2"));
     env.wait_for(&m1, &deployment(), "default", "web", |_| true).await;
@@ -337,8 +337,8 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
 async fn failover_annotations_of_policies_and_bindings_take_effect_immediately() {
     let env = TestEnv::start(&["m1", "m2"]).await;
     let control_plane = env.objects();
-    let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
     let name = work_name("ConfigMap", "a", "default");
     let has_annotation = |expected: bool| {
@@ -361,8 +361,8 @@ async fn failover_annotations_of_policies_and_bindings_take_effect_immediately()
 async fn metrics_of_evictions_are_karmadas() {
     let env = TestEnv::start(&["m1", "m2"]).await;
     let control_plane = env.objects();
-    let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
     env.wait_for(&control_plane, &binding(), "default", "a-configmap", is_in("m1")).await;
     env.wait_until_settled().await;
@@ -419,9 +419,9 @@ async fn a_taint_affects_only_bindings_that_do_not_tolerate_it() {
     for (group, placement) in
         [("moving", one_or_other("m1", "m2")), ("tolerating", tolerating), ("elsewhere", elsewhere)]
     {
-        let mut wanted = policy(group, "ConfigMap", "v1", placement);
-        wanted["spec"]["resourceSelectors"][0]["labelSelector"] = json!({"matchLabels": {"group": group}});
-        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        let mut manifest = policy(group, "ConfigMap", "v1", placement);
+        manifest["spec"]["resourceSelectors"][0]["labelSelector"] = json!({"matchLabels": {"group": group}});
+        control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
         for number in 0..EACH {
             let mut template = config_map(&format!("{group}-{number}"));
             template["metadata"]["labels"] = json!({"group": group});

@@ -115,9 +115,9 @@ async fn a_webhook_interprets_a_kind() {
     let needed = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "needed", "namespace": "default"}, "data": {"a": "1"}});
     control_plane.create(&config_map, "default", &needed).await.unwrap();
-    let mut wanted = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    wanted["spec"]["propagateDeps"] = json!(true);
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let mut manifest = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    manifest["spec"]["propagateDeps"] = json!(true);
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     control_plane.create(&deployment(), "default", &web(3)).await.unwrap();
 
     let m1 = env.member("m1");

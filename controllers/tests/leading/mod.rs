@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::test_env::{TIMEOUT, TestEnv, builtin};
 use super::{binding, merge, policy, propagation_policy};
 
-/// Number of reconciles that must meet the fence.
+/// Number of reconciles that the fence must stop.
 const TRIES: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,8 +23,8 @@ async fn only_the_leader_writes() {
     let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1"}});
     control_plane.create(&config_map, "default", &template).await.unwrap();
-    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     env.wait_until_settled().await;
     assert_eq!(env.manager.reconciles().values().sum::<u64>(), 0, "a follower reconciles nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);

@@ -108,7 +108,7 @@ async fn an_object_does_not_take_the_binding_of_another_object() {
     let control_plane = env.objects();
     let object = template("default", "app");
     let identity = ObjectIdentity::from_object(&object);
-    let names = [identity.usual_binding_key(), identity.distinct_binding_key()].map(|key| key.name.clone());
+    let names = [identity.default_binding_key(), identity.hash_suffixed_binding_key()].map(|key| key.name.clone());
     for name in &names {
         let other = json!({
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -119,10 +119,10 @@ async fn an_object_does_not_take_the_binding_of_another_object() {
     }
     control_plane.create(&config_map(), "default", &object).await.unwrap();
     let message = env.event_message_in("default", "ApplyPolicyFailed", "app").await;
-    let [usual, distinct] = names;
+    let [default, suffixed] = names;
     let expected = format!(
-        "Apply cluster policy(p) failed: cannot create a binding for ConfigMap default/app: the names {usual:?} and \
-         {distinct:?} are used by bindings of other objects; rename the object"
+        "Apply cluster policy(p) failed: cannot create a binding for ConfigMap default/app: the names {default:?} and \
+         {suffixed:?} are used by bindings of other objects; rename the object"
     );
     assert_eq!(message, expected);
     env.stop().await;

@@ -98,7 +98,7 @@ struct ReplicaCountCase {
     #[serde(default)]
     measured: (i64, i64),
     /// Replicas, utilization and usage, or the error.
-    want: ExpectedCount,
+    expected: ExpectedCount,
 }
 
 #[derive(Deserialize)]
@@ -147,14 +147,14 @@ fn replicas_are_counted() {
             _ => panic!("{name}: no target"),
         };
         let found = found.map_err(|error| error.to_string());
-        let wanted = match case.want {
+        let expected = match case.expected {
             ExpectedCount::ReplicaCount { replicas, utilization, usage } => {
                 Ok(ReplicaCount { replicas, utilization, usage })
             }
             ExpectedCount::Error(error) => Err(error),
         };
-        if found != wanted {
-            wrong.push(format!("{name}: is {found:?}, should be {wanted:?}"));
+        if found != expected {
+            wrong.push(format!("{name}: is {found:?}, should be {expected:?}"));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -164,7 +164,7 @@ fn replicas_are_counted() {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct BehaviorCase {
     current: i32,
-    wanted: i32,
+    recommendation: i32,
     #[serde(default)]
     min: i32,
     #[serde(default = "many")]
@@ -181,7 +181,7 @@ struct BehaviorCase {
     scaled_up: Vec<(i64, i32)>,
     #[serde(default)]
     scaled_down: Vec<(i64, i32)>,
-    want: ExpectedLimit,
+    expected: ExpectedLimit,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -209,14 +209,14 @@ fn timed_replicas(all: Vec<(i64, i32)>) -> Vec<TimedReplicas> {
 fn recommendations_are_limited() {
     let mut wrong = Vec::new();
     for (name, case) in cases::<BehaviorCase>(include_str!("fixtures/autoscaling-behavior.yaml")) {
-        let mut past = ScaleHistory {
+        let mut history = ScaleHistory {
             recommendations: timed_replicas(case.recommended),
             scale_up_events: timed_replicas(case.scaled_up),
             scale_down_events: timed_replicas(case.scaled_down),
         };
         let bounds = Bounds { current: case.current, min: case.min, max: case.max };
         let window = SignedDuration::from_secs(case.window);
-        let found = past.limit_recommendation(case.behavior.as_ref(), bounds, case.wanted, window, now());
+        let found = history.limit_recommendation(case.behavior.as_ref(), bounds, case.recommendation, window, now());
         let (replicas, limited) = (found.replicas, found.is_limited);
         let found = ExpectedLimit {
             replicas,
@@ -224,10 +224,10 @@ fn recommendations_are_limited() {
             limited,
             limit: found.limit.0.to_owned(),
         };
-        if found != case.want {
-            wrong.push(format!("{name}: is {found:?}, should be {:?}", case.want));
+        if found != case.expected {
+            wrong.push(format!("{name}: is {found:?}, should be {:?}", case.expected));
         }
-        assert_eq!(past.recommendations.last(), Some(&(now(), case.wanted)), "{name}: it is recorded");
+        assert_eq!(history.recommendations.last(), Some(&(now(), case.recommendation)), "{name}: it is recorded");
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -241,15 +241,15 @@ fn old_scale_events_are_removed() {
         }),
         scale_down: None,
     };
-    let mut past = ScaleHistory::default();
-    past.record_initial(4, ago(200));
-    past.record_initial(9, ago(190));
-    assert_eq!(past.recommendations, [(ago(200), 4)], "only the first call records");
-    past.record_scale_event(Some(&behavior(60)), 2, 5, ago(90));
-    past.record_scale_event(Some(&behavior(60)), 5, 7, now());
-    past.record_scale_event(Some(&behavior(60)), 7, 6, now());
-    past.record_scale_event(None, 6, 9, now());
-    assert_eq!((past.scale_up_events, past.scale_down_events), (vec![(now(), 2)], vec![(now(), 1)]));
+    let mut history = ScaleHistory::default();
+    history.record_initial(4, ago(200));
+    history.record_initial(9, ago(190));
+    assert_eq!(history.recommendations, [(ago(200), 4)], "only the first call records");
+    history.record_scale_event(Some(&behavior(60)), 2, 5, ago(90));
+    history.record_scale_event(Some(&behavior(60)), 5, 7, now());
+    history.record_scale_event(Some(&behavior(60)), 7, 6, now());
+    history.record_scale_event(None, 6, 9, now());
+    assert_eq!((history.scale_up_events, history.scale_down_events), (vec![(now(), 2)], vec![(now(), 1)]));
 }
 
 #[derive(Deserialize)]
@@ -284,9 +284,9 @@ fn schedules() {
             }
             found
         });
-        let wanted = case.error.map_or(Ok(case.next), Err);
-        if found != wanted {
-            wrong.push(format!("{name}: {} is {found:?}, should be {wanted:?}", case.schedule));
+        let expected = case.error.map_or(Ok(case.next), Err);
+        if found != expected {
+            wrong.push(format!("{name}: {} is {found:?}, should be {expected:?}", case.schedule));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -394,8 +394,8 @@ fn metric(source: serde_json::Value) -> MetricSpec {
 fn errors_of_metrics_have_a_cause() {
     let pods = [TestPod::default().facts("a")];
     let workload = Workload { replicas: 1, status_replicas: 1, calibration: 1.0, pods: &pods };
-    let of = |spec: &MetricSpec, answer: Result<MetricResult, String>| {
-        propose(spec, answer, &workload, &ReplicaCalculator::default(), "shop", now())
+    let of = |spec: &MetricSpec, metric: Result<MetricResult, String>| {
+        propose(spec, metric, &workload, &ReplicaCalculator::default(), "shop", now())
     };
     let cpu = metric(json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": 50}}}));
@@ -457,14 +457,15 @@ proptest! {
     #[test]
     fn replicas_stay_within_their_bounds(
         (min, current, max) in (0..50, 0..50, 0..50).prop_map(|(a, b, c)| (a, a + b, a + b + c)),
-        wanted in 0..500,
+        recommendation in 0..500,
         behavior in proptest::option::of((proptest::option::of(rules()), proptest::option::of(rules()))),
         (recommended, scaled_up, scaled_down) in (times(), times(), times()),
     ) {
         let behavior = behavior.map(|(scale_up, scale_down)| HorizontalPodAutoscalerBehavior { scale_up, scale_down });
-        let mut past = ScaleHistory { recommendations: timed_replicas(recommended), scale_up_events: timed_replicas(scaled_up), scale_down_events: timed_replicas(scaled_down) };
+        let mut history = ScaleHistory { recommendations: timed_replicas(recommended), scale_up_events: timed_replicas(scaled_up), scale_down_events: timed_replicas(scaled_down) };
         let bounds = Bounds { current, min, max };
-        let found = past.limit_recommendation(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
+        let window = SignedDuration::from_mins(5);
+        let found = history.limit_recommendation(behavior.as_ref(), bounds, recommendation, window, now());
         prop_assert!((min..=max).contains(&found.replicas), "{found:?}");
     }
 

@@ -11,7 +11,7 @@ use super::cases;
 #[serde(deny_unknown_fields)]
 struct ChoiceCase {
     policies: Vec<PolicyCase>,
-    want: Option<String>,
+    expected: Option<String>,
 }
 
 /// A policy of the namespace `shop`, or a ClusterPropagationPolicy.
@@ -54,6 +54,6 @@ fn unclaimed_templates() {
             Choice::Unmatched => None,
             other => panic!("{name}: {other:?}"),
         };
-        assert_eq!(chosen, case.want, "{name}");
+        assert_eq!(chosen, case.expected, "{name}");
     }
 }

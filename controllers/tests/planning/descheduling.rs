@@ -22,7 +22,7 @@ struct DeschedulingCase {
     ready: Replicas,
     unschedulable: Replicas,
     #[serde(default)]
-    want: Option<Replicas>,
+    expected: Option<Replicas>,
     #[serde(default)]
     message: String,
 }
@@ -40,9 +40,9 @@ fn unschedulable_replicas_are_removed() {
         let actual = reduced.as_ref().map(|reduced| {
             reduced.clusters.iter().map(|target| (target.name.clone(), target.replicas)).collect::<Replicas>()
         });
-        assert_eq!(actual, case.want, "{name}");
+        assert_eq!(actual, case.expected, "{name}");
         let message = format!("Binding has been descheduled, {} descheduled replica(s)", case.message);
-        assert_eq!(reduced.map(|reduced| reduced.message), case.want.map(|_| message), "{name}");
+        assert_eq!(reduced.map(|reduced| reduced.message), case.expected.map(|_| message), "{name}");
     }
 }
 
@@ -75,7 +75,7 @@ struct CandidateCase {
     annotation: Option<String>,
     #[serde(default)]
     deleted: bool,
-    want: bool,
+    expected: bool,
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn only_dynamically_divided_workloads_are_considered() {
             kind: case.kind.unwrap_or_else(|| "Deployment".to_owned()),
             ..ObjectReference::default()
         };
-        assert_eq!(is_candidate(&json!({"metadata": metadata}), &resource), case.want, "{name}");
+        assert_eq!(is_candidate(&json!({"metadata": metadata}), &resource), case.expected, "{name}");
     }
 }
 

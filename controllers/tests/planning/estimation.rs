@@ -28,7 +28,7 @@ struct CapacityCase {
     nodes: Option<Vec<Value>>,
     #[serde(default)]
     pods: Vec<Value>,
-    want: i32,
+    expected: i32,
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn replicas_that_fit() {
         let nodes: Option<Vec<NodeFacts>> =
             case.nodes.as_ref().map(|nodes| nodes.iter().map(NodeFacts::from_json).collect());
         let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::from_json).collect();
-        let known = nodes.as_deref().map(|nodes| (nodes, &*pods));
-        let fits = fits(&cluster, known, case.requirements.as_ref(), &case.components);
-        if fits != Some(case.want) {
-            wrong.push(format!("{name}: is {fits:?}, should be {}", case.want));
+        let facts = nodes.as_deref().map(|nodes| (nodes, &*pods));
+        let fits = fits(&cluster, facts, case.requirements.as_ref(), &case.components);
+        if fits != Some(case.expected) {
+            wrong.push(format!("{name}: is {fits:?}, should be {}", case.expected));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

@@ -90,9 +90,9 @@ struct EvictionOutcome {
 
 #[derive(Deserialize)]
 struct Case {
-    given: EvictionScenario,
+    input: EvictionScenario,
     #[serde(default)]
-    want: EvictionOutcome,
+    expected: EvictionOutcome,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -186,7 +186,7 @@ impl EvictionScenario {
 #[test]
 fn evictions_end_wait_or_are_cancelled() {
     for (name, case) in cases::<Case>(include_str!("fixtures/evictions.yaml")) {
-        assert_eq!(case.given.evaluate(), case.want, "{name}");
+        assert_eq!(case.input.evaluate(), case.expected, "{name}");
     }
 }
 
@@ -250,15 +250,15 @@ proptest! {
     ) {
         let mut bucket = Bucket::new(rate, burst);
         let mut now = Instant::now();
-        let mut given = Vec::new();
+        let mut reserved = Vec::new();
         for gap in gaps {
             now += Duration::from_millis(gap);
             let at = bucket.reserve(now);
             prop_assert!(at >= now);
-            given.push(at);
+            reserved.push(at);
         }
-        for (first, from) in given.iter().enumerate() {
-            for (count, to) in given[first..].iter().enumerate() {
+        for (first, from) in reserved.iter().enumerate() {
+            for (count, to) in reserved[first..].iter().enumerate() {
                 let seconds = to.duration_since(*from).as_secs_f64();
                 prop_assert!((count + 1) as f64 <= f64::from(burst) + rate * seconds + 0.01, "{count} in {seconds}");
             }
@@ -317,12 +317,12 @@ fn cluster_state_is_derived_from_conditions() {
     assert_eq!((unreported.ready, unreported.is_doubted, unreported.is_terminating), (None, false, false));
 }
 
-/// How many of 100 evictions are allowed within this many seconds.
+/// Number of evictions, of 100, that are allowed within a number of seconds.
 fn evictions_within(bucket: Bucket, seconds: u64) -> usize {
     let mut bucket = bucket;
     let start = Instant::now();
-    let given = (0..100).map(|_| bucket.reserve(start));
-    given.filter(|at| at.duration_since(start) <= Duration::from_millis(seconds * 1000 + 1)).count()
+    let reserved = (0..100).map(|_| bucket.reserve(start));
+    reserved.filter(|at| at.duration_since(start) <= Duration::from_millis(seconds * 1000 + 1)).count()
 }
 
 #[test]

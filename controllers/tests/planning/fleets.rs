@@ -259,9 +259,9 @@ proptest! {
     #[test]
     fn steady_decisions_keep_replicas_and_fresh_ones_do_not(case in scheduling_cases(false)) {
         let nothing = PreviousDecision::default();
-        let anew = |before: PreviousDecision| PreviousDecision { fresh: true, ..before };
+        let as_fresh = |before: PreviousDecision| PreviousDecision { fresh: true, ..before };
         let (steady, _) = case.decide(&nothing, &[]);
-        let (fresh, _) = case.decide(&anew(nothing), &[]);
+        let (fresh, _) = case.decide(&as_fresh(nothing), &[]);
         match (&steady, &fresh) {
             (Plan::Fail { .. }, Plan::Fail { .. }) => {}
             _ => prop_assert_eq!(&steady, &fresh),

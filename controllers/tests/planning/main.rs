@@ -28,15 +28,15 @@ fn cases<T: DeserializeOwned>(fixture: &str) -> Vec<(String, T)> {
     let read = |mut case: Value| {
         let name = case.as_object_mut().and_then(|fields| fields.remove("name"));
         let name = name.and_then(|name| name.as_str().map(str::to_owned)).expect("a name");
-        let given = serde_json::from_value(case).unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, given)
+        let input = serde_json::from_value(case).unwrap_or_else(|error| panic!("{name}: {error}"));
+        (name, input)
     };
     cases.into_iter().map(read).collect()
 }
 
 /// Results of all cases, for a snapshot.
-fn case_results<T: DeserializeOwned>(fixture: &str, answer: impl Fn(T) -> Value) -> Vec<Value> {
-    let result = |(name, given): (String, T)| json!({"case": name, "answer": answer(given)});
+fn case_results<T: DeserializeOwned>(fixture: &str, evaluate: impl Fn(T) -> Value) -> Vec<Value> {
+    let result = |(name, input): (String, T)| json!({"case": name, "result": evaluate(input)});
     cases(fixture).into_iter().map(result).collect()
 }
 

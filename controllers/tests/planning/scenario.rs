@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Member {
     /// Number of replicas that still fit. `None` if unknown.
-    #[serde(rename = "room")]
     pub free_replicas: Option<i32>,
     pub labels: BTreeMap<String, String>,
     pub provider: String,

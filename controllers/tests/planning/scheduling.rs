@@ -43,7 +43,7 @@ struct SchedulingCase {
     propagate_empty: bool,
     #[serde(default)]
     uid: String,
-    want: String,
+    expected: String,
     /// Reasons for rejected clusters, by cluster.
     #[serde(default)]
     rejected: BTreeMap<String, String>,
@@ -118,8 +118,8 @@ fn check_fixture(fixture: &str) {
     let mut wrong = Vec::new();
     for (name, case) in cases::<SchedulingCase>(fixture) {
         let (plan, report) = case.decide();
-        if format_plan(&plan) != case.want {
-            wrong.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.want));
+        if format_plan(&plan) != case.expected {
+            wrong.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.expected));
         }
         let rejected: BTreeMap<String, String> = report
             .terms
@@ -159,7 +159,7 @@ struct DivisionCase {
     votes: BTreeMap<String, i64>,
     #[serde(default)]
     descending: bool,
-    want: BTreeMap<String, i32>,
+    expected: BTreeMap<String, i32>,
 }
 
 #[test]
@@ -169,6 +169,6 @@ fn division() {
         let votes = case.votes.iter().map(|(name, votes)| (name.as_str(), *votes));
         let divided: BTreeMap<String, i32> =
             divide(case.seats, votes, tie_break).into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect();
-        assert_eq!(divided, case.want, "{name}");
+        assert_eq!(divided, case.expected, "{name}");
     }
 }

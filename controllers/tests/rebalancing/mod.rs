@@ -32,8 +32,8 @@ async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
     let env = TestEnv::start(&["m1"]).await;
     let control_plane = env.objects();
     let config_map = builtin("", "configmaps", "ConfigMap");
-    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let manifest = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     for name in ["a", "b"] {
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": "default"}, "data": {"k": "v"}});
@@ -104,8 +104,8 @@ async fn replicas_of_an_autoscalers_target_are_retained_in_the_member() {
     for (name, kind, api_version) in
         [("p", "Deployment", "apps/v1"), ("h", "HorizontalPodAutoscaler", "autoscaling/v2")]
     {
-        let wanted = policy(name, kind, api_version, json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
-        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        let manifest = policy(name, kind, api_version, json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+        control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     }
     let autoscaler = json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",

@@ -1,6 +1,6 @@
 {{/*
-Certificates of all components: one list for the job, for cert-manager and for the job's permissions. There are three
-authorities; a client certificate of one is not trusted by servers of another.
+Certificates and passwords of all components. The job, the Certificates of cert-manager and the job's Role are generated
+from this list. There are three authorities; servers of one do not trust client certificates of another.
 */}}
 {{- define "crowsnest.credentials" -}}
 {{- $name := include "crowsnest.fullname" . -}}

@@ -1,4 +1,4 @@
-//! Rows of one transaction. Pure: no I/O.
+//! Rows of one transaction. Has no side effects.
 
 use crate::model::{EdgeRow, Label, NodeRow, collection_node_key, is_pod_kind};
 use crowsnest_index::export::ObjectChange;
@@ -31,7 +31,7 @@ pub fn take_batch(changes: &mut Vec<ObjectChange>, max_changes: usize) -> Vec<Ob
     std::mem::replace(changes, rest)
 }
 
-/// True if the next batch is not changed by later changes.
+/// True if later changes cannot extend the next batch.
 pub fn is_full_batch(changes: &[ObjectChange], max_changes: usize) -> bool {
     changes.len() >= max_changes || batch_length(body_sizes(changes), max_changes) < changes.len()
 }
@@ -40,8 +40,8 @@ fn body_sizes(changes: &[ObjectChange]) -> impl Iterator<Item = usize> {
     changes.iter().map(|change| change.object.as_ref().map_or(0, |object| object.body.len()))
 }
 
-/// Places Pods behind all other objects, whose order stays. The edges of a Pod then follow from the selectors that the batch
-/// writes, also if they changed after the Pod.
+/// Moves Pods to the end and keeps the order of all other objects. The edges of a Pod are then computed from the selectors
+/// that the batch writes, even if these changed after the Pod.
 pub fn place_pods_last(changes: &mut [ObjectChange]) {
     changes.sort_by_key(|change| is_pod_kind(&change.key.resource().group, &change.kind));
 }
@@ -53,7 +53,7 @@ pub enum NodeChange {
     Remove(Removal),
 }
 
-/// Removal of a node, because its object was deleted or may no longer be written. The node stays as a missing node,
+/// Removal of a node, because its object was deleted or may no longer be written. The node is kept as a missing node,
 /// without most properties, while others refer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
@@ -174,7 +174,7 @@ impl Batch {
             .collect()
     }
 
-    /// Those of these keys whose nodes are of a kind that selects Pods.
+    /// Returns those of `keys` whose nodes have kinds that select Pods.
     pub fn selecting_keys(&self, keys: &BTreeSet<String>) -> BTreeSet<String> {
         let selecting = self.puts.iter().filter(|row| row.is_selecting && keys.contains(&row.key));
         selecting.map(|row| row.key.clone()).collect()
@@ -190,7 +190,7 @@ fn edge_row(key: &str, edge: &EdgeRow) -> Value {
     json!({"own": key, "other": edge.other.key, "properties": edge.other.properties(), "via": edge.via, "uid": edge.required_uid})
 }
 
-/// Row of a SELECTS edge from a node to a Pod with the labels that it has since `seq`.
+/// Row of a SELECTS edge from a node to a Pod. `seq` is the change of the Pod whose labels were matched.
 pub fn selects_row(from: &str, pod: &str, seq: u64, via: &str) -> Value {
     json!({"from": from, "to": pod, "seq": seq, "via": [via]})
 }

@@ -1,4 +1,4 @@
-//! Adapts the size of transactions to the database. Pure: no I/O.
+//! Adapts the size of transactions to the database. Has no side effects.
 
 /// Number of full transactions after which the size is doubled. A database that cannot write the double size fails once in
 /// as many transactions.

@@ -43,7 +43,7 @@ pub struct SinkConfig {
     /// Name in the graph, unique among all sinks that could use the database.
     pub name: String,
     pub target: BoltTarget,
-    /// Everything that decides what is written, except permissions: the query, the ServiceAccount, the rules of references
+    /// All settings that determine what is written, except permissions: the query, the ServiceAccount, the rules of references
     /// and [`crate::MODEL_VERSION`]. If it changes, everything is written again.
     pub selection: String,
     /// True if the selection of an object depends only on the object itself and the permissions, not on other objects

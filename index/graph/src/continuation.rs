@@ -1,4 +1,4 @@
-//! Decides how a session continues a graph. Pure: no I/O.
+//! Decides how a session continues a graph. Has no side effects.
 
 use crate::generation::GraphState;
 use crate::visibility::RuleDigests;
@@ -8,7 +8,7 @@ use crate::visibility::RuleDigests;
 pub(crate) struct LoadStart {
     pub generation: u64,
     /// Time at which the generation began, in Unix milliseconds, as stored in the graph.
-    pub began_ms: i64,
+    pub started_at_ms: i64,
     /// Seq of the newest change when the load began.
     pub seq: u64,
     /// Rules when the load began.
@@ -35,16 +35,16 @@ pub(crate) struct Load {
 
 /// Source and history of this process, with which the state of a graph is compared.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SessionBasis<'b> {
-    pub store: &'b str,
+pub(crate) struct ContinuationInput<'i> {
+    pub store: &'i str,
     /// Digest of the selection.
-    pub selection: &'b str,
+    pub selection: &'i str,
     /// Seq of the newest change of the store.
     pub latest: u64,
     /// True if all objects must be written again.
     pub needs_reload: bool,
     /// The last load that this process began, unless it is complete.
-    pub load: Option<&'b LoadStart>,
+    pub load: Option<&'i LoadStart>,
 }
 
 /// Continuation of a graph by a session.
@@ -59,23 +59,25 @@ pub(crate) enum Continuation {
 }
 
 impl Continuation {
-    /// Chooses the continuation by the state of the graph. Its position counts, also for a load: a transaction may have been
-    /// committed without a response, and a restored database may lack some.
-    pub fn new(state: Option<GraphState>, basis: SessionBasis<'_>) -> Self {
+    /// Chooses the continuation by the state of the graph. A load also continues at the position in the graph, not at the
+    /// last one known to this process: a transaction may have been committed without a response, and transactions may be
+    /// missing in a restored database.
+    pub fn new(state: Option<GraphState>, input: ContinuationInput<'_>) -> Self {
         let is_current = |state: &GraphState| {
-            !basis.needs_reload
-                && state.store == basis.store
-                && state.selection == basis.selection
-                && state.seq <= basis.latest
+            !input.needs_reload
+                && state.store == input.store
+                && state.selection == input.selection
+                && state.seq <= input.latest
         };
         let Some(state) = state.filter(is_current) else { return Self::NewGeneration };
         if state.is_complete {
             return Self::Follow(state);
         }
         // Another process may have begun a generation with the same number in a restored database.
-        let is_same =
-            |start: &&LoadStart| start.generation == state.generation && state.loaded_at_ms == Some(start.began_ms);
-        match basis.load.filter(is_same).cloned() {
+        let is_same = |start: &&LoadStart| {
+            start.generation == state.generation && state.loaded_at_ms == Some(start.started_at_ms)
+        };
+        match input.load.filter(is_same).cloned() {
             Some(start) => Self::ResumeLoad(state, start),
             None => Self::NewGeneration,
         }
@@ -110,11 +112,11 @@ mod tests {
     }
 
     fn start() -> LoadStart {
-        LoadStart { generation: 3, began_ms: 1_000, seq: 9, rules: RuleDigests::new() }
+        LoadStart { generation: 3, started_at_ms: 1_000, seq: 9, rules: RuleDigests::new() }
     }
 
-    fn basis(load: Option<&LoadStart>) -> SessionBasis<'_> {
-        SessionBasis { store: "store", selection: "all", latest: 12, needs_reload: false, load }
+    fn input(load: Option<&LoadStart>) -> ContinuationInput<'_> {
+        ContinuationInput { store: "store", selection: "all", latest: 12, needs_reload: false, load }
     }
 
     #[rstest]
@@ -128,7 +130,7 @@ mod tests {
     #[case::time_unknown(GraphState { loaded_at_ms: None, ..state(false) }, "new")]
     fn the_state_of_the_graph_decides(#[case] state: GraphState, #[case] expected: &str) {
         let start = start();
-        let continuation = Continuation::new(Some(state), basis(Some(&start)));
+        let continuation = Continuation::new(Some(state), input(Some(&start)));
         let name = match continuation {
             Continuation::Follow(_) => "follow",
             Continuation::ResumeLoad(..) => "resume",
@@ -148,8 +150,8 @@ mod tests {
         #[case] has_load: bool,
     ) {
         let start = start();
-        let basis = SessionBasis { needs_reload, ..basis(has_load.then_some(&start)) };
-        assert_eq!(Continuation::new(state, basis), Continuation::NewGeneration);
+        let input = ContinuationInput { needs_reload, ..input(has_load.then_some(&start)) };
+        assert_eq!(Continuation::new(state, input), Continuation::NewGeneration);
     }
 
     #[rstest]

@@ -1,4 +1,4 @@
-//! Texts of the Cypher statements. Pure: no I/O.
+//! Texts of the Cypher statements. Has no side effects.
 //!
 //! Written for Neo4j 5 and Memgraph, with nothing that needs a plugin. Statements that differ are in [`crate::dialect`]. A
 //! label or an edge type cannot be a parameter: it is from [`Label`], which has letters and digits only, or from

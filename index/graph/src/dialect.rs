@@ -1,9 +1,9 @@
-//! Statements that differ between the databases. Pure: no I/O.
+//! Statements that differ between the databases. Has no side effects.
 //!
 //! The statements for Memgraph follow its documentation: a uniqueness constraint creates no index, names of constraints and indexes
 //! are not stored, a `CREATE` of an existing one succeeds, and none of them may be part of an explicit transaction.
 
-/// Variant of Cypher that a database has.
+/// Variant of Cypher that a database supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     Neo4j,
@@ -33,7 +33,7 @@ const NEO4J: Statements = Statements {
         WHERE o.exists = false AND NOT EXISTS { (o)--() } DELETE o",
 };
 
-/// Labels without a property have an index as well: a scan of a label would otherwise read all nodes.
+/// Labels that are scanned without a property have an index of their own, because a scan would otherwise read all nodes.
 const MEMGRAPH: Statements = Statements {
     schema: &[
         "CREATE CONSTRAINT ON (n:Resource) ASSERT n.key IS UNIQUE",

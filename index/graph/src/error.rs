@@ -64,7 +64,7 @@ pub enum SinkFailure {
     Refused,
     /// The cache cannot be read at present.
     CacheBehind,
-    /// The cache no longer has all deletions that the graph lacks.
+    /// The cache no longer has all deletions that are missing in the graph.
     HistoryTooShort,
 }
 
@@ -85,8 +85,8 @@ impl SinkFailure {
         }
     }
 
-    /// True if another IP address of the database may accept what this one does not: a server that runs, or the leader of a
-    /// cluster.
+    /// True if the sink may succeed at another IP address of the database, for example at that of a running server or of the
+    /// leader of a cluster.
     pub fn depends_on_address(self) -> bool {
         matches!(self, Self::Unreachable | Self::DatabaseNotFound | Self::Refused)
     }
@@ -104,17 +104,17 @@ impl SinkFailure {
                 "name another database, or delete that sink and its CrowsnestSink, CrowsnestSync and Resource nodes"
             }
             Self::WriterReplaced => {
-                "the sink claims the database again by itself; if this repeats, check that only one Crowsnest installation runs the controllers of this control plane"
+                "the sink claims the database again automatically; if this repeats, check that only one Crowsnest installation runs the controllers of this control plane"
             }
             Self::CertificateNotStored => {
-                "let Crowsnest write to its folder for temporary files (TMPDIR), and check that its disk has space"
+                "allow Crowsnest to write to its directory for temporary files (TMPDIR), and check the free disk space"
             }
             Self::Refused => {
-                "see the log of the database; it must be Neo4j 5 or Memgraph, and let the user write and create constraints"
+                "see the log of the database; it must be Neo4j 5 or Memgraph, and the user needs permission to write and to create constraints"
             }
-            Self::CacheBehind => "see `crowsnest cache status`; the sink continues by itself",
+            Self::CacheBehind => "see `crowsnest cache status`; the sink continues automatically",
             Self::HistoryTooShort => {
-                "the sink writes everything again by itself; if this repeats, this takes longer than the cache keeps deletions: raise --cache-history and --cache-history-bytes"
+                "the sink writes everything again automatically; if this repeats, writing takes longer than the cache keeps deletions: raise --cache-history and --cache-history-bytes"
             }
         }
     }
@@ -146,8 +146,8 @@ impl SinkError {
         matches!(self, Self::Source(ExportError::Pruned))
     }
 
-    /// True if smaller transactions may succeed: the database needed too much time or memory to write one. A database that
-    /// cannot be reached, or that is locked by another transaction, does not depend on the size.
+    /// True if smaller transactions may succeed: the database needed too much time or memory to write one. The size
+    /// makes no difference for a database that is unreachable or locked by another transaction.
     pub(crate) fn needs_smaller_batches(&self) -> bool {
         let depends_on_size = |context: &str| [WRITE, COMMIT].contains(&context);
         match self {
@@ -221,7 +221,7 @@ mod tests {
     #[case::timeout(SinkError::Timeout { context: "cannot write", after: Duration::from_secs(60) }, "Unreachable", "runs")]
     #[case::connection(bolt(neo4rs::Error::ConnectionError), "Unreachable", "network policies")]
     #[case::credentials(bolt(neo4rs::Error::AuthenticationError("no".to_owned())), "CredentialsRejected", "spec.secretRef")]
-    #[case::fenced(SinkError::Fenced, "WriterReplaced", "by itself")]
+    #[case::fenced(SinkError::Fenced, "WriterReplaced", "automatically")]
     #[case::certificate(SinkError::CaCertificates(std::io::ErrorKind::StorageFull.into()), "CertificateNotStored", "TMPDIR")]
     #[case::duplicate(SinkError::DuplicateSink("other".to_owned()), "NamedTwice", "another database")]
     #[case::rows(SinkError::TooManyRows { context: "cannot read", limit: 1 }, "Refused", "log of the database")]

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Context of errors.
+/// Error context of statements that claim the graph or prepare it for writes.
 const PREPARE: &str = "cannot prepare the graph database";
 
 /// The right to write to a graph.

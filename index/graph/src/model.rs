@@ -1,4 +1,4 @@
-//! Nodes and edges of an object. Pure: no I/O.
+//! Nodes and edges of an object. Has no side effects.
 
 use crate::selectors::PodSelectors;
 use crowsnest_apimachinery::names::{Gvr, ObjectKey};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Version of the rows that this crate writes. It is raised when nodes or edges of the same objects change, so that it can
-/// be part of [`crate::SinkConfig::selection`]: graphs of an earlier version are written again.
+/// Version of the rows that this crate writes. Increase it when nodes or edges of the same objects change. It is
+/// part of [`crate::SinkConfig::selection`], so that graphs of an earlier version are written again.
 pub const MODEL_VERSION: u32 = 3;
 /// Label of every object's node.
 pub const RESOURCE_LABEL: &str = "Resource";
@@ -68,7 +68,7 @@ impl ServedKinds {
         served
     }
 
-    /// The label of an object's kind. An object cannot choose another label than that of its resource.
+    /// The label of an object's kind. An object cannot choose a label other than that of its resource.
     pub fn label(&self, collection: &CollectionKey, kind: &str) -> Option<Label> {
         self.kinds.get(collection).filter(|served| *served == kind).and_then(|kind| Label::from_kind(kind))
     }
@@ -130,7 +130,7 @@ pub struct NodeRow {
     pub is_pod: bool,
     /// Keys of the nodes whose selectors match this Pod, each with the field of the selector. Empty for other kinds.
     pub selected_by: Vec<(String, String)>,
-    /// True for kinds that select Pods, also without a selector.
+    /// True for kinds that select Pods, even if the object has no selector.
     pub is_selecting: bool,
     /// The object's Pod selector, and the field that states it.
     pub selects: Option<(Selector, String)>,
@@ -271,7 +271,7 @@ fn properties(record: &Record) -> Result<Value, Error> {
     }))
 }
 
-/// Properties that are cleared when a node becomes missing. Key, names and uid stay: the uid distinguishes edges to the
+/// Properties that are cleared when a node becomes missing. Key, names and uid are kept: the uid distinguishes edges to the
 /// earlier object from those to a later one of the same name.
 pub const CLEARED_PROPERTIES: &[&str] =
     &["status", "labels", "images", "ready", "desired", "restarts", "createdAt", "links"];

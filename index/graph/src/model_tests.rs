@@ -168,7 +168,7 @@ fn a_removal_has_the_label_of_a_kind_that_is_no_longer_served() {
     assert!(removal.label.is_some());
 }
 
-/// A Pod of another group is no Pod.
+/// A kind `Pod` of another group is not a Pod.
 #[test]
 fn pods_follow_the_objects_that_select_them() {
     let change = |api_version: &str, kind: &str, name: &str| {
@@ -199,7 +199,7 @@ fn kinds_that_select_pods_are_recognized() {
     let puts: Vec<NodeRow> = kinds.into_iter().map(|(api_version, kind)| object(api_version, kind)).collect();
     let keys: BTreeSet<String> = puts.iter().map(|row| row.key.clone()).collect();
     let batch = Batch { puts, ..Batch::default() };
-    // Without a selector as well: the graph may have an earlier one.
+    // Objects without a selector are included, because the graph may have an earlier selector.
     let expected = ["m1//Service/shop/a", "m1/policy/PodDisruptionBudget/shop/a"].map(str::to_owned);
     assert_eq!(batch.selecting_keys(&keys), BTreeSet::from(expected));
     assert_eq!(batch.selecting_keys(&BTreeSet::new()), BTreeSet::new());

@@ -14,7 +14,7 @@ pub struct SinkProgress {
     pub latest: u64,
     /// Time at which the graph last had all changes, in Unix milliseconds. None before the first time.
     pub caught_up_ms: Option<i64>,
-    /// Time of the oldest change that the graph may lack, or an earlier time, in Unix milliseconds. None if there is no
+    /// Time of the oldest change that may be missing in the graph, or an earlier time, in Unix milliseconds. None if there is no
     /// such change or its time is unknown.
     pub oldest_pending_ms: Option<i64>,
     pub counters: SinkCounters,
@@ -57,13 +57,13 @@ pub enum SinkState {
 }
 
 impl SinkProgress {
-    /// Number of changes of the store that the graph may lack.
+    /// Number of changes of the store that may be missing in the graph.
     pub fn lag(&self) -> u64 {
         self.latest.saturating_sub(self.position)
     }
 
-    /// Age of the oldest change that the graph may lack, in seconds at a time in Unix milliseconds. 0 if the graph has all
-    /// changes, None if the age is unknown.
+    /// Age in seconds of the oldest change that may be missing in the graph, at a time in Unix milliseconds. 0 if the graph
+    /// has all changes, None if the age is unknown.
     pub fn lag_seconds(&self, now_ms: i64) -> Option<u64> {
         if self.lag() == 0 {
             return Some(0);

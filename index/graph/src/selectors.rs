@@ -1,7 +1,7 @@
-//! Selectors of Services and other objects that select Pods, by namespace. Pure: no I/O.
+//! Selectors of Services and other objects that select Pods, by namespace. Has no side effects.
 //!
 //! A selecting object does not change when a Pod is created, so the SELECTS edges of a new Pod are determined from
-//! these.
+//! the selectors in memory.
 
 use crate::model::record_node_key;
 use crowsnest_apimachinery::selector::Selector;

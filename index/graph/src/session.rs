@@ -1,4 +1,4 @@
-//! State of a session, and the state that is carried from one session to the next.
+//! State of a session, and the state of the process that outlives sessions.
 
 use crate::batch::{NodeChange, Removal};
 use crate::batch_size::BatchSize;
@@ -17,31 +17,31 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// State that is carried from one session of a process to the next.
-pub(crate) struct CarriedState {
+/// State of a sink that the process keeps from one session to the next.
+pub(crate) struct ProcessState {
     /// Failures since the sink last reached [`crate::SinkState::Following`].
     pub failures: u32,
     /// Everything must be written again, and no generation has been started for it yet.
     pub needs_reload: bool,
     /// A session of this process has compared the rules with those of the graph, or has started a generation. Later
     /// changes of rules are detected by [`crate::Visibility::has_changed`].
-    pub follows_rules: bool,
+    pub has_compared_rules: bool,
     /// Clusters in which permissions were unknown in the last session.
     pub undecided_clusters: BTreeSet<ClusterName>,
-    /// Time at which the last load began, also if it was that of an earlier process; None before the first session.
+    /// Time at which the last load began, possibly in an earlier process; None before the first session.
     pub loaded_at: Option<Instant>,
     /// The load that this process began last, unless it is complete.
     pub load: Option<LoadStart>,
-    /// Up to [`SinkOptions::batch_size`].
+    /// Current maximum size of a transaction, at most [`SinkOptions::batch_size`].
     pub batch_size: BatchSize,
 }
 
-impl CarriedState {
+impl ProcessState {
     pub fn new(options: &SinkOptions) -> Self {
         Self {
             failures: 0,
             needs_reload: false,
-            follows_rules: false,
+            has_compared_rules: false,
             undecided_clusters: BTreeSet::new(),
             loaded_at: None,
             load: None,
@@ -65,6 +65,14 @@ impl CarriedState {
     }
 }
 
+/// State after the last deletion of clusters that were removed from the fleet. While it is unchanged, there is nothing to remove.
+pub(crate) struct ClusterRemoval {
+    /// Clusters of the fleet.
+    pub clusters: BTreeSet<ClusterName>,
+    /// Number of collections with positions in the graph.
+    pub collection_count: usize,
+}
+
 /// One connection to a graph, in one generation.
 pub(crate) struct Session {
     pub bolt: Bolt,
@@ -83,8 +91,8 @@ pub(crate) struct Session {
     pub states_version: Option<u64>,
     /// Collections with positions in the graph.
     pub known_collections: BTreeSet<CollectionKey>,
-    /// Clusters of the fleet, and number of `known_collections`, at the last removal of clusters that left the fleet.
-    pub removal_basis: Option<(BTreeSet<ClusterName>, usize)>,
+    /// Last deletion of clusters that were removed from the fleet.
+    pub last_cluster_removal: Option<ClusterRemoval>,
     /// Clusters in which permissions were unknown in this generation.
     pub undecided_clusters: BTreeSet<ClusterName>,
     /// Digests of the rules under which this generation was written; None if they changed in the meantime.
@@ -156,8 +164,8 @@ mod tests {
             min_reload_interval: Duration::from_secs(10),
             ..SinkOptions::default()
         };
-        let mut carried = CarriedState { failures: earlier_failures, ..CarriedState::new(&options) };
-        assert_eq!(carried.record_failure(&error, &options), Duration::from_secs(delay_secs));
-        assert_eq!((carried.needs_reload, carried.batch_size.get()), (needs_reload, batch_size));
+        let mut process = ProcessState { failures: earlier_failures, ..ProcessState::new(&options) };
+        assert_eq!(process.record_failure(&error, &options), Duration::from_secs(delay_secs));
+        assert_eq!((process.needs_reload, process.batch_size.get()), (needs_reload, batch_size));
     }
 }

@@ -5,18 +5,17 @@ mod load;
 use crate::batch::{Batch, NodeChange, is_full_batch, place_pods_last, take_batch};
 use crate::bolt::Bolt;
 use crate::config::{SinkConfig, SinkSource};
-use crate::continuation::{Continuation, Load, SessionBasis};
+use crate::continuation::{Continuation, ContinuationInput, Load};
 use crate::error::SinkError;
 use crate::generation::{Claim, ClaimedGraph, GraphState};
 use crate::load_selectors::load_pod_selectors;
 use crate::model::{NodeRow, RowBuilder, ServedKinds};
 use crate::progress::{SinkProgress, SinkState};
 use crate::selectors::PodSelectors;
-use crate::session::{CarriedState, Session};
+use crate::session::{ClusterRemoval, ProcessState, Session};
 use crate::sweep::{Sweeps, collections_of_removed_clusters};
 use crate::visibility::{RuleDigests, Visibility, VisibilityDecision, has_equal_rules};
 use crate::writer::{Position, Writer};
-use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::retry::jitter;
 use crowsnest_index::export::ObjectChange;
 use crowsnest_store::{CollectionKey, Object, Seq};
@@ -33,7 +32,7 @@ const RETRY_JITTER: (f64, f64) = (0.8, 1.2);
 /// Time after which changes of permissions are checked while there are more changes to write.
 const MAX_CATCH_UP: Duration = Duration::from_secs(5);
 
-/// A sink, which keeps a graph equal to the selected objects.
+/// Keeps a graph in sync with the selected objects.
 pub struct GraphSink {
     config: SinkConfig,
     source: SinkSource,
@@ -67,13 +66,13 @@ impl GraphSink {
     /// Writes until stopped. Errors are retried and reported in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let options = &self.config.options;
-        let mut carried = CarriedState::new(options);
-        while let Some(result) = stop.run_until_cancelled(self.run_session(&mut carried)).await {
+        let mut process = ProcessState::new(options);
+        while let Some(result) = stop.run_until_cancelled(self.run_session(&mut process)).await {
             let Err(error) = result else {
-                carried.needs_reload = true;
+                process.needs_reload = true;
                 continue;
             };
-            let delay = carried.record_failure(&error, options);
+            let delay = process.record_failure(&error, options);
             self.report_error(&error);
             let delay = jitter(delay, RETRY_JITTER, rand::random());
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
@@ -96,14 +95,14 @@ impl GraphSink {
     }
 
     /// Runs one session. Returns without an error if everything must be written again.
-    async fn run_session(&self, carried: &mut CarriedState) -> Result<(), SinkError> {
+    async fn run_session(&self, process: &mut ProcessState) -> Result<(), SinkError> {
         let bolt = Bolt::new(&self.config.target)?;
         let token = format!("{:016x}", rand::random::<u64>());
         let claim = Claim { bolt: &bolt, name: &self.config.name, token: &token };
         let ClaimedGraph { state, last_generation, collections, dialect } = claim.acquire().await?;
         self.update_progress(|progress| progress.is_connected = true);
         let selection = format!("{:016x}", xxh3_64(self.config.selection.as_bytes()));
-        let continuation = self.choose_continuation(state, &selection, carried).await?;
+        let continuation = self.choose_continuation(state, &selection, process).await?;
         let generation = continuation.state().map_or(last_generation + 1, |state| state.generation);
         let undecided_clusters = continuation.state().map(|state| state.undecided_clusters.clone()).unwrap_or_default();
         let is_swept = |(_, swept_in): &&(_, Option<u64>)| *swept_in == Some(generation);
@@ -112,7 +111,7 @@ impl GraphSink {
         let mut session = Session {
             generation,
             position: 0,
-            batch_size: carried.batch_size,
+            batch_size: process.batch_size,
             kinds: ServedKinds::default(),
             selectors: PodSelectors::default(),
             sweeps: Sweeps::new(swept),
@@ -123,15 +122,15 @@ impl GraphSink {
             reload_at: None,
             next_decision_at: now + self.config.options.min_reload_interval,
             known_collections: collections.into_iter().map(|(key, _)| key).collect(),
-            removal_basis: None,
+            last_cluster_removal: None,
             bolt,
             dialect,
             token,
         };
-        let load = self.prepare(&mut session, continuation, &selection, carried).await?;
-        let result = self.load_and_follow(&mut session, load, carried).await;
-        carried.undecided_clusters = session.undecided_clusters;
-        carried.batch_size = session.batch_size;
+        let load = self.prepare(&mut session, continuation, &selection, process).await?;
+        let result = self.load_and_follow(&mut session, load, process).await;
+        process.undecided_clusters = session.undecided_clusters;
+        process.batch_size = session.batch_size;
         result
     }
 
@@ -139,21 +138,21 @@ impl GraphSink {
         &self,
         state: Option<GraphState>,
         selection: &str,
-        carried: &mut CarriedState,
+        process: &mut ProcessState,
     ) -> Result<Continuation, SinkError> {
-        let basis = SessionBasis {
+        let input = ContinuationInput {
             store: &self.source.store_name,
             selection,
             latest: self.source.changes.latest(),
-            needs_reload: carried.needs_reload,
-            load: carried.load.as_ref(),
+            needs_reload: process.needs_reload,
+            load: process.load.as_ref(),
         };
-        Ok(match Continuation::new(state, basis) {
+        Ok(match Continuation::new(state, input) {
             Continuation::Follow(state) => {
-                self.compare_rules(state, carried).await?.map_or(Continuation::NewGeneration, Continuation::Follow)
+                self.compare_rules(state, process).await?.map_or(Continuation::NewGeneration, Continuation::Follow)
             }
             Continuation::ResumeLoad(mut state, start) => {
-                state.undecided_clusters.extend(carried.undecided_clusters.iter().cloned());
+                state.undecided_clusters.extend(process.undecided_clusters.iter().cloned());
                 Continuation::ResumeLoad(state, start)
             }
             Continuation::NewGeneration => Continuation::NewGeneration,
@@ -166,16 +165,16 @@ impl GraphSink {
         session: &mut Session,
         continuation: Continuation,
         selection: &str,
-        carried: &mut CarriedState,
+        process: &mut ProcessState,
     ) -> Result<Option<Load>, SinkError> {
         let source = &self.source;
         match continuation {
             Continuation::Follow(state) => {
-                carried.load = None;
+                process.load = None;
                 source.changes.check_replayable(state.seq).await?;
                 let age = state.load_age((source.now_ms)(), self.config.options.reload_interval);
                 let now = session.loaded_at;
-                session.loaded_at = *carried.loaded_at.get_or_insert(now.checked_sub(age).unwrap_or(now));
+                session.loaded_at = *process.loaded_at.get_or_insert(now.checked_sub(age).unwrap_or(now));
                 session.position = state.seq;
                 session.rules = state.rules;
                 self.update_progress(|progress| progress.position = state.seq);
@@ -186,13 +185,13 @@ impl GraphSink {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
                 // Changes since the load began are followed after it.
                 source.changes.check_replayable(start.seq).await?;
-                session.loaded_at = carried.loaded_at.unwrap_or(session.loaded_at);
+                session.loaded_at = process.loaded_at.unwrap_or(session.loaded_at);
                 session.selectors = self.load_pod_selectors().await?;
                 Ok(Some(Load { start, position: state.seq }))
             }
             Continuation::NewGeneration => {
                 self.update_progress(|progress| progress.state = SinkState::Loading);
-                self.begin_load(session, selection, carried).await.map(Some)
+                self.begin_load(session, selection, process).await.map(Some)
             }
         }
     }
@@ -201,13 +200,13 @@ impl GraphSink {
         &self,
         session: &mut Session,
         load: Option<Load>,
-        carried: &mut CarriedState,
+        process: &mut ProcessState,
     ) -> Result<(), SinkError> {
         if let Some(load) = load {
             self.load(session, load).await?;
-            carried.load = None;
+            process.load = None;
         }
-        self.follow(session, carried).await
+        self.follow(session, process).await
     }
 
     /// Returns the state of a graph, with all clusters in which permissions are or were unknown, if its generation can be
@@ -215,24 +214,24 @@ impl GraphSink {
     async fn compare_rules(
         &self,
         mut state: GraphState,
-        carried: &mut CarriedState,
+        process: &mut ProcessState,
     ) -> Result<Option<GraphState>, SinkError> {
         let latest = self.source.changes.latest();
         // This decision is also the basis for detecting later changes of permissions, unless there is an earlier one.
         let decision = self.visibility.decide(BTreeSet::new(), latest).await?;
         state.undecided_clusters.extend(decision.undecided_clusters);
-        state.undecided_clusters.extend(carried.undecided_clusters.iter().cloned());
-        if carried.follows_rules {
+        state.undecided_clusters.extend(process.undecided_clusters.iter().cloned());
+        if process.has_compared_rules {
             return Ok(Some(state));
         }
         let current = self.visibility.rule_digests(latest).await?;
         let is_equal = |saved: &RuleDigests| has_equal_rules(saved, &current, &state.undecided_clusters);
-        carried.follows_rules = state.rules.as_ref().is_some_and(is_equal);
-        Ok(carried.follows_rules.then_some(state))
+        process.has_compared_rules = state.rules.as_ref().is_some_and(is_equal);
+        Ok(process.has_compared_rules.then_some(state))
     }
 
     /// Writes changes as they happen. Returns without an error if everything must be written again.
-    async fn follow(&self, session: &mut Session, carried: &mut CarriedState) -> Result<(), SinkError> {
+    async fn follow(&self, session: &mut Session, process: &mut ProcessState) -> Result<(), SinkError> {
         let options = self.config.options;
         let mut rule_changes = self.visibility.rule_changes();
         rule_changes.mark_changed();
@@ -246,7 +245,7 @@ impl GraphSink {
             session.follow_states(&self.source);
             self.catch_up(session).await?;
             self.sweep(session).await?;
-            carried.failures = 0;
+            process.failures = 0;
             let is_caught_up = session.position >= self.source.changes.latest();
             let (position, undecided_clusters) = (session.position, &session.undecided_clusters);
             let now_ms = (self.source.now_ms)();
@@ -436,9 +435,10 @@ impl GraphSink {
     /// Removes all nodes of clusters that were removed from the fleet.
     async fn remove_clusters(&self, session: &mut Session) -> Result<(), SinkError> {
         let clusters = self.visibility.clusters();
-        let is_same =
-            |basis: &(BTreeSet<ClusterName>, usize)| basis.0 == clusters && basis.1 == session.known_collections.len();
-        if session.removal_basis.as_ref().is_some_and(is_same) {
+        let is_same = |last: &ClusterRemoval| {
+            last.clusters == clusters && last.collection_count == session.known_collections.len()
+        };
+        if session.last_cluster_removal.as_ref().is_some_and(is_same) {
             return Ok(());
         }
         let mut removed = collections_of_removed_clusters(&session.known_collections, &clusters);
@@ -451,7 +451,8 @@ impl GraphSink {
             self.claim(session).delete_position(&key).await?;
             session.known_collections.remove(&key);
         }
-        session.removal_basis = Some((clusters, session.known_collections.len()));
+        let collection_count = session.known_collections.len();
+        session.last_cluster_removal = Some(ClusterRemoval { clusters, collection_count });
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Decides which collections may be swept: nodes of an earlier generation are deleted only after all objects that the
-//! cache has of their collection were written in this one. Pure: no I/O.
+//! cache has of their collection were written in this one. Has no side effects.
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::{CollectionKey, CollectionState};

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// Time limit of a decision.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Decision which of some objects may be written.
+/// Result of a decision: the objects that may be written.
 #[derive(Debug, Default)]
 pub struct VisibilityDecision {
     /// Ids of the records that may be written.
@@ -61,18 +61,18 @@ pub trait Visibility: Send + Sync + 'static {
     fn clusters(&self) -> BTreeSet<ClusterName>;
 }
 
-/// Decides by the rights of a caller in each cluster and by a query, like a search.
+/// Decides by the permissions of a caller in each cluster and by a query, like a search.
 pub struct CacheVisibility {
     cache: GlobalCache,
     caller: UserInfo,
     query: StandingQuery,
     /// Rules of the first decision since the reset; `Some(None)` if rules changed during it.
-    first_basis: Mutex<Option<Option<DecisionBasis>>>,
+    first_decision_rules: Mutex<Option<Option<DecisionBasis>>>,
 }
 
 impl CacheVisibility {
     pub fn new(cache: GlobalCache, caller: UserInfo, query: StandingQuery) -> Self {
-        Self { cache, caller, query, first_basis: Mutex::default() }
+        Self { cache, caller, query, first_decision_rules: Mutex::default() }
     }
 }
 
@@ -81,7 +81,7 @@ impl Visibility for CacheVisibility {
     async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
         let searcher = self.cache.searcher();
         let decision = searcher.matching_ids(&self.caller, &self.query, ids, Seq(as_of), DECISION_TIMEOUT).await?;
-        self.first_basis.lock().get_or_insert(decision.basis);
+        self.first_decision_rules.lock().get_or_insert(decision.basis);
         Ok(VisibilityDecision { visible_ids: decision.ids, undecided_clusters: decision.undecided })
     }
 
@@ -90,21 +90,23 @@ impl Visibility for CacheVisibility {
     }
 
     async fn has_changed(&self) -> bool {
-        let basis = self.first_basis.lock().clone();
-        match basis {
+        let rules = self.first_decision_rules.lock().clone();
+        match rules {
             None => false,
             Some(None) => true,
-            Some(Some(basis)) => self.cache.searcher().has_other_rights(&self.caller, &basis, DECISION_TIMEOUT).await,
+            Some(Some(rules)) => {
+                self.cache.searcher().has_other_permissions(&self.caller, &rules, DECISION_TIMEOUT).await
+            }
         }
     }
 
     async fn rule_digests(&self, as_of: u64) -> Result<RuleDigests, SinkError> {
-        let digests = self.cache.searcher().rights_digests(&self.caller, Seq(as_of), DECISION_TIMEOUT).await?;
+        let digests = self.cache.searcher().permission_digests(&self.caller, Seq(as_of), DECISION_TIMEOUT).await?;
         Ok(digests.into_iter().map(|(cluster, digest)| (cluster, format!("{digest:032x}"))).collect())
     }
 
     fn reset(&self) {
-        *self.first_basis.lock() = None;
+        *self.first_decision_rules.lock() = None;
     }
 
     fn clusters(&self) -> BTreeSet<ClusterName> {

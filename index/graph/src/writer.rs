@@ -70,7 +70,7 @@ struct KeyRow {
 #[derive(Debug, Default)]
 struct RelinkedNodes {
     keys: BTreeSet<String>,
-    /// Keys of those that may have edges already: all except new nodes.
+    /// Subset of `keys` that may already have edges: all except new nodes.
     previously_linked: BTreeSet<String>,
 }
 
@@ -135,7 +135,7 @@ impl Writer<'_> {
         Ok(removed)
     }
 
-    /// Runs a statement for rows, as often as their number requires.
+    /// Runs a statement for all rows, in chunks of [`MAX_STATEMENT_ROWS`].
     async fn run_rows(&self, transaction: &mut Transaction, text: &str, rows: Vec<Value>) -> Result<(), SinkError> {
         let mut rows = rows.into_iter();
         loop {
@@ -288,7 +288,7 @@ impl Writer<'_> {
         Ok(count)
     }
 
-    /// Deletes those of these nodes that are missing and have no edge left.
+    /// Deletes the nodes in `orphans` that are missing and have no edge left.
     async fn delete_orphans(&self, transaction: &mut Transaction, orphans: &BTreeSet<String>) -> Result<(), SinkError> {
         let orphans: Vec<&String> = orphans.iter().collect();
         for keys in orphans.chunks(MAX_STATEMENT_ROWS) {

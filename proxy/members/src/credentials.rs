@@ -1,4 +1,4 @@
-//! Builds the specification of a connection from a Cluster object and its Secrets. Pure: no I/O.
+//! Builds the specification of a connection from a Cluster object and its Secrets. Has no side effects.
 //!
 //! The rules are Karmada's: `spec.secretRef` names a Secret with `token` and `caBundle`,
 //! `spec.impersonatorSecretRef` one with `token`; `proxyHeader` values are split at commas.
@@ -42,9 +42,9 @@ impl fmt::Debug for Token {
 pub enum MemberRoute {
     /// Directly or through a proxy.
     Direct,
-    /// By the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
+    /// Through the agent's tunnel if one is open, otherwise directly. Karmada's agent opens no tunnel.
     AgentIfConnected,
-    /// Only by the agent's tunnel ([`REACHED_THROUGH`]).
+    /// Only through the agent's tunnel ([`REACHED_THROUGH`]).
     AgentOnly,
 }
 

@@ -80,7 +80,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// Returns the addresses of a name, or an error if one of them is not allowed. Pure.
+/// Returns the addresses of a name, or an error if one of them is not allowed. Has no side effects.
 fn check_addresses(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
     let local = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
     match local.filter(|_| !rules.allow_local) {

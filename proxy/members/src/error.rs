@@ -1,4 +1,4 @@
-//! Errors between a Cluster object and a working connection.
+//! Errors of joining member clusters and of connecting to them.
 
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;

@@ -2,7 +2,7 @@
 //! accounts and permissions in the member, their tokens and the Cluster object in the control plane.
 
 use crate::write::{apply_merge, create_if_absent, ensure_namespace, revoke};
-use crate::{ApiResources, Error, Rights, wait};
+use crate::{ApiResources, Error, MemberPermissions, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::AGENT_FIELD_MANAGER;
 use crowsnest_api::constants::annotation::{
@@ -54,7 +54,7 @@ pub struct JoinOptions {
     pub namespace: String,
     pub location: ClusterLocation,
     pub labels: BTreeMap<String, String>,
-    pub rights: Rights,
+    pub permissions: MemberPermissions,
     /// Refreshes the credentials if the cluster is already registered with the same name and ID. Otherwise the registration of
     /// such a cluster fails.
     pub refresh: bool,
@@ -67,7 +67,7 @@ pub struct JoinOptions {
     pub reported_tokens: ReportedTokens,
 }
 
-/// Where a cluster runs, as shown in its Cluster.
+/// Location of a cluster, as shown in its Cluster object.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterLocation {
     pub provider: Option<String>,
@@ -91,7 +91,7 @@ impl JoinOptions {
             namespace: CLUSTER_NAMESPACE.to_owned(),
             location: ClusterLocation::default(),
             labels: BTreeMap::new(),
-            rights: Rights::Full,
+            permissions: MemberPermissions::Full,
             refresh: false,
             token_timeout: Duration::from_secs(30),
             sync_mode: ClusterSyncMode::Push,
@@ -227,7 +227,7 @@ async fn create_credentials(member: &Client, options: &JoinOptions) -> Result<To
     if options.reported_tokens.cluster {
         let account = service_account_name(&options.name);
         ensure_account(member, options, &account).await?;
-        ensure_rights(member, options, &account).await?;
+        ensure_permissions(member, options, &account).await?;
         tokens.cluster = Some(create_token(member, options, &account).await?);
     }
     if options.reported_tokens.impersonator {
@@ -243,14 +243,14 @@ async fn ensure_account(member: &Client, options: &JoinOptions, name: &str) -> R
     create_if_absent(&accounts, &account).await
 }
 
-async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) -> Result<(), Error> {
-    let served = match options.rights.needs_resources() {
+async fn ensure_permissions(member: &Client, options: &JoinOptions, account: &str) -> Result<(), Error> {
+    let served = match options.permissions.needs_resources() {
         true => crate::discovery::discover(member).await?,
         false => ApiResources::default(),
     };
     let role = cluster_role_name(&options.name);
-    grant(member, options, &role, account, options.rights.rules(&served)).await?;
-    match options.rights.impersonator_rules() {
+    grant(member, options, &role, account, options.permissions.rules(&served)).await?;
+    match options.permissions.impersonator_rules() {
         Some(rules) => grant(member, options, JOINED_IMPERSONATOR, IMPERSONATOR, rules).await,
         // Revokes permissions of an earlier join.
         None => revoke(member, JOINED_IMPERSONATOR).await,
@@ -300,7 +300,7 @@ async fn create_token(member: &Client, options: &JoinOptions, account: &str) -> 
     let secret = wait::until(&secrets, account, options.token_timeout, has_token).await?;
     secret.flatten().as_ref().and_then(token).map(|token| token.0).ok_or_else(|| {
         Error::Join(format!(
-            "secret {}/{account} got no token within {} s; check that the cluster runs the token controller",
+            "secret {}/{account} has no token after {} s; check that the cluster runs the token controller",
             options.namespace,
             options.token_timeout.as_secs()
         ))
@@ -348,8 +348,8 @@ async fn put_cluster(
         return clusters.create(&PostParams::default(), &cluster).await.map_err(|e| Error::kube(problem(), e));
     };
     let mut annotations = serde_json::json!(cluster.metadata.annotations.unwrap_or_default());
-    // A cluster that is joined again with full permissions loses the other annotations.
-    annotations[RIGHTS] = options.rights.annotation_value().into();
+    // With full permissions the value is null, so the merge patch deletes the annotation of an earlier join.
+    annotations[RIGHTS] = options.permissions.annotation_value().into();
     let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
     let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
     let object = serde_json::to_value(existing)
@@ -361,7 +361,7 @@ async fn put_cluster(
     patched.map_err(|e| Error::kube(problem(), e))
 }
 
-/// True if a merge patch would change nothing. Pure.
+/// True if a merge patch would change nothing. Has no side effects.
 fn is_unchanged_by(object: &Value, patch: &Value) -> bool {
     match patch {
         Value::Object(fields) => fields.iter().all(|(key, patched_value)| match object.get(key) {
@@ -372,7 +372,7 @@ fn is_unchanged_by(object: &Value, patch: &Value) -> bool {
     }
 }
 
-/// The Cluster object of a registration. Pure.
+/// The Cluster object of a registration. Has no side effects.
 pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &str) -> Cluster {
     let is_pull = options.sync_mode == ClusterSyncMode::Pull;
     let reference = |name: String| LocalSecretReference { namespace: options.namespace.clone(), name };
@@ -402,8 +402,8 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
     if is_pull {
         annotations.insert(REACHED_THROUGH.to_owned(), REACHED_THROUGH_AGENT.to_owned());
     }
-    if let Some(rights) = options.rights.annotation_value() {
-        annotations.insert(RIGHTS.to_owned(), rights.to_owned());
+    if let Some(permissions) = options.permissions.annotation_value() {
+        annotations.insert(RIGHTS.to_owned(), permissions.to_owned());
         annotations.insert(IMPERSONATES.to_owned(), IMPERSONATES_ALL_ATTRIBUTES.to_owned());
     }
     cluster.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());

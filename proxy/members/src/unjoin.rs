@@ -2,7 +2,7 @@
 
 use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
 use crate::unregister::revoke_agent;
-use crate::write::{delete, release, revoke};
+use crate::write::{delete, remove_finalizers, revoke};
 use crate::{Error, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::constants::condition::REMOVING;
@@ -131,13 +131,13 @@ async fn force_removal(control_plane: &Client, cluster: &Cluster, name: &Cluster
     let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let works_left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("cannot list Works", e))?;
     for work in works_left {
-        release(&works, &work.name_any()).await?;
+        remove_finalizers(&works, &work.name_any()).await?;
     }
     // Without finalizers, the namespace is deleted once it is empty.
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
     delete(&namespaces, &execution_namespace(name)).await?;
-    release(&namespaces, &execution_namespace(name)).await?;
-    release(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
+    remove_finalizers(&namespaces, &execution_namespace(name)).await?;
+    remove_finalizers(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
     delete_cluster(control_plane, cluster, RELEASE_TIMEOUT).await
 }
 

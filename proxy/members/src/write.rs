@@ -63,8 +63,8 @@ where
     ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(problem(), e)))
 }
 
-/// Checks by a dry run that an object can be deleted if it exists. A webhook that does not support dry runs decides at the
-/// deletion.
+/// Checks by a dry run that an object can be deleted if it exists. A webhook that does not support dry runs is
+/// called only for the deletion itself.
 pub(crate) async fn check_delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -77,7 +77,7 @@ where
 }
 
 /// Removes the finalizers of an object that may not exist.
-pub(crate) async fn release<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+pub(crate) async fn remove_finalizers<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {

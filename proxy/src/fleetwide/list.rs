@@ -68,9 +68,9 @@ impl Proxy {
         let view = view.select(options)?;
         let cache = &self.inner.cache;
         let token = Continue::decode(query.get("continue").unwrap_or_default(), list)?;
-        let [version, matching] =
+        let [version, version_match] =
             ["resourceVersion", "resourceVersionMatch"].map(|name| query.get(name).unwrap_or_default());
-        let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
+        let snapshot = Snapshot::from_parameters(version, version_match, limit.is_some(), token)?;
         let ListScope { version, parts } = ListScope::resolve(cache, &view, snapshot, list).await?;
         let now = jiff::Timestamp::now();
         let incomplete_clusters = view.incomplete_clusters(cache);
@@ -259,7 +259,7 @@ impl CachedClusters {
 impl Source for CachedClusters {
     type Item = StoredObject;
 
-    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<StoredObject>, BoxError>> {
+    fn read(&mut self, part: &Part, target_count: usize) -> BoxFuture<'static, Result<Page<StoredObject>, BoxError>> {
         let (cache, view, seq) = (self.cache.clone(), Arc::clone(&self.view), self.seq);
         let part = part.clone();
         Box::pin(async move {
@@ -268,7 +268,7 @@ impl Source for CachedClusters {
             };
             let after = without_end(&part.after).split_once('/');
             query.after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-            let mut page = cache.page_as_of(&query, want.min(PAGE_OBJECTS), seq).await?;
+            let mut page = cache.page_as_of(&query, target_count.min(PAGE_OBJECTS), seq).await?;
             page.objects.retain(|object| view.allows(&object.record));
             let end = page.objects.last().map(|StoredObject { record, .. }| {
                 position((record.key.namespace.to_string(), record.key.name.to_string())) + END

@@ -142,7 +142,7 @@ mod tests {
     #[case::deleted(r#"{"kind":"Status","status":"Success","metadata":{}}"#, Some("12"), Some(false))]
     #[case::deleted_shown(r#"{"kind":"Status","status":"Success","metadata":{}}"#, None, Some(true))]
     #[case::no_version(r#"{"kind":"Binding","metadata":{}}"#, Some("1"), None)]
-    #[case::no_json("ok", Some("1"), None)]
+    #[case::not_json("ok", Some("1"), None)]
     fn a_write_is_reached_by_its_version_or_a_later_one(
         #[case] response_body: &str,
         #[case] cached: Option<&str>,

@@ -43,8 +43,7 @@ impl Proxy {
             let mut found = self.find_all_named(&view, &native).await?;
             found.retain(|object| view.allows(&object.record));
             self.report_clusters(&request, || found.iter().map(|object| object.record.key.cluster().clone()).collect());
-            let found = found.iter().map(encode_object).collect::<Result<Vec<_>, _>>();
-            let found = found.map_err(|error| Error::Body(error.into()))?;
+            let found = found.iter().map(encode_object).collect::<Result<Vec<_>, _>>()?;
             return Ok(json_response(full([list_head(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
         self.report_clusters(&request, || view.readable_clusters(cache));

@@ -8,7 +8,9 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
-use crowsnest_index::{CollectionKey, CollectionState, GlobalCache, ListQuery, ReadRights, Record, Topic, selects};
+use crowsnest_index::{
+    CollectionKey, CollectionState, GlobalCache, ListQuery, ReadPermissions, Record, Topic, selects,
+};
 use crowsnest_store::{Clusters, Interest, InterestReason, Namespaces};
 use serde_json::{Value, json};
 
@@ -32,7 +34,7 @@ pub struct View {
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
     /// The caller's permissions. Only objects that they allow are in view.
-    read_rights: ReadRights,
+    read_permissions: ReadPermissions,
 }
 
 /// The queries that a view has in addition to another one, and those that it lacks.
@@ -70,9 +72,9 @@ impl View {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { ReadKind::Listing } else { ReadKind::ByName };
-        let read_rights = cache.searcher().read_rights(caller, &native.resource, reading).await;
+        let read_permissions = cache.searcher().read_permissions(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
-        Self { resource, parts, namespace, only: None, labels: None, fields: None, read_rights }
+        Self { resource, parts, namespace, only: None, labels: None, fields: None, read_permissions }
     }
 
     /// The view of the same request under the current ResourceRegistries; None if they no longer select the
@@ -84,15 +86,15 @@ impl View {
 
     /// Updates the caller's permissions. Returns true if they are unchanged.
     pub async fn refresh_permissions(&mut self, cache: &GlobalCache) -> bool {
-        let Some(read_rights) = self.read_rights.refresh(cache.searcher()).await else { return true };
-        let is_unchanged = read_rights.has_same_access(&self.read_rights, &self.clusters(cache));
-        self.read_rights = read_rights;
+        let Some(read_permissions) = self.read_permissions.refresh(cache.searcher()).await else { return true };
+        let is_unchanged = read_permissions.has_same_access(&self.read_permissions, &self.clusters(cache));
+        self.read_permissions = read_permissions;
         is_unchanged
     }
 
     /// True if the caller may read an object that was returned for [`View::query`].
     pub fn allows(&self, record: &Record) -> bool {
-        self.read_rights.may_read(&record.key)
+        self.read_permissions.may_read(&record.key)
     }
 
     /// Drops the namespace filters of ResourceRegistries; search ignores them, as in Karmada.
@@ -168,8 +170,10 @@ impl View {
     /// them.
     pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
         let namespaces = self.namespaces(cluster)?;
-        let readable_objects =
-            self.read_rights.readable_objects(cluster).filter(|readable_objects| !readable_objects.is_everything());
+        let readable_objects = self
+            .read_permissions
+            .readable_objects(cluster)
+            .filter(|readable_objects| !readable_objects.is_everything());
         let all = namespaces == Namespaces::All && readable_objects.is_none();
         (!all).then(|| Portion::new(&(namespaces, readable_objects)))
     }
@@ -184,7 +188,7 @@ impl View {
             (Namespaces::Names(names), None) => Some(names),
             (Namespaces::Names(names), Some(namespace)) => Some(names.into_iter().filter(|n| n == namespace).collect()),
         };
-        if let Some(limit) = self.read_rights.namespace_limit(cluster) {
+        if let Some(limit) = self.read_permissions.namespace_limit(cluster) {
             query.namespaces = Some(match query.namespaces {
                 Some(namespaces) => namespaces.intersection(&limit).cloned().collect(),
                 None => limit,
@@ -238,7 +242,7 @@ impl View {
         };
         Ok(self.parts.iter().any(registered)
             && selects(self.labels.as_ref(), self.fields.as_ref(), record)?
-            && self.read_rights.may_read(key))
+            && self.read_permissions.may_read(key))
     }
 
     /// Kind of the view's objects, or of their list with `suffix`.
@@ -294,7 +298,7 @@ impl View {
         let cache_position = CachePosition { seq: cache.seq(), cache: cache.id().clone() };
         let mut position = CompositeVersion::default();
         for cluster in self.clusters(cache) {
-            let is_visible = self.read_rights.may_see(&cluster);
+            let is_visible = self.read_permissions.may_see(&cluster);
             let version = if is_visible { self.member_version(cache, &cluster) } else { "0".to_owned() };
             let key = self.version_key(cache, &cluster);
             position.set(&key, &version, Some(cache_position.clone()));
@@ -306,7 +310,7 @@ impl View {
     /// The cluster's key in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
     /// caller is granted access later, the key changes, and earlier resourceVersions refer to another cluster.
     pub fn version_key(&self, cache: &GlobalCache, cluster: &ClusterName) -> String {
-        if self.read_rights.may_see(cluster) { cluster.to_string() } else { cache.alias(cluster) }
+        if self.read_permissions.may_see(cluster) { cluster.to_string() } else { cache.alias(cluster) }
     }
 
     /// The member's resourceVersion up to which a cluster is cached.
@@ -345,7 +349,7 @@ impl View {
     /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
     /// is complete.
     pub fn incomplete_clusters(&self, cache: &GlobalCache) -> Vec<IncompleteCluster> {
-        let visible = self.clusters(cache).into_iter().filter(|cluster| self.read_rights.may_see(cluster));
+        let visible = self.clusters(cache).into_iter().filter(|cluster| self.read_permissions.may_see(cluster));
         visible.filter_map(|cluster| self.incomplete_cluster(cache, cluster)).collect()
     }
 

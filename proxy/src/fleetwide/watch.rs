@@ -83,13 +83,14 @@ struct Watch {
     /// Completes when the clusters that are still being collected are complete, or after a timeout.
     collection_wait: Option<BoxFuture<'static, ()>>,
     follower: Follower,
-    interests: tokio::sync::watch::Receiver<u64>,
+    /// Signals that the ResourceRegistries changed.
+    interest_changes: tokio::sync::watch::Receiver<u64>,
     /// Signals that a cluster serves other resources.
-    served: tokio::sync::watch::Receiver<u64>,
+    discovery_changes: tokio::sync::watch::Receiver<u64>,
     /// True if a cluster has served the resource since the watch began.
     was_served: bool,
     /// Signals that permissions changed.
-    rules: tokio::sync::watch::Receiver<u64>,
+    rule_changes: tokio::sync::watch::Receiver<u64>,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
@@ -107,21 +108,21 @@ impl Proxy {
         let view = view.select(ListOptions::parse(query, true, true)?)?.with_name(&native.name)?;
         let cache = &self.inner.cache;
         let StartPosition { position, seq, initial } = StartPosition::resolve(cache, &view, query).await?;
-        let mut interests = cache.interests().version();
+        let mut interest_changes = cache.interests().version();
         // Detects registry changes made since the view was created.
-        interests.mark_changed();
+        interest_changes.mark_changed();
         let bookmarks = bookmark_interval(query);
-        let served = cache.served_version();
+        let discovery_changes = cache.served_version();
         let shape = Shape::from_accept_header(headers, query, Content::Watch)?;
         let withheld = view.withheld_warning(cache).filter(|_| shape == Shape::Objects(Form::Full));
         let is_initial_bookmark_pending = query.flag(INITIAL_EVENTS) && bookmarks.is_some();
         let watch = Watch {
             events: EventEncoder::new(shape, view.heading(cache, "")),
             was_served: view.is_served(cache),
-            served,
+            discovery_changes,
             cache: cache.clone(),
             follower: cache.follow_topic(seq, view.topic()),
-            rules: cache.searcher().rule_changes(),
+            rule_changes: cache.searcher().rule_changes(),
             position,
             added: initial,
             ahead: HashMap::new(),
@@ -131,7 +132,7 @@ impl Proxy {
             collection_wait: if is_initial_bookmark_pending { wait_until_collected(cache, &view) } else { None },
             is_initial_bookmark_pending,
             view,
-            interests,
+            interest_changes,
             bookmarks,
             deadline: Instant::now() + watch_timeout(query),
             stopping: self.inner.stopping.clone(),
@@ -202,8 +203,8 @@ impl BodySource for Watch {
                     Some(changes) => self.send_changes(changes, &mut out).await?,
                     None => self.has_ended = true,
                 },
-                Ok(()) = self.rules.changed() => self.send_changes(Ok(Vec::new()), &mut out).await?,
-                Ok(()) = self.interests.changed() => {
+                Ok(()) = self.rule_changes.changed() => self.send_changes(Ok(Vec::new()), &mut out).await?,
+                Ok(()) = self.interest_changes.changed() => {
                     // Earlier changes are sent under the earlier view, so that the view changes at the current position.
                     let changes = self.follower.ready_now();
                     self.send_changes(changes, &mut out).await?;
@@ -211,7 +212,7 @@ impl BodySource for Watch {
                         self.refresh_view();
                     }
                 }
-                Ok(()) = self.served.changed() => self.end_if_unserved(),
+                Ok(()) = self.discovery_changes.changed() => self.end_if_unserved(),
                 () = wait_for(&mut self.collection_wait) => {
                     self.collection_wait = None;
                     let changes = self.follower.ready_now();
@@ -428,7 +429,7 @@ impl Watch {
     }
 }
 
-/// Completes at a time; without one, never.
+/// Sleeps until `time`; never completes if it is None.
 async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -468,7 +469,7 @@ fn wait_until_collected(cache: &GlobalCache, view: &View) -> Option<BoxFuture<'s
     }))
 }
 
-/// Completes with the future; without one, never.
+/// Waits for `future`; never completes if it is None.
 async fn wait_for(future: &mut Option<BoxFuture<'static, ()>>) {
     match future {
         Some(future) => future.await,

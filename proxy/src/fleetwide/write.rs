@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 
 use super::{View, read_after_write};
 use crate::cluster::read_request_body;
-use crate::conditions;
 use crate::native::{NativePath, Verb};
+use crate::preconditions;
 use crate::update::{self, Encoding, Update};
 use crate::{Body, Caller, Error, Proxy, full};
 use crowsnest_index::Object;
@@ -41,7 +41,7 @@ impl Proxy {
                 }
                 request
             }
-            verb => to_owner_form(verb, request, owner).await?,
+            verb => replace_composite_versions(verb, request, owner).await?,
         };
         let returns_object_state =
             read_after_write::returns_object_state(verb, &native.subresource, request.uri().query());
@@ -54,7 +54,7 @@ impl Proxy {
     }
 }
 
-/// Replaces the body of a request by the result of `rewrite`; `None` leaves it unchanged.
+/// Replaces the body of a request with the result of `rewrite`; `None` leaves it unchanged.
 async fn rewrite_body(
     request: Request<Body>,
     rewrite: impl FnOnce(&HeaderMap, &[u8]) -> Option<Vec<u8>>,
@@ -86,12 +86,16 @@ async fn to_member_form(request: Request<Body>, cluster: &str, cached: &[u8]) ->
     Ok((Request::from_parts(parts, full(body)), is_from_cache))
 }
 
-/// Converts the composite versions in the body of a write to resourceVersions of the owning cluster.
-pub(crate) async fn to_owner_form(verb: Verb, request: Request<Body>, owner: &str) -> Result<Request<Body>, Error> {
+/// Replaces the composite versions in the body of a write with the resourceVersions of the owning cluster.
+pub(crate) async fn replace_composite_versions(
+    verb: Verb,
+    request: Request<Body>,
+    owner: &str,
+) -> Result<Request<Body>, Error> {
     match verb {
         Verb::Update => Ok(to_member_form(request, owner, &[]).await?.0),
-        Verb::Patch => rewrite_body(request, |headers, sent| conditions::rewrite_patch(headers, sent, owner)).await,
-        Verb::Delete => rewrite_body(request, |_, sent| conditions::rewrite_deletion(sent, owner)).await,
+        Verb::Patch => rewrite_body(request, |headers, sent| preconditions::rewrite_patch(headers, sent, owner)).await,
+        Verb::Delete => rewrite_body(request, |_, sent| preconditions::rewrite_deletion(sent, owner)).await,
         _ => Ok(request),
     }
 }

@@ -177,7 +177,7 @@ impl PodFollower {
                 let missing: Vec<u64> = self.pods.keys().filter(|id| !found_ids.contains(id)).copied().collect();
                 missing.into_iter().for_each(|id| self.remove_pod(id));
             }
-            SearchEvent::Notices(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
+            SearchEvent::Notices(_) | SearchEvent::Facets(_) | SearchEvent::Groups(_) | SearchEvent::Summary(_) => {}
         }
     }
 

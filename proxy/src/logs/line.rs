@@ -1,4 +1,4 @@
-//! Splits the bytes of a log into lines with timestamps, and tracks the position for resuming. Pure.
+//! Splits the bytes of a log into lines with timestamps, and tracks the position for resuming. Has no side effects.
 
 use std::collections::VecDeque;
 

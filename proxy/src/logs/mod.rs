@@ -151,7 +151,7 @@ impl PodSearch {
         while let Some(event) = selection.next().await {
             let LiveEvent::Initial(event) = event? else { continue };
             match event {
-                SearchEvent::Notices(notices) => found.notices = notices,
+                SearchEvent::Notices(notices) => found.notices.extend(notices),
                 SearchEvent::Skipped(skipped) => found.skipped = self.selected_clusters(skipped),
                 SearchEvent::Hits(hits) => {
                     for hit in hits {
@@ -162,7 +162,7 @@ impl PodSearch {
                     check_complete(&summary)?;
                     break;
                 }
-                SearchEvent::Facets(_) | SearchEvent::Groups(_) => {}
+                SearchEvent::Facets(_) | SearchEvent::Groups(_) | SearchEvent::Summary(_) => {}
             }
         }
         Ok(found)

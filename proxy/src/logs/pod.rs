@@ -1,4 +1,4 @@
-//! The parts of a pod needed to follow its logs: containers and their states. Pure.
+//! The parts of a pod needed to follow its logs: containers and their states. Has no side effects.
 
 use serde::Deserialize;
 

@@ -1,5 +1,5 @@
 //! Selects the logs of a request: validated parameters, the search for pods, and the filters for containers and
-//! lines. Pure: the time is an argument.
+//! lines. Has no side effects: the time is an argument.
 
 use std::collections::BTreeSet;
 

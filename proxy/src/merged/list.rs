@@ -63,8 +63,8 @@ impl MissingCluster {
 pub trait Source: Send + 'static {
     type Item: Send + 'static;
 
-    /// Reads the next objects of a part, about `want` of them.
-    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Self::Item>, BoxError>>;
+    /// Reads the next objects of a part, about `target_count` of them.
+    fn read(&mut self, part: &Part, target_count: usize) -> BoxFuture<'static, Result<Page<Self::Item>, BoxError>>;
 
     /// Number of clusters after the current one whose first page is read ahead.
     fn clusters_ahead(&self) -> usize;
@@ -163,27 +163,27 @@ impl<S: Source> Listing<S> {
         if remaining == Some(0) {
             return Ok(page);
         }
-        let want = remaining.unwrap_or(usize::MAX);
+        let target_count = remaining.unwrap_or(usize::MAX);
         if let Some(next) = &page.next {
             let rest = Part { cluster: part.cluster.clone(), after: next.clone() };
-            let pending = self.start_reading(&rest, want);
+            let pending = self.start_reading(&rest, target_count);
             self.ahead.push_front(pending);
         }
-        self.read_clusters_ahead(self.ahead.len() - usize::from(page.next.is_some()), want);
+        self.read_clusters_ahead(self.ahead.len() - usize::from(page.next.is_some()), target_count);
         Ok(page)
     }
 
     /// Starts to read the first pages of the next clusters; those of the first `started` are being read already.
-    fn read_clusters_ahead(&mut self, started: usize, want: usize) {
+    fn read_clusters_ahead(&mut self, started: usize, target_count: usize) {
         for index in started + 1..=self.source.clusters_ahead() {
             let Some(part) = self.parts.get(index).cloned() else { break };
-            let pending = self.start_reading(&part, want);
+            let pending = self.start_reading(&part, target_count);
             self.ahead.push_back(pending);
         }
     }
 
-    fn start_reading(&mut self, part: &Part, want: usize) -> PendingPage<S::Item> {
-        AbortOnDropHandle::new(tokio::spawn(self.source.read(part, want)))
+    fn start_reading(&mut self, part: &Part, target_count: usize) -> PendingPage<S::Item> {
+        AbortOnDropHandle::new(tokio::spawn(self.source.read(part, target_count)))
     }
 
     /// Reads the next objects. Sets `rest` after the last ones.
@@ -294,13 +294,13 @@ mod tests {
     impl Source for Numbers {
         type Item = String;
 
-        fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
+        fn read(&mut self, part: &Part, target_count: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
             let cluster = part.cluster.to_string();
             let count = self.counts.iter().find(|(name, _)| *name == cluster).map_or(0, |(_, count)| *count);
             let (from, has_ends) = (part.after.parse().unwrap_or(0), self.has_ends);
             async move {
                 let count = usize::try_from(count).map_err(|_| BoxError::from("no response"))?;
-                let end = count.min(from + want.min(2));
+                let end = count.min(from + target_count.min(2));
                 let items = (from..end).map(|n| format!("\"{cluster}/{n}\"")).collect();
                 Ok(Page { items, next: (end < count).then(|| end.to_string()), end: has_ends.then(|| end.to_string()) })
             }
@@ -363,9 +363,9 @@ mod tests {
             let (mut paged, mut from) = (Vec::new(), None);
             loop {
                 let page = list(&counts, Some(limit), from, ahead).await;
-                let of_page = page["items"].as_array().unwrap();
-                assert!(of_page.len() <= limit, "{page}");
-                paged.extend(of_page.clone());
+                let page_items = page["items"].as_array().unwrap();
+                assert!(page_items.len() <= limit, "{page}");
+                paged.extend(page_items.clone());
                 let token = page["metadata"]["continue"].as_str().unwrap();
                 let Some(token) = Continue::decode(token, ListId::new(&"numbers")).unwrap() else { break };
                 assert!(matches!(Snapshot::from_parameters("", "", true, Some(token.clone())), Ok(Snapshot::Rest(_))));
@@ -418,8 +418,8 @@ mod tests {
     impl Source for Strings {
         type Item = String;
 
-        fn read(&mut self, _part: &Part, want: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
-            let items = vec![json!("x".repeat(self.length)).to_string(); self.count.min(want)];
+        fn read(&mut self, _part: &Part, target_count: usize) -> BoxFuture<'static, Result<Page<String>, BoxError>> {
+            let items = vec![json!("x".repeat(self.length)).to_string(); self.count.min(target_count)];
             futures::future::ready(Ok(Page { items, next: None, end: None })).boxed()
         }
 
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn warnings_name_the_cluster_once() {
         let text = |reason: &str| MissingCluster { cluster: cluster("m1"), reason: reason.to_owned() }.warning_text();
-        assert_eq!(text("answered 403"), "cluster m1 answered 403");
+        assert_eq!(text("responded 403"), "cluster m1 responded 403");
         assert_eq!(text("error trying to reach cluster m1: x"), "error trying to reach cluster m1: x");
     }
 }

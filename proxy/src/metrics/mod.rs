@@ -25,7 +25,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::everywhere::get_request;
+use crate::all_clusters::get_request;
 use crate::fleetwide::warning;
 use crate::merged::MissingCluster;
 use crate::transport::error_chain;
@@ -87,7 +87,7 @@ impl Status {
 fn failure_reason(code: StatusCode, body: &[u8]) -> String {
     let message = Status::parse(body).message;
     let colon = if message.is_empty() { "" } else { ": " };
-    format!("answered {code}{colon}{message}")
+    format!("responded {code}{colon}{message}")
 }
 
 impl Proxy {
@@ -156,7 +156,7 @@ impl Proxy {
 pub(crate) async fn collect_body(cluster: &ClusterName, body: Body) -> Result<Bytes, Error> {
     body::collect(body, MAX_RESPONSE_BYTES).await.map_err(|error| {
         let reason = match error {
-            BodyError::TooLarge { limit } => format!("its answer is larger than {} MiB", limit >> 20),
+            BodyError::TooLarge { limit } => format!("the response is larger than {} MiB", limit >> 20),
             BodyError::Read(error) => error.to_string(),
         };
         unreachable_error(cluster, reason)
@@ -221,8 +221,8 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case(br#"{"kind":"Status","message":"no"}"#, "answered 403 Forbidden: no")]
-    #[case(b"404 page not found", "answered 403 Forbidden")]
+    #[case(br#"{"kind":"Status","message":"no"}"#, "responded 403 Forbidden: no")]
+    #[case(b"404 page not found", "responded 403 Forbidden")]
     fn the_message_of_a_member_is_reported(#[case] body: &[u8], #[case] expected: &str) {
         assert_eq!(failure_reason(StatusCode::FORBIDDEN, body), expected);
     }

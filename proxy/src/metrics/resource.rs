@@ -137,9 +137,9 @@ impl Proxy {
         for (cluster, response) in join_all(requests).await {
             let reason = match response {
                 MemberResponse::Ok(list) => match Item::from_list(&cluster, &list) {
-                    Ok(of_member) => {
+                    Ok(member_items) => {
                         has_response = true;
-                        items.extend(of_member);
+                        items.extend(member_items);
                         continue;
                     }
                     Err(error) => format!("sent an invalid list: {error}"),
@@ -238,7 +238,7 @@ fn only_object(
     match owners.pop() {
         None => Err(Error::NotFound { resource: object, name: name.to_owned() }),
         Some(_) if is_ambiguous => {
-            Err(Error::FoundInSeveral { resource: object, kind: singular, name: name.to_owned() })
+            Err(Error::FoundInMultipleClusters { resource: object, kind: singular, name: name.to_owned() })
         }
         Some((cluster, ObjectUsage::Usage(usage))) => Ok((cluster, usage)),
         Some(_) => {

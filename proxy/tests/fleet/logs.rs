@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::test_env::{TestEnv, admin, create, grant, test_env, user};
 
-/// Recent, because old logs are not kept.
+/// Start of the logs in these tests. It is recent, because old logs are not kept.
 static START: LazyLock<Timestamp> = LazyLock::new(|| {
     let recently = Timestamp::now() - SignedDuration::from_mins(10);
     Timestamp::from_second(recently.as_second()).unwrap()
@@ -86,7 +86,7 @@ fn format_event(event: &LogEvent) -> String {
         SourceEvent::Started => "joined".to_owned(),
         SourceEvent::Line(line) => line.text.clone(),
         SourceEvent::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
-        SourceEvent::Ended(why) => format!("left: {why}"),
+        SourceEvent::Ended(reason) => format!("left: {reason}"),
     };
     format!("{}/{} {text}", source.cluster, source.pod)
 }

@@ -2,14 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod all_clusters;
 mod content_negotiation;
-mod everywhere;
 mod logs;
 mod member_admission;
+mod permissions;
 mod read_after_write;
 mod registered_resources;
 mod returning_clusters;
-mod rights;
 mod sessions;
 mod silent_member;
 mod snapshots;
@@ -73,7 +73,7 @@ async fn requests_to_a_member_impersonate_the_caller() {
             "message": message, "reason": reason, "details": details, "code": code,
         });
         let path = format!("{CONFIG_MAPS}/{name}");
-        assert_eq!(env.everywhere(&admin(), &path, "", "").await, (code, expected));
+        assert_eq!(env.read_all_clusters(&admin(), &path, "", "").await, (code, expected));
     }
     env.stop().await;
 }
@@ -106,14 +106,14 @@ async fn the_fleet_is_read_like_one_cluster() {
     );
     // The query parameter `cluster` selects one of them.
     let both = format!("{CONFIG_MAPS}/both");
-    let (code, of_m2) = env.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
-    assert_eq!((code, &of_m2["data"]), (200, &json!({"v": "m2"})), "{of_m2}");
-    let (code, updated) = env.fleet_wide(Method::PUT, &both, "cluster=m2", Some(of_m2)).await;
+    let (code, m2_object) = env.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
+    assert_eq!((code, &m2_object["data"]), (200, &json!({"v": "m2"})), "{m2_object}");
+    let (code, updated) = env.fleet_wide(Method::PUT, &both, "cluster=m2", Some(m2_object)).await;
     assert_eq!((code, &updated["data"]), (200, &json!({"v": "m2"})), "{updated}");
     let mut named = request(Method::GET, LABELLED, "", None);
     named.headers_mut().insert("x-crowsnest-cluster", "m1".parse().unwrap());
-    let (_, of_m1) = read(env.proxy.fleet_wide(&admin(), CONFIG_MAPS, named).await).await;
-    assert_eq!(names(&of_m1), ["m1/both", "m1/only-m1"]);
+    let (_, m1_list) = read(env.proxy.fleet_wide(&admin(), CONFIG_MAPS, named).await).await;
+    assert_eq!(names(&m1_list), ["m1/both", "m1/only-m1"]);
     let (code, status) = env.fleet_wide(Method::GET, &both, "cluster=m3", None).await;
     assert_eq!((code, &status["details"]["name"]), (404, &json!("m3")));
     let (code, own) = env.fleet_wide(Method::GET, "/api/v1/namespaces/karmada-cluster", "cluster=m1", None).await;

@@ -45,14 +45,14 @@ async fn requests_that_concern_one_member_are_admitted_for_it() {
         (false, Method::DELETE, first, "", 403, &["m1"]),
         (false, Method::GET, "", "", 200, &[]),
     ];
-    for (everywhere, method, tail, query, code, members) in cases {
-        let case = format!("{everywhere} {method} {tail} {query}");
+    for (all_clusters, method, suffix, query, code, members) in cases {
+        let case = format!("{all_clusters} {method} {suffix} {query}");
         let body = (method == Method::PATCH).then(|| json!({"data": {"v": "changed"}}));
         let (mut request, admission) =
             (request(method, query, "application/json", body), Arc::new(RefuseM1::default()));
         request.extensions_mut().insert(Arc::clone(&admission) as Arc<dyn MemberAdmission>);
-        let path = format!("{CONFIG_MAPS}{tail}");
-        let response = match everywhere {
+        let path = format!("{CONFIG_MAPS}{suffix}");
+        let response = match all_clusters {
             true => env.proxy.cluster("*", &admin(), &path, request).await,
             false => env.proxy.fleet_wide(&admin(), &path, request).await,
         };

@@ -271,12 +271,12 @@ impl TestEnv {
     }
 
     /// A list or object of `clusters/*`.
-    pub async fn everywhere(&self, caller: &Caller, path: &str, query: &str, accept: &str) -> (u16, Value) {
+    pub async fn read_all_clusters(&self, caller: &Caller, path: &str, query: &str, accept: &str) -> (u16, Value) {
         read(self.proxy.cluster("*", caller, path, request(Method::GET, query, accept, None)).await).await
     }
 
     /// The response to a watch of `clusters/*`.
-    pub async fn watch_everywhere(&self, caller: &Caller, path: &str, query: &str) -> Response<Body> {
+    pub async fn watch_all_clusters(&self, caller: &Caller, path: &str, query: &str) -> Response<Body> {
         let query = format!("{query}&watch=true");
         self.proxy.cluster("*", caller, path, request(Method::GET, &query, "", None)).await
     }

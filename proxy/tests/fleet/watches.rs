@@ -55,7 +55,7 @@ pub fn keep_collecting(env: &TestEnv) -> InterestGuard {
     env.declare(Interest { reason: InterestReason::Search, ..registered(Clusters::All, config_maps()) })
 }
 
-/// Replaces the registration by one of these clusters.
+/// Replaces the registration with one of these clusters.
 pub fn register(env: &mut TestEnv, names: &[&str]) {
     let next = env.declare(registered(named(names), config_maps()));
     drop(std::mem::replace(&mut env.interest, next));
@@ -165,7 +165,7 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let key = "invalid continue token: continue key is not valid";
     let both = "specifying resource version is not allowed when using continue";
-    for (path, query, why) in [
+    for (path, query, reason) in [
         (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..20]), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
@@ -175,7 +175,11 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
         let (code, status) = env.fleet_wide(Method::GET, path, &query, None).await;
-        assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
+        assert_eq!(
+            (code, &status["reason"], &status["message"]),
+            (400, &json!("BadRequest"), &json!(reason)),
+            "{query}"
+        );
     }
     // If a cluster leaves between two pages, its remaining objects are not skipped silently.
     register(&mut env, &["m1"]);
@@ -398,9 +402,10 @@ async fn a_view_that_widens_sends_its_new_objects() {
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("in-other", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "in-other").await;
-    let everywhere = "/api/v1/configmaps";
-    let mut body =
-        env.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
+    let all_namespaces = "/api/v1/configmaps";
+    let mut body = env
+        .watch(all_namespaces, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"))
+        .await;
     assert_eq!(event_summaries(&mut body, 4).await.len(), 4);
     replace_registration(&mut env, registered(Clusters::All, config_maps()));
     assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m1/in-other"]);
@@ -428,9 +433,9 @@ async fn a_version_of_other_namespaces_is_expired() {
     create(&admin, "v1", "ConfigMap", Some("other"), config_map("in-other", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "in-other").await;
     let narrow = position(&env).await;
-    let everywhere = "/api/v1/configmaps";
+    let all_namespaces = "/api/v1/configmaps";
     // The version of a list of one namespace is valid for a list of all registered namespaces.
-    let mut live = env.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
+    let mut live = env.watch(all_namespaces, &format!("{LABELLED}&resourceVersion={narrow}")).await;
     replace_registration(&mut env, Namespaces::All);
     let wide = position(&env).await;
     let appeared = events(&mut live).await.remove(0);

@@ -56,7 +56,8 @@ pub(crate) async fn namespace_of<'a>(
         return Ok(None);
     }
     let namespace = a.namespace.get_or_read(environment.namespace(name)).await;
-    namespace.map_err(|why| ApiError::internal(format!("cannot read the namespace {name:?} for admission: {why}")))
+    namespace
+        .map_err(|reason| ApiError::internal(format!("cannot read the namespace {name:?} for admission: {reason}")))
 }
 
 /// Converts an object to the version of `gvr`. Fails unless the conversion returns one object, like `webhookConverter`
@@ -84,9 +85,9 @@ pub(crate) async fn convert_to_version(
     convert_one(gvr, a, object.clone()).await.map(Some).map_err(|error| error.message)
 }
 
-/// Converts an object that a policy or webhook has changed back to the version of the request, and sets defaults. `gvr`
-/// is the version in which it was changed. Bodies of subresources with a kind of their own, such as a `Binding`, have
-/// one version and no defaults.
+/// Converts an object that was changed by a policy or webhook back to the version of the request, and sets defaults.
+/// `gvr` is the version in which it was changed. Bodies of subresources with a kind of their own, such as a `Binding`,
+/// have one version and no defaults.
 pub(crate) async fn convert_to_request_version(gvr: &Gvr, a: &Attributes<'_>, object: Value) -> ApiResult<Value> {
     if a.subresource_of_other_kind().is_some() {
         return Ok(object);

@@ -51,15 +51,15 @@ pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
 
 /// Runs the agent, with its probe and metrics endpoints, until `stop` is cancelled or the registration fails.
 async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
-    let tunnel_sender = watch::Sender::new(TunnelState::Registering);
-    let (tunnel_state, work_ended) = (tunnel_sender.subscribe(), CancellationToken::new());
+    let state_sender = watch::Sender::new(TunnelState::Registering);
+    let (tunnel_state, work_end) = (state_sender.subscribe(), CancellationToken::new());
     let agent_metrics = AgentMetrics::default();
     let (probes, metrics) =
         (health::routes(tunnel_state.clone()), metrics::routes(agent_metrics.clone(), tunnel_state));
-    let servers = config.probe_addresses.bind(probes, metrics, work_ended.clone()).await?;
+    let servers = config.probe_addresses.bind(probes, metrics, work_end.clone()).await?;
     let work = async {
-        let result = register_and_connect(config, &tunnel_sender, &agent_metrics, stop).await;
-        work_ended.cancel();
+        let result = register_and_connect(config, &state_sender, &agent_metrics, stop).await;
+        work_end.cancel();
         result
     };
     tokio::join!(work, join_all(servers)).0
@@ -68,7 +68,7 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
 /// Registers the cluster, then maintains its tunnels and renews the certificate until the agent stops.
 async fn register_and_connect(
     config: Config,
-    tunnel_sender: &watch::Sender<TunnelState>,
+    state_sender: &watch::Sender<TunnelState>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -90,7 +90,7 @@ async fn register_and_connect(
             renewal::run(&config, rotation, &member, agent_metrics, stop).await;
         }
     };
-    tokio::join!(maintain_tunnels(&config, &agent, tunnel_sender, agent_metrics, stop), certificate_renewal);
+    tokio::join!(maintain_tunnels(&config, &agent, state_sender, agent_metrics, stop), certificate_renewal);
     Ok(())
 }
 
@@ -98,7 +98,7 @@ async fn register_and_connect(
 async fn maintain_tunnels(
     config: &Config,
     agent: &Agent,
-    tunnel_sender: &watch::Sender<TunnelState>,
+    state_sender: &watch::Sender<TunnelState>,
     agent_metrics: &AgentMetrics,
     stop: &CancellationToken,
 ) {
@@ -112,13 +112,13 @@ async fn maintain_tunnels(
         )
         .await;
         let response = response
-            .with_context(|| format!("no response of the control plane within {} s", RESPONSE_TIMEOUT.as_secs()))??;
+            .with_context(|| format!("no response from the control plane within {} s", RESPONSE_TIMEOUT.as_secs()))??;
         if let TunnelResponse::Opened(..) = response {
             agent_metrics.record_opened_tunnel();
         }
         anyhow::Ok(response)
     };
-    maintain(open_tunnel, agent, tunnel_sender, stop).await;
+    maintain(open_tunnel, agent, state_sender, stop).await;
 }
 
 /// Requests a tunnel from the replica that the connection reaches.

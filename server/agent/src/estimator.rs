@@ -109,25 +109,26 @@ async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
 /// The TLS configuration with server certificate and client CA; `None` for plain text.
 async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Result<Option<Tls>> {
     let Some(TlsFiles { certificate, key, client_ca }) = files else { return Ok(None) };
-    let pair = |read: &[String]| match read {
+    let credentials = |contents: &[String]| match contents {
         [certificate, key] => Credentials { certificate: certificate.clone(), key: key.clone() },
         _ => Credentials { certificate: String::new(), key: String::new() },
     };
     let mut contents = Vec::new();
     for file in [certificate, key] {
-        let read = tokio::fs::read_to_string(file).await;
-        contents.push(read.with_context(|| {
+        let content = tokio::fs::read_to_string(file).await;
+        contents.push(content.with_context(|| {
             format!("cannot read {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display())
         })?);
     }
-    let certificates = ServingCertificates::new(&pair(&contents)).context("--grpc-auth-cert-file")?;
+    let certificates = ServingCertificates::new(&credentials(&contents)).context("--grpc-auth-cert-file")?;
     let tls = Tls::for_grpc(Arc::clone(&certificates), None)?;
-    let replace = move |read: &[String]| Ok(certificates.replace_default(&pair(read))?);
+    let replace = move |contents: &[String]| Ok(certificates.replace_default(&credentials(contents))?);
     reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;
     if let Some(file) = client_ca {
-        let required = tls.clone();
-        let require = move |read: &[String]| Ok(required.require_client_ca(read.first().map_or("", String::as_str))?);
-        reloader.watch("grpc-client-ca-file", vec![file.clone()], require).await?;
+        let shared_tls = tls.clone();
+        let replace_ca =
+            move |contents: &[String]| Ok(shared_tls.require_client_ca(contents.first().map_or("", String::as_str))?);
+        reloader.watch("grpc-client-ca-file", vec![file.clone()], replace_ca).await?;
     }
     Ok(Some(tls))
 }
@@ -240,16 +241,16 @@ impl Estimator {
     }
 }
 
-fn parse_components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wire::WireError> {
-    wire.iter().map(work::Component::try_from).collect()
+fn parse_components(components: &[wire::Component]) -> Result<Vec<work::Component>, wire::WireError> {
+    components.iter().map(work::Component::try_from).collect()
 }
 
-fn parse_assumed_workloads(wire: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
+fn parse_assumed_workloads(workloads: &[wire::AssumedWorkload]) -> Result<Vec<AssumedWorkload>, wire::WireError> {
     let parse = |workload: &wire::AssumedWorkload| {
         let components = parse_components(&workload.components)?;
         Ok(AssumedWorkload { namespace: workload.namespace.clone(), components })
     };
-    wire.iter().map(parse).collect()
+    workloads.iter().map(parse).collect()
 }
 
 /// Message of an error with its causes.

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 
 use crowsnest_process::reply::Body;
 
-/// Converts a request to one of the proxies.
+/// Converts the body of a request to the type that the proxies expect.
 pub fn to_proxy_request(request: Request) -> http::Request<crowsnest_proxy::Body> {
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }

@@ -27,7 +27,7 @@ const MCP_PATH: &str = "/mcp";
 
 /// State for handling requests.
 #[derive(Clone)]
-pub struct Aggregated {
+pub struct AggregatedServer {
     pub registry: &'static Registry,
     pub control_plane: kube::Client,
     pub delegated: DelegatedAuth,
@@ -38,10 +38,10 @@ pub struct Aggregated {
     pub metrics_adapter: bool,
 }
 
-impl Aggregated {
+impl AggregatedServer {
     /// True if the group is served.
     fn serves(&self, group: &Group) -> bool {
-        self.metrics_adapter || !group.api.of_metrics
+        self.metrics_adapter || !group.api.is_metrics
     }
 
     /// The parts that run against the control plane; 503 before they have started.
@@ -51,7 +51,7 @@ impl Aggregated {
 }
 
 /// The aggregated API server as one service.
-pub fn router(state: Aggregated) -> Router {
+pub fn router(state: AggregatedServer) -> Router {
     Router::new()
         .route(MCP_PATH, any(serve_mcp))
         .fallback(any(middleware::serve))
@@ -60,7 +60,7 @@ pub fn router(state: Aggregated) -> Router {
 }
 
 /// Handles a request for [`MCP_PATH`] as a request for its resource.
-async fn serve_mcp(state: State<Aggregated>, peer: Extension<Peer>, mut request: Request) -> Response {
+async fn serve_mcp(state: State<AggregatedServer>, peer: Extension<Peer>, mut request: Request) -> Response {
     if request.method() != Method::POST {
         let mut refused = ApiError::method_not_allowed().into_response();
         refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
@@ -81,7 +81,11 @@ fn mcp_uri(uri: &Uri) -> Option<Uri> {
 }
 
 /// Handles an authorized request.
-pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, ApiError> {
+pub async fn dispatch(
+    server: &AggregatedServer,
+    context: &RequestContext,
+    request: Request,
+) -> Result<Response, ApiError> {
     let document = match context.attributes.route {
         Route::Groups => Some(discovery::group_list(server.registry, server.metrics_adapter)),
         Route::Group(group) => server.serves(group).then(|| discovery::group(group)),
@@ -101,7 +105,7 @@ pub async fn dispatch(server: &Aggregated, context: &RequestContext, request: Re
 
 async fn serve_resource(
     found: &ResourceRoute,
-    server: &Aggregated,
+    server: &AggregatedServer,
     context: &RequestContext,
     mut request: Request,
 ) -> Result<Response, ApiError> {
@@ -129,7 +133,7 @@ async fn serve_resource(
 }
 
 /// 200 if every worker is healthy, else 503 with the problems.
-pub fn health(state: &Aggregated) -> Response {
+pub fn health(state: &AggregatedServer) -> Response {
     let mut problems = state.roles.problems();
     problems.extend(state.middleware.problems());
     let (code, text) = if problems.is_empty() {

@@ -12,7 +12,7 @@ pub trait AccessReviewer: Sync {
 
 /// The 403 error for an action that is not allowed; it names user, verb and resource.
 pub fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {
-    let (group, resource, name, mut why) = match action {
+    let (group, resource, name, mut message) = match action {
         Action::Path { verb, path } => ("", "", "", format!("User {user:?} cannot {verb} path {path:?}")),
         Action::Resource { verb, group, resource, subresource, namespace, name } => {
             let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
@@ -20,14 +20,14 @@ pub fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {namespace:?}"),
             };
-            let why = format!("User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}");
-            (group.as_str(), resource.as_str(), name.as_str(), why)
+            let message = format!("User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}");
+            (group.as_str(), resource.as_str(), name.as_str(), message)
         }
     };
     if !reason.is_empty() {
-        why = format!("{why}: {reason}");
+        message = format!("{message}: {reason}");
     }
-    ApiError::forbidden(group, resource, name, why)
+    ApiError::forbidden(group, resource, name, message)
 }
 
 #[cfg(test)]

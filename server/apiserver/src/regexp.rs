@@ -1,4 +1,4 @@
-//! Compiles regular expressions in the syntax of Go's `regexp`, which users write in schemas and CEL. Pure.
+//! Compiles regular expressions in the syntax of Go's `regexp`, which users write in schemas and CEL. Has no side effects.
 //!
 //! Both syntaxes are those of RE2, with three differences: in the `regex` crate, `[` within a character class starts a
 //! nested class and `&&`, `--` and `~~` combine classes; Go has `\Q…\E` for literal text; and `\d`, `\s`, `\w`, `\b` and

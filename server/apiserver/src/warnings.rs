@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use http::HeaderMap;
 use http::header::{HeaderValue, WARNING};
 
-/// Limit of all warnings of a response in characters, and of each one if they exceed it.
+/// Maximum total length of the warnings of a response in characters.
 const MAX_TOTAL_CHARS: usize = 4 * 1024;
+/// Maximum length of each warning in characters, if the total exceeds its limit.
 const MAX_CHARS_PER_WARNING: usize = 256;
 
 /// Adds a `Warning` header per distinct text. Above the limit, texts are truncated and the last ones omitted. Texts with
@@ -17,14 +18,14 @@ pub fn append(headers: &mut HeaderMap, warnings: &[String]) {
     let all: Vec<&String> = warnings.iter().filter(is_valid).filter(|text| seen.insert(*text)).collect();
     let length = |text: &str| text.chars().count();
     let must_truncate = all.iter().map(|text| length(text)).sum::<usize>() > MAX_TOTAL_CHARS;
-    let mut written = 0;
+    let mut total_chars = 0;
     for text in all {
-        if must_truncate && written >= MAX_TOTAL_CHARS {
+        if must_truncate && total_chars >= MAX_TOTAL_CHARS {
             break;
         }
         let text: String =
             if must_truncate { text.chars().take(MAX_CHARS_PER_WARNING).collect() } else { text.clone() };
-        written += length(&text);
+        total_chars += length(&text);
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             headers.append(WARNING, header);

@@ -105,8 +105,8 @@ impl AuthorizationCheck {
 
 type Outcome = Result<Cel, ExecutionError>;
 
-fn function_error(name: &str, why: &str) -> ExecutionError {
-    ExecutionError::function_error(name, why)
+fn function_error(name: &str, reason: &str) -> ExecutionError {
+    ExecutionError::function_error(name, reason)
 }
 
 pub(super) fn register(context: &mut Context<'_>) {

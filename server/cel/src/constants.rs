@@ -31,7 +31,7 @@ fn check_constant(expr: &IdedExpr) -> Result<bool, String> {
             let fold = [&fold.accu_init, &fold.iter_range, &fold.loop_cond, &fold.loop_step, &fold.result];
             check_all(fold.into_iter()).map(|_| false)
         }
-        Expr::Call(called) => check_call(expr, called),
+        Expr::Call(call_expr) => check_call(expr, call_expr),
     }
 }
 
@@ -46,17 +46,17 @@ fn check_all<'e>(mut parts: impl Iterator<Item = &'e IdedExpr>) -> Result<bool, 
     parts.try_fold(true, |constants, part| Ok(check_constant(part)? && constants))
 }
 
-fn check_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
-    let target = called.target.as_deref();
-    let constants = check_all(target.into_iter().chain(&called.args))?;
-    let name = called.func_name.as_str();
+fn check_call(expr: &IdedExpr, call_expr: &CallExpr) -> Result<bool, String> {
+    let target = call_expr.target.as_deref();
+    let constants = check_all(target.into_iter().chain(&call_expr.args))?;
+    let name = call_expr.func_name.as_str();
     if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
-        && let Some(problem) = called.args.first().and_then(string_literal).and_then(go_regexp_errors::pattern_error)
+        && let Some(problem) = call_expr.args.first().and_then(string_literal).and_then(go_regexp_errors::pattern_error)
     {
         return Err(problem);
     }
-    if !constants || target.is_some() || called.args.len() != 1 {
+    if !constants || target.is_some() || call_expr.args.len() != 1 {
         return Ok(false);
     }
     if CONVERSIONS.contains(&name) {
@@ -71,7 +71,7 @@ fn check_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
 fn string_literal(expr: &IdedExpr) -> Option<&str> {
     match &expr.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
-        Expr::Call(called) if called.func_name == "dyn" => called.args.first().and_then(string_literal),
+        Expr::Call(call_expr) if call_expr.func_name == "dyn" => call_expr.args.first().and_then(string_literal),
         _ => None,
     }
 }
@@ -80,7 +80,7 @@ fn evaluate(expr: &IdedExpr) -> Result<(), String> {
     let expression = instrument::instrument(expr.clone(), false)?;
     let program = Program { cost: instrument::base_cost(expr), expression, depth: 0, kinds: Vec::new() };
     match with_base_scope(|base| program.execute(base, &mut Budget::for_rules())) {
-        Err(Failure::Evaluation(why)) => Err(why),
+        Err(Failure::Evaluation(reason)) => Err(reason),
         _ => Ok(()),
     }
 }

@@ -170,8 +170,8 @@ fn insert_entries(into: Cel, more: Cel) -> Outcome {
     let mut map = (*into.map).clone();
     for (key, value) in more.map.iter() {
         if map.insert(key.clone(), value.clone()).is_some() {
-            let why = format!("insert failed: key {} already exists", value::format_key(key));
-            return Err(ExecutionError::function_error(INSERT, why));
+            let reason = format!("insert failed: key {} already exists", value::format_key(key));
+            return Err(ExecutionError::function_error(INSERT, reason));
         }
     }
     Ok(Cel::Map(Map { map: Arc::new(map) }))
@@ -186,7 +186,7 @@ fn sort_by_keys(items: Cel, keys: Cel) -> Outcome {
     if !comparable {
         return Err(ExecutionError::NoSuchOverload);
     }
-    pairs.sort_by(|one, other| one.0.partial_cmp(other.0).unwrap_or(std::cmp::Ordering::Equal));
+    pairs.sort_by(|left, right| left.0.partial_cmp(right.0).unwrap_or(std::cmp::Ordering::Equal));
     Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }
 
@@ -236,7 +236,7 @@ fn join(This(this): This<Cel>, Arguments(args): Arguments) -> Outcome {
     let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
     let separator = match args.first() {
         None => Arc::default(),
-        given => text(given)?,
+        separator => text(separator)?,
     };
     charge_or_fail((byte_size(&this) + items.len() as u64 * separator.len() as u64) / 10)?;
     let items: Vec<Arc<String>> = items.iter().map(|item| text(Some(item))).collect::<Result<_, _>>()?;

@@ -49,9 +49,9 @@ const PATTERN_COST: u64 = 100;
 pub(super) fn base_cost(expr: &IdedExpr) -> u64 {
     let all = |each: &mut dyn Iterator<Item = &IdedExpr>| each.map(base_cost).sum::<u64>();
     1 + match &expr.expr {
-        Expr::Call(called) => {
-            let pattern = if PATTERN_FUNCTIONS.contains(&called.func_name.as_str()) { PATTERN_COST } else { 0 };
-            pattern + all(&mut called.target.iter().map(AsRef::as_ref).chain(&called.args))
+        Expr::Call(call_expr) => {
+            let pattern = if PATTERN_FUNCTIONS.contains(&call_expr.func_name.as_str()) { PATTERN_COST } else { 0 };
+            pattern + all(&mut call_expr.target.iter().map(AsRef::as_ref).chain(&call_expr.args))
         }
         Expr::Select(select) => base_cost(&select.operand),
         Expr::List(list) => all(&mut list.elements.iter()),
@@ -73,16 +73,16 @@ fn entry_base_cost(entry: &IdedEntryExpr) -> u64 {
     }
 }
 
-/// Instruments `expr`. `patches` allows the object literals of patches; others are errors.
-pub(super) fn instrument(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
+/// Instruments `expr`. With `allows_patches`, it may contain the object literals of patches; others are errors.
+pub(super) fn instrument(expr: IdedExpr, allows_patches: bool) -> Result<IdedExpr, String> {
     let id = expr.id;
     let expr = match expr.expr {
-        Expr::Call(called) => return instrument_call(called, patches),
+        Expr::Call(call_expr) => return instrument_call(call_expr, allows_patches),
         Expr::Select(SelectExpr { operand, field, test }) => {
             if matches!(&operand.expr, Expr::Ident(name) if name == AUTHORIZER) && field == REQUEST_RESOURCE {
                 return Ok(node(Expr::Ident(format!("{AUTHORIZER}.{REQUEST_RESOURCE}"))));
             }
-            let operand = instrument(*operand, patches)?;
+            let operand = instrument(*operand, allows_patches)?;
             if !test {
                 // An index operation supports optionals and fails on missing fields.
                 return Ok(call(operators::INDEX, vec![operand, string(field)]));
@@ -90,24 +90,25 @@ pub(super) fn instrument(expr: IdedExpr, patches: bool) -> Result<IdedExpr, Stri
             Expr::Select(SelectExpr { operand: Box::new(operand), field, test })
         }
         Expr::List(mut list) => {
-            list.elements = list.elements.into_iter().map(|one| instrument(one, patches)).collect::<Result<_, _>>()?;
+            list.elements =
+                list.elements.into_iter().map(|expr| instrument(expr, allows_patches)).collect::<Result<_, _>>()?;
             Expr::List(list)
         }
         Expr::Map(map) => {
-            let entries = map.entries.into_iter().map(|entry| instrument_entry(entry, patches));
+            let entries = map.entries.into_iter().map(|entry| instrument_entry(entry, allows_patches));
             Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? })
         }
-        Expr::Struct(object) => instrument_object(object, patches)?,
+        Expr::Struct(object) => instrument_object(object, allows_patches)?,
         Expr::Comprehension(mut comprehension) => {
             let iteration_cost = base_cost(&comprehension.loop_cond) + base_cost(&comprehension.loop_step);
-            let deciding_value = short_circuit::deciding_value(&comprehension);
-            comprehension.iter_range = instrument(comprehension.iter_range, patches)?;
-            comprehension.accu_init = instrument(comprehension.accu_init, patches)?;
-            comprehension.loop_step = instrument(comprehension.loop_step, patches)?;
-            comprehension.result = instrument(comprehension.result, patches)?;
-            comprehension.loop_cond = instrument(comprehension.loop_cond, patches)?;
-            if let Some(deciding_value) = deciding_value {
-                short_circuit::defer_errors(&mut comprehension, deciding_value);
+            let short_circuit_value = short_circuit::short_circuit_value(&comprehension);
+            comprehension.iter_range = instrument(comprehension.iter_range, allows_patches)?;
+            comprehension.accu_init = instrument(comprehension.accu_init, allows_patches)?;
+            comprehension.loop_step = instrument(comprehension.loop_step, allows_patches)?;
+            comprehension.result = instrument(comprehension.result, allows_patches)?;
+            comprehension.loop_cond = instrument(comprehension.loop_cond, allows_patches)?;
+            if let Some(short_circuit_value) = short_circuit_value {
+                short_circuit::defer_errors(&mut comprehension, short_circuit_value);
             }
             let charge = call(CHARGE, vec![int(i64::try_from(iteration_cost).unwrap_or(i64::MAX))]);
             comprehension.loop_cond = call(operators::LOGICAL_AND, vec![charge, comprehension.loop_cond]);
@@ -123,10 +124,10 @@ fn string(text: String) -> IdedExpr {
     node(Expr::Literal(LiteralValue::String(text.into())))
 }
 
-fn instrument_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
-    let CallExpr { func_name: name, target, args } = called;
-    let target = target.map(|target| instrument(*target, patches)).transpose()?;
-    let mut args = args.into_iter().map(|one| instrument(one, patches)).collect::<Result<Vec<_>, _>>()?;
+fn instrument_call(call_expr: CallExpr, allows_patches: bool) -> Result<IdedExpr, String> {
+    let CallExpr { func_name: name, target, args } = call_expr;
+    let target = target.map(|target| instrument(*target, allows_patches)).transpose()?;
+    let mut args = args.into_iter().map(|expr| instrument(expr, allows_patches)).collect::<Result<Vec<_>, _>>()?;
     let name = match name.as_str() {
         // The crate's selection fails if a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
@@ -136,8 +137,8 @@ fn instrument_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> 
         operators::ADD | operators::IN => {
             // Literals are small.
             let is_small = match name.as_str() {
-                operators::ADD => args.iter().any(|one| matches!(one.expr, Expr::Literal(_))),
-                _ => args.get(1).is_some_and(|one| matches!(one.expr, Expr::List(_))),
+                operators::ADD => args.iter().any(|arg| matches!(arg.expr, Expr::Literal(_))),
+                _ => args.get(1).is_some_and(|arg| matches!(arg.expr, Expr::List(_))),
             };
             if !is_small && let Some(right) = args.pop() {
                 args.push(call(CHARGE_SIZE, vec![right]));
@@ -164,16 +165,16 @@ fn instrument_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> 
     Ok(node(Expr::Call(CallExpr { func_name: name, target, args })))
 }
 
-fn instrument_entry(entry: IdedEntryExpr, patches: bool) -> Result<IdedEntryExpr, String> {
+fn instrument_entry(entry: IdedEntryExpr, allows_patches: bool) -> Result<IdedEntryExpr, String> {
     let expr = match entry.expr {
         EntryExpr::MapEntry(MapEntryExpr { key, value, optional }) => EntryExpr::MapEntry(MapEntryExpr {
-            key: instrument(key, patches)?,
-            value: instrument(value, patches)?,
+            key: instrument(key, allows_patches)?,
+            value: instrument(value, allows_patches)?,
             optional,
         }),
         EntryExpr::StructField(field) => EntryExpr::MapEntry(MapEntryExpr {
             key: string(field.field),
-            value: instrument(field.value, patches)?,
+            value: instrument(field.value, allows_patches)?,
             optional: field.optional,
         }),
     };
@@ -181,10 +182,10 @@ fn instrument_entry(entry: IdedEntryExpr, patches: bool) -> Result<IdedEntryExpr
 }
 
 /// Converts an object literal of a patch to a map.
-fn instrument_object(object: StructExpr, patches: bool) -> Result<Expr, String> {
+fn instrument_object(object: StructExpr, allows_patches: bool) -> Result<Expr, String> {
     let name = object.type_name.as_str();
     let is_object = name == OBJECT || name.starts_with("Object.");
-    if !patches || (!is_object && name != JSON_PATCH) {
+    if !allows_patches || (!is_object && name != JSON_PATCH) {
         return Err(format!("ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"));
     }
     for entry in &object.entries {
@@ -196,7 +197,7 @@ fn instrument_object(object: StructExpr, patches: bool) -> Result<Expr, String> 
             check_object_type(&field.value, &format!("{name}.{}", field.field))?;
         }
     }
-    let entries = object.entries.into_iter().map(|entry| instrument_entry(entry, patches));
+    let entries = object.entries.into_iter().map(|entry| instrument_entry(entry, allows_patches));
     Ok(Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? }))
 }
 

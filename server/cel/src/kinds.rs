@@ -1,5 +1,5 @@
 //! Comparison and concatenation of lists that are sets or maps (`x-kubernetes-list-type`). CEL values have no
-//! schema, so [`super::rewrite`] determines the kind of each operand at compile time. Pure.
+//! schema, so [`super::rewrite`] determines the kind of each operand at compile time. Has no side effects.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -103,10 +103,10 @@ impl ValueKind {
     pub(super) fn or(self, other: ValueKind) -> ValueKind {
         match (self, other) {
             (ValueKind::Plain, other) => other,
-            (ValueKind::Optional(one), ValueKind::Optional(other)) => {
-                Arc::unwrap_or_clone(one).or(Arc::unwrap_or_clone(other)).optional()
+            (ValueKind::Optional(left), ValueKind::Optional(right)) => {
+                Arc::unwrap_or_clone(left).or(Arc::unwrap_or_clone(right)).optional()
             }
-            (one, _) => one,
+            (kind, _) => kind,
         }
     }
 
@@ -143,18 +143,18 @@ impl ValueKind {
 type Outcome = Result<Cel, ExecutionError>;
 
 pub(super) fn register(context: &mut Context<'_>) {
-    context.add_function(EQUAL, |kind: Cel, one: Cel, other: Cel| -> Outcome {
-        are_equal(downcast_kind(&kind), &one, &other).map(Cel::Bool)
+    context.add_function(EQUAL, |kind: Cel, left: Cel, right: Cel| -> Outcome {
+        are_equal(downcast_kind(&kind), &left, &right).map(Cel::Bool)
     });
     context
-        .add_function(CONCATENATE, |kind: Cel, one: Cel, other: Cel| concatenate(downcast_kind(&kind), &one, &other));
-    context.add_function(CONTAINS, |kind: Cel, one: Cel, list: Cel| -> Outcome {
+        .add_function(CONCATENATE, |kind: Cel, left: Cel, right: Cel| concatenate(downcast_kind(&kind), &left, &right));
+    context.add_function(CONTAINS, |kind: Cel, value: Cel, list: Cel| -> Outcome {
         let Cel::List(items) = &list else { return Err(ExecutionError::NoSuchOverload) };
         let kind = downcast_kind(&kind);
         for item in items.iter() {
             let same = match kind {
-                ValueKind::Computed(kind) => are_equal(kind, &one, item)?,
-                kind => are_equal(kind, item, &one)?,
+                ValueKind::Computed(kind) => are_equal(kind, &value, item)?,
+                kind => are_equal(kind, item, &value)?,
             };
             if same {
                 return Ok(Cel::Bool(true));
@@ -172,63 +172,64 @@ fn downcast_kind(kind: &Cel) -> &ValueKind {
 }
 
 /// Compares two values by the kind of the first.
-fn are_equal(kind: &ValueKind, one: &Cel, other: &Cel) -> Result<bool, ExecutionError> {
-    let all = |kind: &ValueKind, these: &[Cel], those: &[Cel]| -> Result<bool, ExecutionError> {
-        let mut pairs = these.iter().zip(those);
-        Ok(these.len() == those.len() && pairs.try_fold(true, |same, (a, b)| Ok(same && are_equal(kind, a, b)?))?)
+fn are_equal(kind: &ValueKind, left: &Cel, right: &Cel) -> Result<bool, ExecutionError> {
+    let all = |kind: &ValueKind, left: &[Cel], right: &[Cel]| -> Result<bool, ExecutionError> {
+        let mut pairs = left.iter().zip(right);
+        Ok(left.len() == right.len() && pairs.try_fold(true, |same, (a, b)| Ok(same && are_equal(kind, a, b)?))?)
     };
-    match (kind, one, other) {
-        (ValueKind::Plain, ..) | (_, Cel::Null, _) | (_, _, Cel::Null) => Ok(one == other),
-        (ValueKind::Set, Cel::List(these), Cel::List(those)) => {
-            let set = hash_elements(these)?;
-            Ok(these.len() == those.len() && those.iter().all(|one| scalar(one).is_some_and(|one| set.contains(&one))))
+    match (kind, left, right) {
+        (ValueKind::Plain, ..) | (_, Cel::Null, _) | (_, _, Cel::Null) => Ok(left == right),
+        (ValueKind::Set, Cel::List(left), Cel::List(right)) => {
+            let set = hash_elements(left)?;
+            Ok(left.len() == right.len()
+                && right.iter().all(|item| scalar(item).is_some_and(|scalar| set.contains(&scalar))))
         }
-        (ValueKind::Keyed(keys, item), Cel::List(these), Cel::List(those)) => {
-            charge_or_fail(these.len() as u64 / 10)?;
-            let by_key: HashMap<_, &Cel> = these.iter().map(|one| (element_key(keys, one), one)).collect();
-            if these.len() != those.len() {
+        (ValueKind::Keyed(keys, item), Cel::List(left), Cel::List(right)) => {
+            charge_or_fail(left.len() as u64 / 10)?;
+            let by_key: HashMap<_, &Cel> = left.iter().map(|element| (element_key(keys, element), element)).collect();
+            if left.len() != right.len() {
                 return Ok(false);
             }
-            for other in those.iter() {
-                match by_key.get(&element_key(keys, other)) {
-                    Some(one) if are_equal(item, one, other)? => {}
+            for element in right.iter() {
+                match by_key.get(&element_key(keys, element)) {
+                    Some(counterpart) if are_equal(item, counterpart, element)? => {}
                     _ => return Ok(false),
                 }
             }
             Ok(true)
         }
-        (ValueKind::List(item) | ValueKind::Computed(item), Cel::List(these), Cel::List(those)) => {
-            all(item, these, those)
+        (ValueKind::List(item) | ValueKind::Computed(item), Cel::List(left), Cel::List(right)) => {
+            all(item, left, right)
         }
-        (ValueKind::Values(_) | ValueKind::Fields(_), Cel::Map(these), Cel::Map(those)) => {
-            are_maps_equal(kind, these, those)
+        (ValueKind::Values(_) | ValueKind::Fields(_), Cel::Map(left), Cel::Map(right)) => {
+            are_maps_equal(kind, left, right)
         }
-        (ValueKind::Optional(inner), Cel::Opaque(one), Cel::Opaque(other)) => {
+        (ValueKind::Optional(inner), Cel::Opaque(left), Cel::Opaque(right)) => {
             let value =
                 |optional: &Arc<dyn Opaque>| optional.downcast_ref::<OptionalValue>().and_then(|o| o.value().cloned());
-            match (value(one), value(other)) {
-                (Some(one), Some(other)) => are_equal(inner, &one, &other),
-                (one, other) => Ok(one.is_none() && other.is_none()),
+            match (value(left), value(right)) {
+                (Some(left), Some(right)) => are_equal(inner, &left, &right),
+                (left, right) => Ok(left.is_none() && right.is_none()),
             }
         }
         (ValueKind::Set | ValueKind::Keyed(..) | ValueKind::List(_), Cel::List(_), _) => {
             Err(ExecutionError::NoSuchOverload)
         }
-        _ => Ok(one == other),
+        _ => Ok(left == right),
     }
 }
 
-fn are_maps_equal(kind: &ValueKind, these: &Map, those: &Map) -> Result<bool, ExecutionError> {
-    if these.map.len() != those.map.len() {
+fn are_maps_equal(kind: &ValueKind, left: &Map, right: &Map) -> Result<bool, ExecutionError> {
+    if left.map.len() != right.map.len() {
         return Ok(false);
     }
-    for (key, one) in these.map.iter() {
+    for (key, value) in left.map.iter() {
         let kind = match key {
             Key::String(name) => kind.member(name),
             _ => kind.member(""),
         };
-        match those.map.get(key) {
-            Some(other) if are_equal(&kind, one, other)? => {}
+        match right.map.get(key) {
+            Some(counterpart) if are_equal(&kind, value, counterpart)? => {}
             _ => return Ok(false),
         }
     }
@@ -237,24 +238,24 @@ fn are_maps_equal(kind: &ValueKind, these: &Map, those: &Map) -> Result<bool, Ex
 
 /// Appends to the first list the elements of the second that it lacks; in a list of type map, elements with equal
 /// keys are replaced.
-fn concatenate(kind: &ValueKind, one: &Cel, other: &Cel) -> Outcome {
-    let (Cel::List(these), Cel::List(those)) = (one, other) else { return Err(ExecutionError::NoSuchOverload) };
-    charge_or_fail(those.len() as u64 / 10)?;
-    let mut all = (**these).clone();
+fn concatenate(kind: &ValueKind, left: &Cel, right: &Cel) -> Outcome {
+    let (Cel::List(left), Cel::List(right)) = (left, right) else { return Err(ExecutionError::NoSuchOverload) };
+    charge_or_fail(right.len() as u64 / 10)?;
+    let mut all = (**left).clone();
     match kind {
         ValueKind::Keyed(keys, _) => {
             let positions: HashMap<_, usize> =
-                these.iter().enumerate().map(|(at, one)| (element_key(keys, one), at)).collect();
-            for other in those.iter() {
-                match positions.get(&element_key(keys, other)) {
-                    Some(at) if *at < all.len() => all[*at] = other.clone(),
-                    _ => all.push(other.clone()),
+                left.iter().enumerate().map(|(at, element)| (element_key(keys, element), at)).collect();
+            for element in right.iter() {
+                match positions.get(&element_key(keys, element)) {
+                    Some(at) if *at < all.len() => all[*at] = element.clone(),
+                    _ => all.push(element.clone()),
                 }
             }
         }
         _ => {
-            let mut set = hash_elements(these)?;
-            all.extend(those.iter().filter(|one| scalar(one).is_none_or(|one| set.insert(one))).cloned());
+            let mut set = hash_elements(left)?;
+            all.extend(right.iter().filter(|element| scalar(element).is_none_or(|scalar| set.insert(scalar))).cloned());
         }
     }
     Ok(Cel::List(Arc::new(all)))
@@ -301,8 +302,8 @@ fn hash_elements(elements: &[Cel]) -> Result<HashSet<Scalar<'_>>, ExecutionError
     });
     match unhashable {
         Some(go_type) => {
-            let why = format!("internal error: runtime error: hash of unhashable type {go_type}");
-            Err(ExecutionError::function_error(EQUAL, why))
+            let reason = format!("internal error: runtime error: hash of unhashable type {go_type}");
+            Err(ExecutionError::function_error(EQUAL, reason))
         }
         None => Ok(elements.iter().filter_map(stored_scalar).collect()),
     }

@@ -7,8 +7,8 @@
 //! loop iteration, and loops that tolerate errors ([`short_circuit`]). [`kinds`] compares lists that are sets or maps,
 //! [`optionals`] corrects the behaviour of optionals, [`constants`] finds errors of constant parts. [`library`]
 //! replaces Kubernetes functions whose behaviour in the crate differs. [`bounds`] rejects expressions that could
-//! overflow the stack. All of this is pure; [`authorizer`] calls the given authorizer. [`typing`] computes type and
-//! cost before evaluation.
+//! overflow the stack. None of this has side effects, except that [`authorizer`] calls the authorizer of the request.
+//! [`typing`] computes type and cost before evaluation.
 
 pub mod authorizer;
 mod bounds;
@@ -158,7 +158,7 @@ impl Program {
         Self::build(source, true, &[])
     }
 
-    fn build(source: &str, patches: bool, variables: &[(&str, ValueKind)]) -> Result<Self, String> {
+    fn build(source: &str, allows_patches: bool, variables: &[(&str, ValueKind)]) -> Result<Self, String> {
         let depth = bounds::check(source)?;
         with_deep_stack(depth, || {
             let mut parsed = parse_expression(source)?;
@@ -166,7 +166,7 @@ impl Program {
             rewriter.rewrite(&mut parsed);
             let cost = instrument::base_cost(&parsed);
             let kinds = rewriter.kinds.into_iter().map(Arc::new).collect();
-            Ok(Self { expression: instrument::instrument(parsed, patches)?, cost, depth, kinds })
+            Ok(Self { expression: instrument::instrument(parsed, allows_patches)?, cost, depth, kinds })
         })
     }
 

@@ -59,12 +59,12 @@ fn bind(name: String, value: IdedExpr, body: IdedExpr) -> IdedExpr {
 pub(super) fn expand(expr: IdedExpr) -> Result<IdedExpr, String> {
     let id = expr.id;
     let expr = match expr.expr {
-        Expr::Call(mut called) => {
-            called.target = called.target.map(|target| expand(*target).map(Box::new)).transpose()?;
-            called.args = expand_all(called.args)?;
-            return match called.target.is_some() {
-                true => expand_call(called),
-                false => Ok(IdedExpr { id, expr: Expr::Call(called) }),
+        Expr::Call(mut call_expr) => {
+            call_expr.target = call_expr.target.map(|target| expand(*target).map(Box::new)).transpose()?;
+            call_expr.args = expand_all(call_expr.args)?;
+            return match call_expr.target.is_some() {
+                true => expand_call(call_expr),
+                false => Ok(IdedExpr { id, expr: Expr::Call(call_expr) }),
             };
         }
         Expr::Select(mut select) => {
@@ -110,9 +110,9 @@ fn expand_all(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
 }
 
 /// Expands a method call if it is a macro.
-fn expand_call(mut called: CallExpr) -> Result<IdedExpr, String> {
+fn expand_call(mut call_expr: CallExpr) -> Result<IdedExpr, String> {
     let is_macro = matches!(
-        (called.func_name.as_str(), called.args.len()),
+        (call_expr.func_name.as_str(), call_expr.args.len()),
         ("optMap" | "optFlatMap", 2)
             | ("sortBy", 2)
             | (
@@ -121,9 +121,9 @@ fn expand_call(mut called: CallExpr) -> Result<IdedExpr, String> {
             )
             | ("transformList" | "transformMap" | "transformMapEntry", 4)
     );
-    let Some(target) = called.target.take_if(|_| is_macro) else { return Ok(node(Expr::Call(called))) };
-    let name = take(&mut called.func_name);
-    let mut args = called.args.into_iter();
+    let Some(target) = call_expr.target.take_if(|_| is_macro) else { return Ok(node(Expr::Call(call_expr))) };
+    let name = take(&mut call_expr.func_name);
+    let mut args = call_expr.args.into_iter();
     let mut next = || args.next().unwrap_or_default();
     if let "optMap" | "optFlatMap" = name.as_str() {
         let (variable, body) = (variable(next())?, next());

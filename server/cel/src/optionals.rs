@@ -71,6 +71,6 @@ fn is_zero_value(value: &Cel) -> bool {
 fn unwrap(list: &Cel) -> Outcome {
     let Cel::List(items) = list else { return Err(ExecutionError::NoSuchOverload) };
     charge_or_fail(items.len() as u64)?;
-    let values = items.iter().map(value_of).filter_map(Result::transpose).map(|one| one.cloned());
+    let values = items.iter().map(value_of).filter_map(Result::transpose).map(|value| value.cloned());
     Ok(Cel::List(Arc::new(values.collect::<Result<_, _>>()?)))
 }

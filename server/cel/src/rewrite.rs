@@ -1,5 +1,5 @@
 //! Determines the kinds of lists and optionals in an expression at compile time, and inserts calls that compare,
-//! concatenate and wrap them accordingly; see [`super::kinds`] and [`super::optionals`]. Pure.
+//! concatenate and wrap them accordingly; see [`super::kinds`] and [`super::optionals`]. Has no side effects.
 
 use std::mem::take;
 
@@ -72,19 +72,19 @@ impl Rewriter {
                 ValueKind::Plain
             }
             Expr::List(list) => {
-                let mut item = ValueKind::Plain;
-                for (index, one) in list.elements.iter_mut().enumerate() {
-                    let kind = self.rewrite(one);
+                let mut item_kind = ValueKind::Plain;
+                for (index, item) in list.elements.iter_mut().enumerate() {
+                    let kind = self.rewrite(item);
                     if list.optional_indices.contains(&index) {
-                        item = item.or(kind.unwrap_optional());
+                        item_kind = item_kind.or(kind.unwrap_optional());
                         continue;
                     }
                     if kind.is_optional() {
-                        *one = call(WRAP_OPTIONAL, vec![take(one)]);
+                        *item = call(WRAP_OPTIONAL, vec![take(item)]);
                     }
-                    item = item.or(kind);
+                    item_kind = item_kind.or(kind);
                 }
-                item.wrap_in(ValueKind::Computed)
+                item_kind.wrap_in(ValueKind::Computed)
             }
             Expr::Map(map) => {
                 let mut values = ValueKind::Plain;
@@ -106,8 +106,8 @@ impl Rewriter {
                 ValueKind::Plain
             }
             Expr::Comprehension(fold) => self.rewrite_loop(fold),
-            Expr::Call(called) => {
-                let (kind, replacement) = self.rewrite_call(called);
+            Expr::Call(call_expr) => {
+                let (kind, replacement) = self.rewrite_call(call_expr);
                 if let Some(replacement) = replacement {
                     *expr = replacement;
                 }
@@ -135,19 +135,19 @@ impl Rewriter {
     }
 
     /// The kind of a call's result, and the call that replaces it.
-    fn rewrite_call(&mut self, called: &mut CallExpr) -> (ValueKind, Option<IdedExpr>) {
+    fn rewrite_call(&mut self, call_expr: &mut CallExpr) -> (ValueKind, Option<IdedExpr>) {
         let is_first_empty =
-            matches!(called.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
-        let target = called.target.as_mut().map(|target| self.rewrite(target));
-        let args: Vec<ValueKind> = called.args.iter_mut().map(|one| self.rewrite(one)).collect();
-        let name = called.func_name.as_str();
+            matches!(call_expr.args.first(), Some(IdedExpr { expr: Expr::List(list), .. }) if list.elements.is_empty());
+        let target = call_expr.target.as_mut().map(|target| self.rewrite(target));
+        let args: Vec<ValueKind> = call_expr.args.iter_mut().map(|arg| self.rewrite(arg)).collect();
+        let name = call_expr.func_name.as_str();
         if let Some(target) = target {
-            let is_namespaced = matches!(called.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");
+            let is_namespaced = matches!(call_expr.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == "optional");
             let replacement = (is_namespaced
                 && name == "ofNonZeroValue"
                 && self.has_stored_variables
-                && called.args.iter().all(is_read_from_variable))
-            .then(|| call(OPTIONAL_OF_STORED, take(&mut called.args)));
+                && call_expr.args.iter().all(is_read_from_variable))
+            .then(|| call(OPTIONAL_OF_STORED, take(&mut call_expr.args)));
             return (
                 if is_namespaced { optional_function_kind(name, &args) } else { method_kind(name, target, args) },
                 replacement,
@@ -155,34 +155,34 @@ impl Rewriter {
         }
         match (name, args.as_slice()) {
             (operators::EQUALS, [left, _]) if !left.is_plain() => {
-                (ValueKind::Plain, Some(self.call_with_kind(EQUAL, left.clone(), &mut called.args)))
+                (ValueKind::Plain, Some(self.call_with_kind(EQUAL, left.clone(), &mut call_expr.args)))
             }
             (operators::NOT_EQUALS, [left, _]) if !left.is_plain() => {
-                let equal = self.call_with_kind(EQUAL, left.clone(), &mut called.args);
+                let equal = self.call_with_kind(EQUAL, left.clone(), &mut call_expr.args);
                 (ValueKind::Plain, Some(call(operators::LOGICAL_NOT, vec![equal])))
             }
-            (operators::IN, [one, list]) => {
+            (operators::IN, [item, list]) => {
                 let kind = match list {
-                    ValueKind::Computed(_) => one.clone().wrap_in(ValueKind::Computed),
+                    ValueKind::Computed(_) => item.clone().wrap_in(ValueKind::Computed),
                     list => list.item(),
                 };
-                let replacement = (!kind.is_plain()).then(|| self.call_with_kind(CONTAINS, kind, &mut called.args));
+                let replacement = (!kind.is_plain()).then(|| self.call_with_kind(CONTAINS, kind, &mut call_expr.args));
                 (ValueKind::Plain, replacement)
             }
             (operators::ADD, [left @ (ValueKind::Set | ValueKind::Keyed(..)), _]) => {
-                (left.clone(), Some(self.call_with_kind(CONCATENATE, left.clone(), &mut called.args)))
+                (left.clone(), Some(self.call_with_kind(CONCATENATE, left.clone(), &mut call_expr.args)))
             }
             // Concatenation with an empty literal returns the list unchanged.
             (operators::ADD, [_, right]) if is_first_empty => (right.clone(), None),
             (operators::ADD, [left, right]) => (left.clone().or(right.item().wrap_in(ValueKind::Computed)), None),
             (operators::CONDITIONAL, [_, yes, no]) => (yes.clone().or(no.clone()), None),
             (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, [container, _]) => {
-                let kind = index_kind(container, &called.args[1]);
+                let kind = index_kind(container, &call_expr.args[1]);
                 if name != operators::INDEX && !container.is_optional() {
                     return (kind.optional(), None);
                 }
                 let is_wrapped = kind.is_optional() && matches!(container, ValueKind::Computed(_));
-                (kind, is_wrapped.then(|| call(UNWRAP_OPTIONAL, vec![node(Expr::Call(take_call(called)))])))
+                (kind, is_wrapped.then(|| call(UNWRAP_OPTIONAL, vec![node(Expr::Call(take_call(call_expr)))])))
             }
             ("dyn", [arg]) => (arg.clone(), None),
             (PAIRS, [ValueKind::Values(value)]) => {
@@ -208,8 +208,12 @@ impl Rewriter {
     }
 }
 
-fn take_call(called: &mut CallExpr) -> CallExpr {
-    CallExpr { func_name: take(&mut called.func_name), target: called.target.take(), args: take(&mut called.args) }
+fn take_call(call_expr: &mut CallExpr) -> CallExpr {
+    CallExpr {
+        func_name: take(&mut call_expr.func_name),
+        target: call_expr.target.take(),
+        args: take(&mut call_expr.args),
+    }
 }
 
 fn method(target: IdedExpr, name: &str) -> IdedExpr {
@@ -221,8 +225,8 @@ fn is_read_from_variable(expr: &IdedExpr) -> bool {
     match &expr.expr {
         Expr::Ident(_) => true,
         Expr::Select(select) => is_read_from_variable(&select.operand),
-        Expr::Call(called) if called.func_name == operators::INDEX => {
-            called.args.first().is_some_and(is_read_from_variable)
+        Expr::Call(call_expr) if call_expr.func_name == operators::INDEX => {
+            call_expr.args.first().is_some_and(is_read_from_variable)
         }
         _ => false,
     }

@@ -47,16 +47,16 @@ pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(AND, |call: &FunctionContext<'_, '_>| evaluate_operands(call, false));
     context.add_function(OR, |call: &FunctionContext<'_, '_>| evaluate_operands(call, true));
     context.add_function(ITERATE, iterate);
-    context.add_function(UNDECIDED, |deciding: bool, accumulator: Cel| -> Outcome {
-        Ok(Cel::Bool(accumulator != Cel::Bool(deciding)))
+    context.add_function(UNDECIDED, |short_circuit: bool, accumulator: Cel| -> Outcome {
+        Ok(Cel::Bool(accumulator != Cel::Bool(short_circuit)))
     });
     context.add_function(LOOP_RESULT, |value: Cel| -> Outcome {
         deferred_error(&value).cloned().map_or(Ok(value.clone()), Err)
     });
 }
 
-/// Evaluates two operands. `deciding` is the value with which either operand determines the result.
-fn evaluate_operands(call: &FunctionContext<'_, '_>, deciding: bool) -> Outcome {
+/// Evaluates two operands. `short_circuit` is the value with which either operand determines the result.
+fn evaluate_operands(call: &FunctionContext<'_, '_>, short_circuit: bool) -> Outcome {
     let [left, right] = call.args else { return Err(ExecutionError::NoSuchOverload) };
     let side = |expr| match Cel::resolve(expr, call.ptx) {
         Ok(Cel::Bool(value)) => Ok(value),
@@ -64,33 +64,33 @@ fn evaluate_operands(call: &FunctionContext<'_, '_>, deciding: bool) -> Outcome 
         Err(error) => Err(error),
     };
     let left = side(left);
-    if left == Ok(deciding) {
-        return Ok(Cel::Bool(deciding));
+    if left == Ok(short_circuit) {
+        return Ok(Cel::Bool(short_circuit));
     }
     match (left, side(right)) {
-        (_, Ok(value)) if value == deciding => Ok(Cel::Bool(deciding)),
+        (_, Ok(value)) if value == short_circuit => Ok(Cel::Bool(short_circuit)),
         (left, right) => left.and(right).map(Cel::Bool),
     }
 }
 
-/// `@iterate(deciding, accumulator, body)`, whose body may fail.
+/// `@iterate(short_circuit, accumulator, body)`, whose body may fail.
 fn iterate(call: &FunctionContext<'_, '_>) -> Outcome {
-    let [deciding, accumulator, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
-    let (deciding, accumulator) = (Cel::resolve(deciding, call.ptx)?, Cel::resolve(accumulator, call.ptx)?);
+    let [short_circuit, accumulator, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
+    let (short_circuit, accumulator) = (Cel::resolve(short_circuit, call.ptx)?, Cel::resolve(accumulator, call.ptx)?);
     let outcome = match Cel::resolve(body, call.ptx) {
         Ok(value @ Cel::Bool(_)) => Ok(value),
         Ok(_) => Err(ExecutionError::NoSuchOverload),
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(value) if value == deciding => Ok(value),
+        Ok(value) if value == short_circuit => Ok(value),
         Err(error) if deferred_error(&accumulator).is_none() => Ok(Cel::Opaque(Arc::new(DeferredError(error)))),
         Ok(_) | Err(_) => Ok(accumulator),
     }
 }
 
 /// The value that ends a loop early; `None` for other loops.
-pub(super) fn deciding_value(comprehension: &ComprehensionExpr) -> Option<bool> {
+pub(super) fn short_circuit_value(comprehension: &ComprehensionExpr) -> Option<bool> {
     let Expr::Call(step) = &comprehension.loop_step.expr else { return None };
     let Expr::Call(condition) = &comprehension.loop_cond.expr else { return None };
     let is_short_circuiting = condition.func_name == operators::NOT_STRICTLY_FALSE;
@@ -104,14 +104,14 @@ pub(super) fn deciding_value(comprehension: &ComprehensionExpr) -> Option<bool> 
 }
 
 /// Changes a short-circuiting loop to defer errors. Its parts have already been instrumented.
-pub(super) fn defer_errors(comprehension: &mut ComprehensionExpr, deciding: bool) {
+pub(super) fn defer_errors(comprehension: &mut ComprehensionExpr, short_circuit: bool) {
     let accumulator = || node(Expr::Ident(comprehension.accu_var.clone()));
-    let condition = call(UNDECIDED, vec![boolean(deciding), accumulator()]);
+    let condition = call(UNDECIDED, vec![boolean(short_circuit), accumulator()]);
     let result = call(LOOP_RESULT, vec![std::mem::take(&mut comprehension.result)]);
     let body = match &mut comprehension.loop_step.expr {
         Expr::Call(step) => step.args.pop().unwrap_or_default(),
         _ => return,
     };
-    comprehension.loop_step = call(ITERATE, vec![boolean(deciding), accumulator(), body]);
+    comprehension.loop_step = call(ITERATE, vec![boolean(short_circuit), accumulator(), body]);
     (comprehension.loop_cond, comprehension.result) = (condition, result);
 }

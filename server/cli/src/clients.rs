@@ -102,13 +102,13 @@ fn next_step(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
         (401, _) => Some("check the credentials, or choose others with --kubeconfig or --context".to_owned()),
         (403, _) if is_cluster_error(status) || is_impersonation_denial(status) => Some(
-            "the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); \
+            "the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/AUTHORIZATION.md); \
              `kubectl auth can-i --list` lists your permissions"
                 .to_owned(),
         ),
         (403, None) if !is_rbac_denial(status) => None,
         (403, None) => Some("`kubectl auth can-i --list` lists your permissions".to_owned()),
-        (403, Some(cluster)) => Some(format!("cluster {cluster} grants permissions by its own RBAC: docs/RIGHTS.md")),
+        (403, Some(cluster)) => Some(format!("cluster {cluster} grants permissions by its own RBAC: docs/AUTHORIZATION.md")),
         (404, _) if is_cluster_error(status) => {
             Some("`crowsnest get clusters -s karmada` lists the clusters".to_owned())
         }
@@ -153,7 +153,7 @@ mod tests {
     #[case::refused(
         status(403, "pods is forbidden", ""),
         Some("m1"),
-        "m1: pods is forbidden; cluster m1 grants permissions by its own RBAC: docs/RIGHTS.md"
+        "m1: pods is forbidden; cluster m1 grants permissions by its own RBAC: docs/AUTHORIZATION.md"
     )]
     #[case::unreachable(
         status(503, "error trying to reach cluster m1: refused", ""),
@@ -173,7 +173,7 @@ mod tests {
     #[case::without_proxy_permission(
         status(403, "clusters \"m1\" is forbidden", "clusters"),
         Some("m1"),
-        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
+        "clusters \"m1\" is forbidden; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/AUTHORIZATION.md); `kubectl auth can-i --list` lists your permissions"
     )]
     #[case::without_impersonation_permission(
         status(
@@ -182,7 +182,7 @@ mod tests {
             "users"
         ),
         Some("m1"),
-        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/RIGHTS.md); `kubectl auth can-i --list` lists your permissions"
+        "m1: users \"ops\" is forbidden: User \"system:serviceaccount:a:karmada-impersonator\" cannot impersonate resource \"users\"; the ClusterRole `cluster-proxy-admin` of the control plane grants this permission (docs/AUTHORIZATION.md); `kubectl auth can-i --list` lists your permissions"
     )]
     #[case::forbidden(
         status(

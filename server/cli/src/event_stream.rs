@@ -31,7 +31,7 @@ pub(crate) async fn follow(
     let mut delays = ReconnectDelays::default();
     loop {
         let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-        let started = Instant::now();
+        let started_at = Instant::now();
         let interruption = match client.request_stream(request).await {
             Ok(stream) => match read(stream.lines().boxed()).await? {
                 true => None,
@@ -43,7 +43,7 @@ pub(crate) async fn follow(
         if let Some(interruption) = interruption {
             writeln!(terminal::stderr(), "note: {interruption}; reconnecting")?;
         }
-        tokio::time::sleep(delays.next_delay(started.elapsed())).await;
+        tokio::time::sleep(delays.next_delay(started_at.elapsed())).await;
     }
 }
 

@@ -11,6 +11,14 @@ use std::process::ExitCode;
 use output::terminal;
 pub use verbs::Verb;
 
+/// The text below the help of a command: examples, one line each, and after a semicolon a text that follows them.
+#[macro_export]
+macro_rules! examples {
+    ($($example:literal),+ $(,)? $(; $note:literal)?) => {
+        concat!("Examples:", $("\n  ", $example),+ $(, "\n\n", $note)?)
+    };
+}
+
 mod amounts;
 pub mod clients;
 pub mod columns;
@@ -22,9 +30,9 @@ pub mod object;
 pub mod output;
 pub mod pager;
 mod partial;
+pub mod permissions;
 pub mod process;
 mod reviews;
-pub mod rights;
 pub mod sources;
 pub mod spinner;
 #[cfg(test)]

@@ -76,8 +76,8 @@ impl ObjectArgs {
         })
     }
 
-    /// Resolves the kind by the control plane's discovery, or else by that of these clusters (all clusters if the list
-    /// is empty).
+    /// Resolves the kind with the discovery of the control plane or, if it does not serve the kind, of these clusters (all
+    /// clusters if the list is empty).
     pub(crate) async fn resolve(
         &self,
         connection: &ConnectionArgs,
@@ -93,7 +93,7 @@ impl ObjectArgs {
         Ok(ResolvedObject { config, control_plane, kind, namespace, name: name.to_owned() })
     }
 
-    /// Resolves the kind, and the cluster of the object: this one, or else the only one that has it.
+    /// Resolves the kind, and the cluster of the object: `cluster` if it is set, otherwise the only cluster that has it.
     pub(crate) async fn resolve_with_cluster(
         &self,
         connection: &ConnectionArgs,
@@ -137,8 +137,8 @@ impl ResolvedObject {
 
     /// Reads the object from a member cluster.
     pub(crate) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
-        let read = self.read(&clients::member(&self.config, cluster)?, Some(cluster)).await?;
-        read.ok_or_else(|| {
+        let object = self.read(&clients::member(&self.config, cluster)?, Some(cluster)).await?;
+        object.ok_or_else(|| {
             anyhow!(
                 "cluster {cluster} has no {}; `crowsnest search 'name:={}'` finds the clusters that have it",
                 self.display_name(),
@@ -193,7 +193,7 @@ impl ResolvedObject {
         Ok(found)
     }
 
-    /// The one cluster to use: `named`, or the only one that has the object or had it.
+    /// The cluster to use: `named` if it is set, otherwise the only cluster that has, or had, the object.
     pub(crate) async fn cluster(&self, named: Option<&str>) -> anyhow::Result<String> {
         if let Some(named) = named {
             return Ok(named.to_owned());

@@ -58,14 +58,14 @@ pub(crate) fn width() -> Option<usize> {
 /// Closes the pipe and waits until the pager exits.
 pub fn end() {
     let Some(mut child) = PAGER.lock().take() else { return };
-    // The pager reads until all copies of the pipe's write end are closed. A broken pipe is no error.
+    // The pager reads until all copies of the pipe's write end are closed. A broken pipe is not an error.
     let _ = io::stdout().flush();
-    let ended = std::fs::OpenOptions::new().write(true).open("/dev/null").and_then(|dev_null| {
+    let result = std::fs::OpenOptions::new().write(true).open("/dev/null").and_then(|dev_null| {
         rustix::stdio::dup2_stdout(&dev_null)?;
         rustix::stdio::dup2_stderr(&dev_null)?;
         child.wait()
     });
-    if let Err(error) = ended {
+    if let Err(error) = result {
         tracing::debug!(%error, "cannot wait for the pager");
     }
 }

@@ -100,15 +100,15 @@ impl ReviewArgs {
     ) -> anyhow::Result<ExitCode> {
         pager::begin();
         let mut out = terminal::stdout();
-        let printed = match self.output {
+        let result = match self.output {
             Output::Table | Output::Wide => table(&mut out).map_err(anyhow::Error::from),
             Output::Json => writeln!(out, "{review:#}").map_err(anyhow::Error::from),
             Output::Yaml => out.write_all(yaml::to_yaml(review).as_bytes()).map_err(anyhow::Error::from),
         };
-        match printed {
+        match result {
             // The reader closed the pipe.
             Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
-            printed => printed?,
+            result => result?,
         }
         let is_partial = print_warnings(&mut terminal::stderr(), &review["status"], self.is_document())?;
         Ok(self.read.exit_code(is_partial))
@@ -171,18 +171,18 @@ fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io
         writeln!(err, "warning: {name}{state}: {error}")?;
     }
     if !is_document {
-        writeln!(err, "note: by RBAC only; other authorizers of a cluster may allow more")?;
+        writeln!(err, "note: only RBAC is evaluated; other authorizers of a cluster may allow more")?;
     }
     Ok(partial)
 }
 
-/// The rows of a status with their value of the column CHANGE: empty for the rows of the field `granted`, then the
-/// rows `lost` and `remaining` of a review with `--without`.
-pub(crate) fn rows<'s>(status: &'s Value, granted: &str) -> Vec<(&'static str, &'s Value)> {
+/// Rows of a review's status, each with its value of the column CHANGE: empty for the rows in `field`, then `lost` and
+/// `remaining` for the rows in these fields, which a review with `--without` has.
+pub(crate) fn rows<'s>(status: &'s Value, field: &str) -> Vec<(&'static str, &'s Value)> {
     let rows_in = |field: &str, change: &'static str| {
         list(status, field).iter().map(move |row| (change, row)).collect::<Vec<_>>()
     };
-    [rows_in(granted, ""), rows_in("lost", "lost"), rows_in("remaining", "remaining")].concat()
+    [rows_in(field, ""), rows_in("lost", "lost"), rows_in("remaining", "remaining")].concat()
 }
 
 /// Kind, namespace and name of a subject, role or binding, such as `ServiceAccount shop/robot`.

@@ -1,4 +1,4 @@
-//! Parsing of the flags of a command in tests.
+//! Parses the flags of a command in tests.
 
 /// Parses flags that are separated by white space. Errors are returned as they are printed.
 pub(crate) fn parse_args<A: clap::Args>(line: &str) -> Result<A, String> {

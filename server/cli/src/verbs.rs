@@ -68,10 +68,10 @@ verbs! {
     /// Manage the bootstrap tokens that clusters register with
     Token(token::TokenArgs) => token::run;
     /// Mark a cluster as unschedulable
-    #[command(after_help = "Examples:\n  crowsnest cordon member1")]
+    #[command(after_help = examples!["crowsnest cordon member1"])]
     Cordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::SchedulingState::Cordoned);
     /// Mark a cluster as schedulable
-    #[command(after_help = "Examples:\n  crowsnest uncordon member1")]
+    #[command(after_help = examples!["crowsnest uncordon member1"])]
     Uncordon(cordon::CordonArgs) => |args| cordon::run(args, cordon::SchedulingState::Uncordoned);
     /// Add taints to clusters, or remove them
     Taint(taint::TaintArgs) => taint::run;
@@ -128,34 +128,40 @@ verbs! {
     /// List the API versions of the control plane or a member
     ApiVersions(api_resources::ApiVersionsArgs) => api_resources::run_versions;
     /// Create an object in the control plane (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest create configmap settings -n shop --from-literal level=one\n\n`kubectl create --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest create configmap settings -n shop --from-literal level=one";
+        "`kubectl create --help` lists all flags."
+    ])]
     Create(kubectl::KubectlArgs) => |args| kubectl::run("create", args);
     /// Delete objects of the control plane and their propagated copies (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest delete configmap settings -n shop\n\n`kubectl delete --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest delete configmap settings -n shop";
+        "`kubectl delete --help` lists all flags."
+    ])]
     Delete(kubectl::KubectlArgs) => |args| kubectl::run("delete", args);
     /// Edit an object of the control plane (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest edit deploy/web -n shop\n\n`kubectl edit --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest edit deploy/web -n shop";
+        "`kubectl edit --help` lists all flags."
+    ])]
     Edit(kubectl::KubectlArgs) => |args| kubectl::run("edit", args);
     /// Update fields of an object of the control plane (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest patch deploy/web -n shop -p '{}'\n\n`kubectl patch --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest patch deploy/web -n shop -p '{}'";
+        "`kubectl patch --help` lists all flags."
+    ])]
     Patch(kubectl::KubectlArgs) => |args| kubectl::run("patch", args);
     /// Update the labels of objects of the control plane (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest label deploy/web tier=front -n shop\n\n`kubectl label --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest label deploy/web tier=front -n shop";
+        "`kubectl label --help` lists all flags."
+    ])]
     Label(kubectl::KubectlArgs) => |args| kubectl::run("label", args);
     /// Update the annotations of objects of the control plane (runs kubectl)
-    #[command(
-        after_help = "Examples:\n  crowsnest annotate deploy/web note=hello -n shop\n\n`kubectl annotate --help` lists all flags."
-    )]
+    #[command(after_help = examples![
+        "crowsnest annotate deploy/web note=hello -n shop";
+        "`kubectl annotate --help` lists all flags."
+    ])]
     Annotate(kubectl::KubectlArgs) => |args| kubectl::run("annotate", args);
     /// karmadactl's `init`: names the command that replaces it
     #[command(hide = true)]

@@ -210,16 +210,16 @@ impl Workload {
 enum PodState {
     Found(Box<Pod>),
     Starting(Box<Pod>),
-    /// The reason that there is no running pod.
+    /// Why there is no running pod.
     None(String),
 }
 
 /// The container to use when none is named; API servers require a name if the pod has several.
 pub(crate) fn default_container(pod: &Pod) -> Option<String> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| &container.name);
-    let marked =
-        pod.annotations().get(DEFAULT_CONTAINER).filter(|marked| containers.clone().any(|name| name == *marked));
-    marked.or(containers.clone().next()).cloned()
+    let annotated =
+        pod.annotations().get(DEFAULT_CONTAINER).filter(|value| containers.clone().any(|name| name == *value));
+    annotated.or(containers.clone().next()).cloned()
 }
 
 fn is_name(name: &str) -> bool {
@@ -242,13 +242,13 @@ fn phase(pod: &Pod) -> &str {
 
 /// The oldest ready pod among the running ones, or the oldest if none is ready.
 fn select_running_pod(pods: &[Pod]) -> Option<&Pod> {
-    let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
+    let is_running = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     let rank = |pod: &&Pod| (!is_ready(pod), pod.creation_timestamp().map(|time| time.0), pod.name_any());
-    pods.iter().filter(runs).min_by_key(rank)
+    pods.iter().filter(is_running).min_by_key(rank)
 }
 
 #[cfg(test)]

@@ -35,10 +35,10 @@ const MAX_RETRIES: usize = 5;
 pub enum CredentialsError {
     #[error("cannot parse the list of credentials")]
     List(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("{name}: {why}")]
-    Invalid { name: String, why: String },
-    #[error("Secret {name} is unusable and was not changed: {why}")]
-    Unusable { name: String, why: String },
+    #[error("{name}: {reason}")]
+    Invalid { name: String, reason: String },
+    #[error("Secret {name} is unusable and was not changed: {reason}")]
+    Unusable { name: String, reason: String },
     #[error("cannot issue {name}")]
     Issue { name: String, source: rcgen::Error },
     #[error("the lifetime of {name} is too long")]
@@ -114,9 +114,10 @@ pub fn parse(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
     let mut authorities: BTreeSet<&str> = BTreeSet::new();
     for required in &list.secrets {
         let name = required.name();
-        let invalid = |why: &str| Err(CredentialsError::Invalid { name: name.to_owned(), why: why.to_owned() });
-        if let Some(why) = dns1123_subdomain(name).first() {
-            return invalid(why);
+        let invalid =
+            |reason: &str| Err(CredentialsError::Invalid { name: name.to_owned(), reason: reason.to_owned() });
+        if let Some(reason) = dns1123_subdomain(name).first() {
+            return invalid(reason);
         }
         if !names.insert(name) {
             return invalid("the name is not unique in the list");
@@ -210,16 +211,16 @@ async fn ensure_one(
     loop {
         let existing = secrets.get_opt(name).await.map_err(secret_error)?;
         let stored = existing.as_ref().and_then(|secret| secret.data.as_ref());
-        let why = match evaluate(required, stored, issuer, renewal)? {
+        let reason = match evaluate(required, stored, issuer, renewal)? {
             Verdict::Keep(until) => return Ok((Outcome::Unchanged(until), stored.cloned().unwrap_or_default())),
-            Verdict::Create(why) => why,
+            Verdict::Create(reason) => reason,
         };
         let data = issue::secret_data(required, stored, issuer, renewal.now, &rand::random())?;
         if dry_run {
-            return Ok((Outcome::Created(why), data));
+            return Ok((Outcome::Created(reason), data));
         }
         match write(secrets, required, existing, data.clone()).await {
-            Ok(_) => return Ok((Outcome::Created(why), data)),
+            Ok(_) => return Ok((Outcome::Created(reason), data)),
             // Another process wrote the Secret concurrently; its result is used.
             Err(kube::Error::Api(status))
                 if retries < MAX_RETRIES && (status.is_conflict() || status.is_already_exists()) =>
@@ -260,7 +261,7 @@ fn text<'a>(stored: &'a SecretData, key: &str) -> Option<&'a str> {
 
 fn credentials(name: &str, stored: &SecretData) -> Result<Credentials, CredentialsError> {
     let part = |key: &str| {
-        let missing = || CredentialsError::Unusable { name: name.to_owned(), why: format!("it has no {key}") };
+        let missing = || CredentialsError::Unusable { name: name.to_owned(), reason: format!("it has no {key}") };
         text(stored, key).map(str::to_owned).ok_or_else(missing)
     };
     Ok(Credentials { certificate: part(CERTIFICATE)?, key: part(KEY)? })

@@ -1,5 +1,5 @@
 //! Installs and removes the objects that `serve` needs in its control plane, in dependency order, and keeps a ConfigMap that records
-//! the installation. `crowsnest install` and `uninstall` write the ConfigMap; `doctor` reads it, too.
+//! the installation. `crowsnest install` and `uninstall` write the ConfigMap; `doctor` reads it.
 
 use std::io::Write;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::serving::{self, ServingSecret};
-use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, api_path, foreign_server};
+use super::{InstallError, SYSTEM_NAMESPACE, ServingEndpoint, api_path, foreign_server};
 
 /// Name of the ConfigMap that records the installation.
 const RECORD_CONFIG_MAP: &str = "crowsnest-installed";
@@ -153,10 +153,8 @@ fn prerequisites(request: &InstallRequest, ca: &str, serving_secret: Option<&Ser
 
 /// APIServices of the aggregated groups, with their Service.
 fn group_registrations(request: &InstallRequest, ca: String, groups: &[&ApiGroup]) -> Vec<Value> {
-    super::aggregation_manifests(
-        &Endpoints { host: request.record.host.clone(), port: request.record.port, ca },
-        groups,
-    )
+    let endpoint = ServingEndpoint { host: request.record.host.clone(), port: request.record.port, ca };
+    super::aggregation_manifests(&endpoint, groups)
 }
 
 /// Returns the manifests that [`install`] would apply. Fails if `install` issues the certificate and has not done so
@@ -175,7 +173,7 @@ pub async fn render(client: &kube::Client, request: &InstallRequest) -> anyhow::
     // Metrics groups that another server serves are not registered.
     let groups = aggregated_groups(request.record.metrics_adapter);
     let groups: Vec<&ApiGroup> = groups
-        .filter(|group| !group.of_metrics || !super::api_service_names(group).any(|name| foreign_names.contains(&name)))
+        .filter(|group| !group.is_metrics || !super::api_service_names(group).any(|name| foreign_names.contains(&name)))
         .collect();
     // The Secret is omitted, because private keys must not be printed.
     let mut manifests = prerequisites(request, &ca, None);
@@ -194,8 +192,8 @@ pub async fn install(
         check_version_skew(&installed.version, VERSION).map_err(anyhow::Error::msg)?;
     }
     let foreign = foreign_api_services(client).await?;
-    if let (Some((name, by)), false) = (foreign.first(), request.take_over) {
-        bail!("{name} is served by {by}; run `crowsnest migrate` first to copy its objects");
+    if let (Some((name, server)), false) = (foreign.first(), request.take_over) {
+        bail!("{name} is served by {server}; run `crowsnest migrate` first to copy its objects");
     }
     let serving_secret = match request.ca {
         Some(_) => None,
@@ -243,7 +241,7 @@ async fn remove_clusters(
         .context("cannot list the Clusters; `crowsnest serve` must be running")?;
     for cluster in &clusters {
         let uninstall::ClusterRemoval { name, deleted_works, kept_works, .. } = cluster;
-        let works = format!("{deleted_works} Works with their objects and {kept_works} without them");
+        let works = format!("with the objects of {deleted_works} Works; the objects of {kept_works} Works are kept");
         if dry_run {
             writeln!(out, "cluster({name}) would be removed, {works}")?;
             for object in cluster.join_objects() {
@@ -265,49 +263,50 @@ async fn remove_clusters(
     Ok(())
 }
 
-/// Deletes the registrations through which the control plane calls Crowsnest. CRDs, namespaces and objects are kept. If `members` is set,
-/// all clusters are unregistered first and Crowsnest's objects in them deleted; it is the time limit per cluster.
+/// Deletes the registrations through which the control plane calls Crowsnest. CRDs, namespaces and objects are kept. If
+/// `cluster_timeout` is set, all clusters are unregistered first and Crowsnest's objects in them are deleted, within this
+/// time per cluster.
 pub async fn uninstall(
     client: &kube::Client,
-    members: Option<Duration>,
+    cluster_timeout: Option<Duration>,
     dry_run: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let Some(record) = read_record(client).await? else {
         bail!("nothing is installed: there is no ConfigMap {SYSTEM_NAMESPACE}/{RECORD_CONFIG_MAP}")
     };
-    if let Some(timeout) = members {
+    if let Some(timeout) = cluster_timeout {
         remove_clusters(client, timeout, dry_run, out).await?;
     }
-    let mut deleted = Vec::new();
+    let mut removals = Vec::new();
     for service in
         registered_api_services(client).await?.into_iter().filter(|service| foreign_server(service).is_none())
     {
-        deleted.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
+        removals.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
     }
     for manifest in super::admission_manifests(&record.webhook_base_url(), "") {
         if calls_crowsnest(client, &manifest, &record.webhook_base_url()).await? {
-            deleted.push(manifest);
+            removals.push(manifest);
         }
     }
-    deleted.push(object("v1", "Service", SYSTEM_NAMESPACE, super::SERVICE));
+    removals.push(object("v1", "Service", SYSTEM_NAMESPACE, super::SERVICE));
     let roles = super::base_manifests().into_iter();
-    deleted.extend(
+    removals.extend(
         roles.filter(|role| role["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("crowsnest:"))),
     );
-    deleted.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
+    removals.push(object("v1", "Secret", SYSTEM_NAMESPACE, serving::SECRET));
     let mut kept_definitions = Vec::new();
-    if members.is_some() {
+    if cluster_timeout.is_some() {
         let leftovers = super::stored_kind_migration::read_leftovers(client, dry_run).await?;
-        deleted.extend(leftovers.removable);
+        removals.extend(leftovers.removable);
         kept_definitions = leftovers.kept;
         if !dry_run {
             super::stored_kind_migration::release_copied_objects(client).await?;
         }
     }
     // Deleted last, so that an interrupted uninstallation can be repeated.
-    deleted.push(record.manifest());
-    for manifest in &deleted {
+    removals.push(record.manifest());
+    for manifest in &removals {
         if !dry_run {
             delete(client, manifest).await?;
         }
@@ -316,7 +315,7 @@ pub async fn uninstall(
     for (name, objects) in kept_definitions {
         writeln!(out, "customresourcedefinition/{name} kept, {objects} objects exist")?;
     }
-    match members {
+    match cluster_timeout {
         Some(_) => writeln!(out, "public CRDs and policies are kept")?,
         None => writeln!(out, "CRDs, Clusters, policies and all objects in member clusters are kept")?,
     }
@@ -374,8 +373,8 @@ pub async fn registered_api_services(client: &kube::Client) -> anyhow::Result<Ve
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
     for name in aggregated_groups(true).flat_map(super::api_service_names) {
-        let read = services.get_opt(&name).await;
-        found.extend(read.map_err(|source| InstallError::Registration { name, source })?);
+        let result = services.get_opt(&name).await;
+        found.extend(result.map_err(|source| InstallError::Registration { name, source })?);
     }
     Ok(found)
 }
@@ -397,14 +396,14 @@ fn check_version_skew(installed: &str, current: &str) -> Result<(), String> {
         Some((numbers.next()??, numbers.next()??))
     };
     let invalid = |version: &str| format!("{version:?} is not a version such as 1.2.3");
-    let (before, now) =
+    let (old, new) =
         (parts(installed).ok_or_else(|| invalid(installed))?, parts(current).ok_or_else(|| invalid(current))?);
-    if before.0 == now.0 && (before.1 - now.1).abs() <= 1 {
+    if old.0 == new.0 && (old.1 - new.1).abs() <= 1 {
         return Ok(());
     }
-    let step = if before < now { 1 } else { -1 };
-    let next = match before.0 == now.0 {
-        true => format!("; install {}.{} in between", before.0, before.1 + step),
+    let step = if old < new { 1 } else { -1 };
+    let next = match old.0 == new.0 {
+        true => format!("; install {}.{} in between", old.0, old.1 + step),
         false => String::new(),
     };
     Err(format!(
@@ -428,11 +427,11 @@ mod tests {
     fn upgrades_and_downgrades_do_not_skip_minor_versions(
         #[case] installed: &str,
         #[case] current: &str,
-        #[case] why: Option<&str>,
+        #[case] reason: Option<&str>,
     ) {
         let error = check_version_skew(installed, current).err();
-        assert_eq!(error.is_some(), why.is_some(), "{error:?}");
-        assert!(error.zip(why).is_none_or(|(message, why)| message.contains(why)));
+        assert_eq!(error.is_some(), reason.is_some(), "{error:?}");
+        assert!(error.zip(reason).is_none_or(|(message, reason)| message.contains(reason)));
     }
 
     #[rstest]

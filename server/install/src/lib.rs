@@ -62,7 +62,7 @@ pub enum InstallError {
 
 /// Address of `serve` as the control plane reaches it.
 #[derive(Debug, Clone)]
-pub struct Endpoints {
+pub struct ServingEndpoint {
     /// DNS name or IP address, used as an ExternalName.
     pub host: String,
     pub port: u16,
@@ -278,15 +278,19 @@ pub fn proxy_admin_binding(user: &str) -> Value {
 pub async fn resolve_groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static ApiGroup>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
     let mut groups: Vec<&'static ApiGroup> = aggregated_groups(false).collect();
-    for group in aggregated_groups(true).filter(|group| group.of_metrics) {
+    for group in aggregated_groups(true).filter(|group| group.is_metrics) {
         let mut registered = Vec::new();
         for name in api_service_names(group) {
-            let read = services.get_opt(&name).await;
-            registered.extend(read.map_err(|source| InstallError::Registration { name, source })?);
+            let result = services.get_opt(&name).await;
+            registered.extend(result.map_err(|source| InstallError::Registration { name, source })?);
         }
         match (registered.iter().find_map(foreign_server), metrics) {
-            (Some(by), true) => {
-                tracing::warn!(group = group.name, by, "the group is served by another server and is not registered");
+            (Some(server), true) => {
+                tracing::warn!(
+                    group = group.name,
+                    server,
+                    "the group is served by another server and is not registered"
+                );
             }
             (None, true) => groups.push(group),
             (_, false) => {
@@ -312,7 +316,7 @@ fn api_service_names(group: &ApiGroup) -> impl Iterator<Item = String> {
     group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
 }
 
-/// The other server of an APIService; `None` if it is Crowsnest.
+/// The server of an APIService; `None` if it is Crowsnest.
 fn foreign_server(service: &APIService) -> Option<String> {
     let Some(backend) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
         return Some("the control plane itself".to_owned());
@@ -323,12 +327,12 @@ fn foreign_server(service: &APIService) -> Option<String> {
 }
 
 /// The Service and the APIServices of the aggregated groups.
-pub fn aggregation_manifests(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec<Value> {
-    let bundle = STANDARD.encode(&endpoints.ca);
+pub fn aggregation_manifests(endpoint: &ServingEndpoint, groups: &[&ApiGroup]) -> Vec<Value> {
+    let bundle = STANDARD.encode(&endpoint.ca);
     let mut manifests = vec![json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE},
-        "spec": {"type": "ExternalName", "externalName": endpoints.host},
+        "spec": {"type": "ExternalName", "externalName": endpoint.host},
     })];
     let versions = groups.iter().flat_map(|group| group.versions.iter().map(move |version| (group, version)));
     manifests.extend(versions.map(|(group, (version, priority))| {
@@ -339,7 +343,7 @@ pub fn aggregation_manifests(endpoints: &Endpoints, groups: &[&ApiGroup]) -> Vec
                      // A previous registration may have skipped TLS verification, which cannot be combined with a
                      // caBundle.
                      "versionPriority": priority, "caBundle": bundle, "insecureSkipTLSVerify": false,
-                     "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoints.port}},
+                     "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoint.port}},
         })
     }));
     manifests
@@ -357,7 +361,7 @@ pub async fn wait_for_aggregation(client: &kube::Client, groups: &[&ApiGroup]) -
         let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
         loop {
             match announced_versions(client, &group_names).await {
-                Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
+                Ok(versions) if groups.iter().all(|group| is_announced(&versions, group)) => return,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "discovery is incomplete"),
             }
@@ -374,10 +378,11 @@ fn is_available(service: Option<&APIService>) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
-/// True if discovery has all versions of the group, with resources if it defines any.
-fn is_announced(found: &BTreeMap<String, usize>, group: &ApiGroup) -> bool {
+/// True if discovery has all versions of the group, with resources if it defines any. `versions` maps each version in
+/// discovery to its number of resources.
+fn is_announced(versions: &BTreeMap<String, usize>, group: &ApiGroup) -> bool {
     group.versions.iter().all(|(version, _)| {
-        let resources = found.get(&format!("{}/{version}", group.name));
+        let resources = versions.get(&format!("{}/{version}", group.name));
         resources.is_some_and(|resources| !group.has_resources || *resources > 0)
     })
 }
@@ -388,11 +393,11 @@ mod tests {
 
     #[test]
     fn every_manifest_has_a_path() {
-        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let endpoint = ServingEndpoint { host: "localhost".into(), port: 1, ca: "pem".into() };
         let groups: Vec<&ApiGroup> = aggregated_groups(true).collect();
         let paths: Vec<String> = base_manifests()
             .iter()
-            .chain(&aggregation_manifests(&endpoints, &groups))
+            .chain(&aggregation_manifests(&endpoint, &groups))
             .map(|m| api_path(m).unwrap())
             .collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
@@ -404,9 +409,9 @@ mod tests {
 
     #[test]
     fn metrics_registrations_match_karmada() {
-        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
-        let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.of_metrics).collect();
-        let manifests = aggregation_manifests(&endpoints, &groups);
+        let endpoint = ServingEndpoint { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let groups: Vec<&ApiGroup> = aggregated_groups(true).filter(|group| group.is_metrics).collect();
+        let manifests = aggregation_manifests(&endpoint, &groups);
         let registrations: Vec<String> = manifests[1..]
             .iter()
             .map(|service| {

@@ -165,10 +165,10 @@ impl SpdyClient {
         self.send(Frame::Data { stream, data: Bytes::copy_from_slice(data), fin }).await;
     }
 
-    /// Reads until all streams in `wanted` have ended, without sending window updates, as kubectl does.
-    async fn read(&mut self, wanted: &[u32]) -> BTreeMap<u32, String> {
+    /// Reads until all of these streams have ended, without sending window updates, as kubectl does.
+    async fn read(&mut self, streams: &[u32]) -> BTreeMap<u32, String> {
         let mut texts: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-        let mut open = wanted.to_vec();
+        let mut open = streams.to_vec();
         while !open.is_empty() {
             match self.reader.next().await.unwrap().unwrap() {
                 Frame::Data { stream, data, fin } => {

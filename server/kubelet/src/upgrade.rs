@@ -58,7 +58,7 @@ pub fn negotiate_remote_command(
     }
 }
 
-/// Negotiates the protocol of port-forward. `Upgrade::Spdy` has true if SPDY runs inside a WebSocket.
+/// Negotiates the protocol of port-forward. `Upgrade::Spdy` contains true if SPDY runs inside a WebSocket.
 pub fn negotiate_port_forward(
     request: Request<Body>,
     has_ports: bool,

@@ -47,10 +47,11 @@ impl Volumes {
         self.file_systems.lock().retain(|key, _| !matches!(key, VolumeKey::Pod(pod, _) if pod == uid));
     }
 
-    /// Drops the volume of a deleted claim, with its parts.
+    /// Drops the volume of a deleted claim, including its `subPath` volumes.
     pub fn remove_claim(&self, uid: &str) {
-        let is_of = |claim: &str| claim.strip_prefix(uid).is_some_and(|part| part.is_empty() || part.starts_with('/'));
-        self.file_systems.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if is_of(claim)));
+        let belongs_to_claim =
+            |claim: &str| claim.strip_prefix(uid).is_some_and(|part| part.is_empty() || part.starts_with('/'));
+        self.file_systems.lock().retain(|key, _| !matches!(key, VolumeKey::Claim(claim) if belongs_to_claim(claim)));
     }
 }
 

@@ -32,7 +32,7 @@ pub struct ApiRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiResponse {
     pub body: Bytes,
-    /// True if the body is longer.
+    /// True if the complete body is longer.
     pub is_truncated: bool,
 }
 

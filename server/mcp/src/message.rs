@@ -8,7 +8,7 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
-/// The limit of concurrent requests is reached. A code of this server.
+/// The limit of concurrent requests is reached. This code is specific to this server.
 pub const TOO_MANY_REQUESTS: i64 = -32000;
 /// A resource that does not exist, in the revisions with a handshake.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -17,7 +17,7 @@ pub const HEADER_MISMATCH: i64 = -32020;
 /// The protocol revision of a request is not supported (2026-07-28).
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// Maximum size of a message in bytes, that of any request to an API server.
+/// Maximum size of a message in bytes; the same as for other requests to an API server.
 pub const MAX_MESSAGE_BYTES: usize = MAX_REQUEST_BODY_BYTES;
 
 /// A JSON-RPC error.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::message::RpcError;
 
-/// A prompt, with a text that its arguments are inserted into.
+/// A prompt: a text template and its arguments.
 struct Prompt {
     name: &'static str,
     title: &'static str,
@@ -40,7 +40,7 @@ each problem: the objects and clusters, the evidence, the likely cause, and the 
         ],
         text: "Explain why {kind} {name} in namespace {namespace} is in its clusters and what moved it. Use `explain`, follow \
 the causes in its journal to the root cause, and check the clusters that it left with `search` and `get`. Report the moves \
-in order of time with their causes, and what it waits for now.",
+in chronological order with their causes, and what it waits for now.",
     },
     Prompt {
         name: "access-review",

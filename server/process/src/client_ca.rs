@@ -56,8 +56,8 @@ impl TrustedCas {
     }
 }
 
-/// The CAs that a listener trusts, from both sources.
-pub struct Trust {
+/// Updates the CAs that a listener trusts when one of their two sources changes.
+pub struct ClientCaUpdater {
     tls: Tls,
     sources: Mutex<Sources>,
 }
@@ -68,18 +68,18 @@ struct Sources {
     files: TrustedCas,
 }
 
-impl Trust {
-    /// Creates the trust of `tls` from the control plane's ConfigMap.
+impl ClientCaUpdater {
+    /// Creates the updater of `tls`, which trusts the CAs of the control plane's ConfigMap.
     pub fn new(tls: Tls, control_plane: TrustedCas) -> Self {
         Self { tls, sources: Mutex::new(Sources { control_plane, files: TrustedCas::default() }) }
     }
 
-    /// Applies a change of the files.
-    pub fn change_files(&self, change: impl FnOnce(&mut TrustedCas)) -> Result<(), ServingError> {
-        self.change(|sources| change(&mut sources.files))
+    /// Updates the CAs read from files.
+    pub fn update_files(&self, change: impl FnOnce(&mut TrustedCas)) -> Result<(), ServingError> {
+        self.update(|sources| change(&mut sources.files))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Sources)) -> Result<(), ServingError> {
+    fn update(&self, change: impl FnOnce(&mut Sources)) -> Result<(), ServingError> {
         let mut sources = self.sources.lock();
         let mut next = sources.clone();
         change(&mut next);
@@ -92,8 +92,8 @@ impl Trust {
         Ok(())
     }
 
-    /// Watches the ConfigMap until `stop`.
-    pub async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
+    /// Watches the ConfigMap until `stop`, and applies its changes.
+    pub async fn watch_config_map(&self, control_plane: kube::Client, stop: CancellationToken) {
         let changes = watch_object(config_maps(control_plane), NAME).default_backoff();
         let mut changes = std::pin::pin!(changes);
         while let Some(Some(event)) = stop.run_until_cancelled(changes.next()).await {
@@ -102,7 +102,7 @@ impl Trust {
                 Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} was deleted; keeping its last content"),
                 Ok(Some(map)) => {
                     let result =
-                        TrustedCas::from_config_map(&map).and_then(|cas| Ok(self.change(|s| s.control_plane = cas)?));
+                        TrustedCas::from_config_map(&map).and_then(|cas| Ok(self.update(|s| s.control_plane = cas)?));
                     if let Err(error) = result {
                         let error = format!("{error:#}");
                         tracing::error!(error, "cannot use {NAMESPACE}/{NAME}; keeping the previous content");

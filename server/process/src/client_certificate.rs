@@ -1,4 +1,4 @@
-//! Client of a TLS connection for handlers: its address and its verified certificate.
+//! The client of a connection, as handlers receive it: its address and its verified certificate.
 
 use std::net::IpAddr;
 

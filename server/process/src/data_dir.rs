@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the layout that this build writes. Higher versions on disk are rejected, lower ones would be migrated.
 pub const LAYOUT_VERSION: u32 = 1;
 
-/// Error of opening a data directory. Each message names the next step.
+/// Reason why a data directory cannot be opened. Each message names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("cannot write to data directory {path}; choose another with --data-dir")]

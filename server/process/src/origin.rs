@@ -1,5 +1,5 @@
 //! Checks of a browser request: the host name under which it reaches a server, and the origin of the page that sent it.
-//! Pure.
+//! Has no side effects.
 //!
 //! A name that resolves to a loopback address makes another site's page same-origin with a server on the user's machine
 //! (DNS rebinding). IP addresses cannot be rebound, so only names are checked.
@@ -18,8 +18,8 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub enum Hosts {
     /// `localhost`, addresses, and these names, in lower case.
     Named(BTreeSet<String>),
-    /// TLS verifies the name: browsers reject certificates of other names.
-    Certified,
+    /// Any name, because browsers verify it against the TLS certificate.
+    VerifiedByTls,
 }
 
 impl Hosts {
@@ -32,7 +32,7 @@ impl Hosts {
     /// Adds one host name.
     pub fn with_name(&self, host: &str) -> Self {
         match self {
-            Hosts::Certified => Self::Certified,
+            Hosts::VerifiedByTls => Self::VerifiedByTls,
             Hosts::Named(names) => Self::from_names(names.iter().map(String::as_str).chain([host])),
         }
     }
@@ -40,7 +40,7 @@ impl Hosts {
     fn contains(&self, host: &str) -> bool {
         let address = host.trim_start_matches('[').trim_end_matches(']');
         match self {
-            Hosts::Certified => true,
+            Hosts::VerifiedByTls => true,
             Hosts::Named(names) => {
                 let name = host.trim_end_matches('.').to_ascii_lowercase();
                 address.parse::<IpAddr>().is_ok() || name == "localhost" || names.contains(&name)
@@ -88,14 +88,14 @@ pub fn is_same_origin_page(headers: &HeaderMap, authority: &Authority) -> bool {
     is_same_origin && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
 
-/// Refuses a request if the browser reports that a page of another origin sent it. Clients that are no browsers send no
+/// Refuses a request if the browser reports that a page of another origin sent it. Clients other than browsers send no
 /// origin.
 pub fn check_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let is_allowed = !headers.contains_key(header::ORIGIN)
         || authority(uri, headers).is_ok_and(|authority| is_same_origin_page(headers, &authority));
     match is_allowed {
         true => Ok(()),
-        false => Err(ApiError::new(Reason::Forbidden, "requests of pages of other origins are not allowed")),
+        false => Err(ApiError::new(Reason::Forbidden, "requests from pages of other origins are not allowed")),
     }
 }
 
@@ -146,9 +146,9 @@ mod tests {
     #[case::named("fleet.example:443", true)]
     #[case::named_in_upper_case("Fleet.Example", true)]
     #[case::rebound("evil.example:7080", false)]
-    #[case::begins_alike("localhost.evil.example", false)]
-    #[case::begins_as_an_address("127.0.0.1.nip.io:7080", false)]
-    #[case::ends_alike("a.fleet.example", false)]
+    #[case::allowed_name_as_prefix("localhost.evil.example", false)]
+    #[case::address_as_prefix("127.0.0.1.nip.io:7080", false)]
+    #[case::subdomain_of_an_allowed_name("a.fleet.example", false)]
     #[case::credentials("localhost@evil.example", false)]
     #[case::empty("", false)]
     #[case::space("local host", false)]
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn tls_verifies_names() {
-        assert!(Hosts::Certified.check(&Uri::from_static("/"), &headers(&[("host", "fleet.example")])).is_ok());
-        assert!(Hosts::Certified.check(&Uri::from_static("/"), &HeaderMap::new()).is_err());
+        assert!(Hosts::VerifiedByTls.check(&Uri::from_static("/"), &headers(&[("host", "fleet.example")])).is_ok());
+        assert!(Hosts::VerifiedByTls.check(&Uri::from_static("/"), &HeaderMap::new()).is_err());
     }
 
-    /// For each case: whether a request with a custom header of the page is accepted, and whether a WebSocket is.
+    /// `expected` states whether a request with the page's custom header is accepted, and whether a WebSocket is.
     #[rstest]
     #[case::own_page(&[("origin", "http://127.0.0.1:7080"), ("sec-fetch-site", "same-origin")], (true, true))]
     #[case::no_fetch_metadata(&[("origin", "http://127.0.0.1:7080")], (true, true))]

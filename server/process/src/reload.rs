@@ -28,9 +28,9 @@ struct WatchedFiles {
     flag: &'static str,
     files: Vec<PathBuf>,
     apply: ApplyFn,
-    /// Content in use.
+    /// The contents that were applied last.
     current: Vec<String>,
-    /// Content that was rejected last; the inner `None` means that the files could not be read.
+    /// The contents that were rejected last; the inner `None` means that the files could not be read.
     rejected: Option<Option<Vec<String>>>,
     stale: Arc<AtomicBool>,
 }
@@ -131,27 +131,27 @@ impl Reloader {
 impl WatchedFiles {
     async fn poll(&mut self, counts: &ReloadCounters) {
         let flag = self.flag;
-        let found = read_files(&self.files).await;
-        if found.as_ref().is_ok_and(|found| *found == self.current) {
+        let read_result = read_files(&self.files).await;
+        if read_result.as_ref().is_ok_and(|contents| *contents == self.current) {
             self.set_rejected(None);
             return;
         }
-        let content = found.as_ref().ok().cloned();
-        if self.rejected.as_ref() == Some(&content) {
+        let contents = read_result.as_ref().ok().cloned();
+        if self.rejected.as_ref() == Some(&contents) {
             return;
         }
-        match found.and_then(|found| (self.apply)(&found).map(|()| found)) {
-            Ok(found) => {
-                tracing::info!(what = flag, "reloaded changed files");
+        match read_result.and_then(|contents| (self.apply)(&contents).map(|()| contents)) {
+            Ok(applied_contents) => {
+                tracing::info!(flag, "reloaded changed files");
                 counts.succeeded.fetch_add(1, Ordering::Relaxed);
-                self.current = found;
+                self.current = applied_contents;
                 self.set_rejected(None);
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(what = flag, error, "cannot use changed files; keeping their previous content");
+                tracing::error!(flag, error, "cannot use changed files; keeping their previous content");
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                self.set_rejected(Some(content));
+                self.set_rejected(Some(contents));
             }
         }
     }
@@ -168,11 +168,11 @@ fn is_certificate(flag: &str) -> bool {
 }
 
 async fn read_files(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let mut found = Vec::with_capacity(files.len());
+    let mut contents = Vec::with_capacity(files.len());
     for path in files {
-        found.push(tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?);
+        contents.push(tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?);
     }
-    Ok(found)
+    Ok(contents)
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    /// Mounts a version of the files as a kubelet does: in a folder of its own, to which a symbolic link is swapped.
+    /// Mounts a version of the files as a kubelet does: creates a new folder, then swaps the symbolic link to it.
     fn mount(folder: &Path, version: &str, content: &str) {
         fs::create_dir(folder.join(version)).unwrap();
         fs::write(folder.join(version).join("ca.crt"), content).unwrap();

@@ -14,7 +14,7 @@ pub type Body = axum::body::Body;
 #[derive(Debug, Clone)]
 pub struct ResponseStatus(pub Value);
 
-/// An error as a response.
+/// Conversion of an error to a response.
 pub trait StatusResponse {
     /// Returns a JSON `Status` with its code, and `Retry-After` if the error has one. The response has a
     /// [`ResponseStatus`].

@@ -2,7 +2,7 @@
 //!
 //! Used by the aggregated API server, the webhooks and the scheduler estimator. The client's certificate is verified
 //! once per connection (`client_certificate`), and passed to handlers as a [`Peer`] extension. The trusted CAs may
-//! change while serving (`client_ca`); open connections keep their state.
+//! change while serving (`client_ca`); open connections are not affected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use tower::ServiceExt;
 
 use crate::client_certificate::{Authorities, Peer, parse_roots};
 
-/// Maximum time for open requests after shutdown began.
+/// Maximum time that open requests may take after shutdown has begun.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a request head, and idle timeout between requests; longer than clients keep idle connections, so that
 /// they do not use a closed one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(100);
-/// Maximum size of a request head in bytes, including the URL; the longest command of an exec fits.
+/// Maximum size of a request head in bytes, including the URL, which contains the command of an exec request.
 const MAX_HEAD_BYTES: u32 = 128 * 1024;
-/// Front proxies send a header for each group of the user.
+/// Maximum number of headers in a request; front proxies send one for each group of the user.
 const MAX_HEADERS: usize = 1024;
 /// Maximum number of concurrent requests per connection, as in kube-apiserver.
 const MAX_CONCURRENT_STREAMS: u32 = 250;
@@ -67,26 +67,26 @@ pub struct Tls {
 struct ActiveConfig {
     acceptor: TlsAcceptor,
     /// `None` if the handshake verifies clients.
-    clients: Option<Authorities>,
+    client_cas: Option<Authorities>,
 }
 
 impl Tls {
-    /// Serves the certificates of `serving` and accepts client certificates of `clients`.
-    pub fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
-        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::new(Arc::clone(&serving), clients)));
+    /// Serves the certificates of `serving` and accepts client certificates of `client_cas`.
+    pub fn new(serving: Arc<ServingCertificates>, client_cas: Authorities) -> Self {
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::new(Arc::clone(&serving), client_cas)));
         Self { serving, active }
     }
 
     /// For gRPC: TLS 1.3; the handshake accepts only clients with a certificate of this CA (PEM), or all clients
     /// without a CA.
-    pub fn for_grpc(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
-        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::for_grpc(Arc::clone(&serving), clients)?));
+    pub fn for_grpc(serving: Arc<ServingCertificates>, client_ca: Option<&str>) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::for_grpc(Arc::clone(&serving), client_ca)?));
         Ok(Self { serving, active })
     }
 
     /// For API servers as webhook clients: the handshake accepts only clients with a certificate of this CA (PEM).
-    pub fn with_client_ca(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
-        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::with_client_ca(Arc::clone(&serving), clients)?));
+    pub fn with_client_ca(serving: Arc<ServingCertificates>, client_ca: &str) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(ActiveConfig::with_client_ca(Arc::clone(&serving), client_ca)?));
         Ok(Self { serving, active })
     }
 
@@ -98,41 +98,41 @@ impl Tls {
                 .with_cert_resolver(Arc::<ServingCertificates>::clone(&serving));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Self { serving, active: Arc::new(ArcSwap::from_pointee(ActiveConfig { acceptor, clients: None })) }
+        Self { serving, active: Arc::new(ArcSwap::from_pointee(ActiveConfig { acceptor, client_cas: None })) }
     }
 
     /// Replaces the trusted CAs.
-    pub fn set_trusted_cas(&self, clients: Authorities) {
-        self.active.store(Arc::new(ActiveConfig::new(Arc::clone(&self.serving), clients)));
+    pub fn set_trusted_cas(&self, client_cas: Authorities) {
+        self.active.store(Arc::new(ActiveConfig::new(Arc::clone(&self.serving), client_cas)));
     }
 
-    /// From now on the handshake accepts only clients of this CA.
-    pub fn require_client_ca(&self, clients: &str) -> Result<(), ServingError> {
-        self.active.store(Arc::new(ActiveConfig::for_grpc(Arc::clone(&self.serving), Some(clients))?));
+    /// Accepts only clients with a certificate of this CA in later handshakes.
+    pub fn require_client_ca(&self, client_ca: &str) -> Result<(), ServingError> {
+        self.active.store(Arc::new(ActiveConfig::for_grpc(Arc::clone(&self.serving), Some(client_ca))?));
         Ok(())
     }
 }
 
 impl ActiveConfig {
-    fn new(serving: Arc<ServingCertificates>, clients: Authorities) -> Self {
-        let builder = rustls::ServerConfig::builder().with_client_cert_verifier(clients.handshake());
+    fn new(serving: Arc<ServingCertificates>, client_cas: Authorities) -> Self {
+        let builder = rustls::ServerConfig::builder().with_client_cert_verifier(client_cas.handshake());
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Some(clients) }
+        Self { acceptor: TlsAcceptor::from(Arc::new(config)), client_cas: Some(client_cas) }
     }
 
-    fn with_client_ca(serving: Arc<ServingCertificates>, clients: &str) -> Result<Self, ServingError> {
-        let roots = Arc::new(parse_roots(clients, "the client CA")?);
+    fn with_client_ca(serving: Arc<ServingCertificates>, client_ca: &str) -> Result<Self, ServingError> {
+        let roots = Arc::new(parse_roots(client_ca, "the client CA")?);
         let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), client_cas: None })
     }
 
-    fn for_grpc(serving: Arc<ServingCertificates>, clients: Option<&str>) -> Result<Self, ServingError> {
+    fn for_grpc(serving: Arc<ServingCertificates>, client_ca: Option<&str>) -> Result<Self, ServingError> {
         let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
-        let builder = match clients {
+        let builder = match client_ca {
             Some(pem) => {
                 let roots = Arc::new(parse_roots(pem, "the client CA")?);
                 let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
@@ -142,22 +142,22 @@ impl ActiveConfig {
         };
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), client_cas: None })
     }
 }
 
 /// The open connections of a listener, which can be closed gracefully while new ones are accepted. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Sessions(Arc<ArcSwap<CancellationToken>>);
+pub struct OpenConnections(Arc<ArcSwap<CancellationToken>>);
 
-impl Sessions {
+impl OpenConnections {
     /// Closes all open connections after their current requests.
-    pub fn end(&self) {
+    pub fn close(&self) {
         self.0.swap(Arc::default()).cancel();
     }
 
-    /// Token of a new connection.
-    fn token(&self) -> CancellationToken {
+    /// Token that closes a new connection.
+    fn close_token(&self) -> CancellationToken {
         CancellationToken::clone(&self.0.load())
     }
 }
@@ -165,23 +165,23 @@ impl Sessions {
 /// Accepts connections until `shutdown`, then lets open requests finish for `DRAIN_TIMEOUT`. `tls: None` serves plain
 /// HTTP (the UI on loopback).
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
-    accept(listener, tls, Protocol::Http1, router, Sessions::default(), shutdown).await;
+    accept(listener, tls, Protocol::Http1, router, OpenConnections::default(), shutdown).await;
 }
 
 /// Like [`serve`], with connections that can be closed.
-pub async fn serve_sessions(
+pub async fn serve_with_connections(
     listener: TcpListener,
     tls: Tls,
     router: axum::Router,
-    sessions: Sessions,
+    connections: OpenConnections,
     shutdown: CancellationToken,
 ) {
-    accept(listener, Some(tls), Protocol::Http1, router, sessions, shutdown).await;
+    accept(listener, Some(tls), Protocol::Http1, router, connections, shutdown).await;
 }
 
 /// Like [`serve`], for gRPC: without TLS, clients start with h2 directly.
 pub async fn serve_grpc(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
-    accept(listener, tls, Protocol::Http2, router, Sessions::default(), shutdown).await;
+    accept(listener, tls, Protocol::Http2, router, OpenConnections::default(), shutdown).await;
 }
 
 async fn accept(
@@ -189,7 +189,7 @@ async fn accept(
     tls: Option<Tls>,
     plain_protocol: Protocol,
     router: axum::Router,
-    sessions: Sessions,
+    connections: OpenConnections,
     shutdown: CancellationToken,
 ) {
     let tasks = TaskTracker::new();
@@ -199,43 +199,50 @@ async fn accept(
             accepted = accept_connection(&listener) => accepted,
         };
         let tls = tls.as_ref().map(|tls| tls.active.load_full());
-        let (router, session) = (router.clone(), sessions.token());
-        let stopping = shutdown.clone();
+        let (router, close) = (router.clone(), connections.close_token());
+        let stop = shutdown.clone();
         let shutdown = async move {
             tokio::select! {
-                () = stopping.cancelled() => {}
-                () = session.cancelled() => {}
+                () = stop.cancelled() => {}
+                () = close.cancelled() => {}
             }
         };
         let address = Some(address.ip());
         tasks.spawn(async move {
-            let ended = match tls {
+            let result = match tls {
                 None => {
                     let peer = Peer { address, ..Peer::default() };
-                    connection(TokioIo::new(socket), (peer, ClientChain::default()), plain_protocol, router, shutdown)
-                        .await
+                    serve_connection(
+                        TokioIo::new(socket),
+                        (peer, ClientChain::default()),
+                        plain_protocol,
+                        router,
+                        shutdown,
+                    )
+                    .await
                 }
                 Some(tls) => {
                     match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor.accept(read_ahead(socket))).await {
                         Ok(Ok(stream)) => {
                             let session = stream.get_ref().1;
                             let chain = session.peer_certificates().unwrap_or_default();
-                            let peer = match &tls.clients {
-                                Some(clients) => Peer::new(address, clients.verify_chain(chain, UnixTime::now())),
+                            let peer = match &tls.client_cas {
+                                Some(cas) => Peer::new(address, cas.verify_chain(chain, UnixTime::now())),
                                 None => Peer { address, ..Peer::default() },
                             };
                             let client_chain =
                                 ClientChain(chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
                             let h2 = session.alpn_protocol() == Some(b"h2");
                             let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
-                            connection(TokioIo::new(stream), (peer, client_chain), protocol, router, shutdown).await
+                            serve_connection(TokioIo::new(stream), (peer, client_chain), protocol, router, shutdown)
+                                .await
                         }
                         Ok(Err(error)) => Err(error.into()),
                         Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
                     }
                 }
             };
-            if let Err(error) = ended {
+            if let Err(error) = result {
                 tracing::debug!(error, "a connection ended");
             }
         });
@@ -253,7 +260,7 @@ enum Protocol {
     Http2,
 }
 
-async fn connection<IO>(
+async fn serve_connection<IO>(
     io: TokioIo<IO>,
     (peer, client_chain): (Peer, ClientChain),
     protocol: Protocol,
@@ -274,31 +281,31 @@ where
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
             builder.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES as usize);
-            let serving = builder.serve_connection(io, service).with_upgrades();
-            Ok(serve_until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
+            let connection = builder.serve_connection(io, service).with_upgrades();
+            Ok(serve_until(connection, |connection| connection.graceful_shutdown(), shutdown).await?)
         }
         Protocol::Http2 => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE_INTERVAL);
             builder.max_concurrent_streams(MAX_CONCURRENT_STREAMS).max_header_list_size(MAX_HEAD_BYTES);
-            let serving = builder.serve_connection(TokioIo::new(coalesce_writes(io.into_inner())), service);
-            Ok(serve_until(serving, |serving| serving.graceful_shutdown(), shutdown).await?)
+            let connection = builder.serve_connection(TokioIo::new(coalesce_writes(io.into_inner())), service);
+            Ok(serve_until(connection, |connection| connection.graceful_shutdown(), shutdown).await?)
         }
     }
 }
 
 /// Serves a connection until it ends. On `shutdown`, calls `end` to shut it down gracefully and waits for its end.
 async fn serve_until<C: Future>(
-    serving: C,
+    connection: C,
     end: impl FnOnce(Pin<&mut C>),
     shutdown: impl Future<Output = ()>,
 ) -> C::Output {
-    let mut serving = std::pin::pin!(serving);
+    let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        ended = serving.as_mut() => ended,
+        output = connection.as_mut() => output,
         () = shutdown => {
-            end(serving.as_mut());
-            serving.await
+            end(connection.as_mut());
+            connection.await
         }
     }
 }

@@ -24,20 +24,20 @@ impl StopSignals {
         }
     }
 
-    /// Runs `serving` until it returns. On a signal, cancels `stop` and waits until it has drained; a second signal
+    /// Runs `task` until it returns. On a signal, cancels `stop` and waits until it has drained; a second signal
     /// aborts the drain.
     pub async fn run_until_signal(
         mut self,
         stop: &CancellationToken,
-        serving: impl Future<Output = anyhow::Result<()>>,
+        task: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
-        let mut serving = std::pin::pin!(serving);
+        let mut task = std::pin::pin!(task);
         tokio::select! {
-            served = serving.as_mut() => return served,
+            result = task.as_mut() => return result,
             () = self.wait() => stop.cancel(),
         }
         tokio::select! {
-            served = serving => served,
+            result = task => result,
             () = self.wait() => bail!("stopped before the drain was complete"),
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of synthetic load from the view of the member's clients: number of pods, realistic objects, churn, restarts.
+//! Tests of synthetic load from the point of view of the member's clients: number of pods, realistic objects, churn, restarts.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -57,14 +57,14 @@ async fn pod_changes(client: &Client) -> impl Stream<Item = WatchEvent<Pod>> + u
 }
 
 /// Lists pods after each change until the condition is met.
-async fn wait_until(client: &Client, what: &str, condition: impl Fn(&[Pod]) -> bool) {
+async fn wait_until(client: &Client, description: &str, condition: impl Fn(&[Pod]) -> bool) {
     let mut changes = pin!(pod_changes(client).await);
     let wait = async {
         while !condition(&list::<Pod>(client).await) {
             changes.next().await.unwrap();
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"));
+    tokio::time::timeout(WAIT_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("timed out waiting for {description}"));
 }
 
 #[tokio::test]

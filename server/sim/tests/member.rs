@@ -1,4 +1,4 @@
-//! Tests of complete members in memory, from the view of the cluster's users.
+//! Tests of complete members in memory, from the point of view of the cluster's users.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -51,7 +51,7 @@ where
 }
 
 /// Watches an object until the condition is met.
-async fn wait_until<K>(client: &Client, name: &str, what: &str, mut condition: impl FnMut(&K) -> bool) -> K
+async fn wait_until<K>(client: &Client, name: &str, description: &str, mut condition: impl FnMut(&K) -> bool) -> K
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -75,12 +75,12 @@ where
     });
     match wait.await {
         Ok(object) => object,
-        Err(_) => panic!("timed out waiting for {what} of {name}; last state: {:#?}", api.get(name).await),
+        Err(_) => panic!("timed out waiting for {description} of {name}; last state: {:#?}", api.get(name).await),
     }
 }
 
 /// Lists a kind after each change until the condition is met.
-async fn wait_until_all<K>(client: &Client, what: &str, condition: impl Fn(&[K]) -> bool) -> Vec<K>
+async fn wait_until_all<K>(client: &Client, description: &str, condition: impl Fn(&[K]) -> bool) -> Vec<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -103,7 +103,9 @@ where
     });
     match wait.await {
         Ok(list) => list,
-        Err(_) => panic!("timed out waiting for {what}; last state: {:#?}", api.list(&ListParams::default()).await),
+        Err(_) => {
+            panic!("timed out waiting for {description}; last state: {:#?}", api.list(&ListParams::default()).await)
+        }
     }
 }
 

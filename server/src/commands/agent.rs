@@ -13,6 +13,7 @@ use super::estimator::{ListenAddress, parse_listen_address};
 use super::process::{OwnClusterArgs, ProcessArgs};
 use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::parse_duration;
+use crowsnest_cli::examples;
 use crowsnest_process::serving::ProbeAddresses;
 
 /// A token of the member that is reported to the control plane.

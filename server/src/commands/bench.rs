@@ -26,6 +26,7 @@ mod reads;
 mod replicas;
 mod report;
 mod schedule;
+mod scratch;
 mod search;
 mod slow_member;
 mod topology;
@@ -38,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use crowsnest_cli::examples;
 use crowsnest_sim::load::Load;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -45,6 +47,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use self::cache::MeasurementPrinter;
+use self::scratch::ScratchArgs;
 use super::serve::DatabaseUrl;
 
 #[derive(Debug, Args)]
@@ -57,6 +60,8 @@ use super::serve::DatabaseUrl;
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     benchmark: Bench,
+    #[command(flatten)]
+    scratch: ScratchArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,7 +96,7 @@ enum Bench {
     Graph(graph::GraphArgs),
     /// Replicas with a shared Postgres: throughput, and missed changes of a cluster whose replica is killed
     Replicas(replicas::ReplicasArgs),
-    /// Replica process of a benchmark; ends with its standard input
+    /// Replica process of a benchmark; exits when its standard input closes
     #[command(hide = true)]
     Replica {
         #[arg(long)]
@@ -119,7 +124,7 @@ enum Bench {
     Schedule(schedule::ScheduleArgs),
     /// Propagation to healthy members while another one responds late or slowly
     SlowMember(slow_member::SlowMemberArgs),
-    /// API server process of a benchmark; ends with its standard input
+    /// API server process of a benchmark; exits when its standard input closes
     #[command(hide = true)]
     Server {
         #[arg(long)]
@@ -142,7 +147,7 @@ enum Bench {
         #[arg(long)]
         every: u64,
     },
-    /// Controller process of a benchmark; ends with its standard input
+    /// Controller process of a benchmark; exits when its standard input closes
     #[command(hide = true)]
     Controllers {
         #[arg(long)]
@@ -152,7 +157,7 @@ enum Bench {
         #[arg(long)]
         evict: bool,
     },
-    /// Simulated members of a benchmark; end with their standard input
+    /// Simulated members of a benchmark; their process exits when its standard input closes
     #[command(hide = true)]
     Simulated {
         #[arg(long)]
@@ -172,7 +177,7 @@ enum Bench {
         #[arg(long)]
         pod_bytes: usize,
     },
-    /// Rate at which synthetic pods become ready, memory with them, and the achieved churn
+    /// Rate at which synthetic pods become ready, memory use, and the achieved churn
     Load {
         /// Number of simulated members
         #[arg(long, default_value_t = 3)]
@@ -187,33 +192,34 @@ enum Bench {
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    let scratch = &args.scratch;
     match args.benchmark {
-        Bench::Report(args) => return report::run(&args).await,
-        Bench::Up { members, runs, settle } => measure_up(members, runs.max(1), settle).await?,
-        Bench::Apiserver(args) => apiserver::run(&args).await?,
-        Bench::FanOut(args) => fan_out::run(&args).await?,
-        Bench::Definitions(args) => definitions::run(&args).await?,
-        Bench::Cache(args) => cache::run(&args).await?,
-        Bench::Growth(args) => growth::run(&args).await?,
-        Bench::Index(args) => index::run(&args).await?,
-        Bench::Graph(args) => graph::run(&args).await?,
-        Bench::Search(args) => search::run(&args).await?,
-        Bench::Mcp(args) => mcp::run(&args).await?,
-        Bench::Paths(args) => paths::run(&args).await?,
-        Bench::Replicas(args) => replicas::run(&args).await?,
+        Bench::Report(args) => return report::run(&args, scratch).await,
+        Bench::Up { members, runs, settle } => measure_up(members, runs.max(1), settle, scratch).await?,
+        Bench::Apiserver(args) => apiserver::run(&args, scratch).await?,
+        Bench::FanOut(args) => fan_out::run(&args, scratch).await?,
+        Bench::Definitions(args) => definitions::run(&args, scratch).await?,
+        Bench::Cache(args) => cache::run(&args, scratch).await?,
+        Bench::Growth(args) => growth::run(&args, scratch).await?,
+        Bench::Index(args) => index::run(&args, scratch).await?,
+        Bench::Graph(args) => graph::run(&args, scratch).await?,
+        Bench::Search(args) => search::run(&args, scratch).await?,
+        Bench::Mcp(args) => mcp::run(&args, scratch).await?,
+        Bench::Paths(args) => paths::run(&args, scratch).await?,
+        Bench::Replicas(args) => replicas::run(&args, scratch).await?,
         Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,
-        Bench::Proxy(args) => proxy::run(&args).await?,
-        Bench::Propagate(args) => propagate::run(&args).await?,
-        Bench::Writes(args) => writes::run(&args).await?,
+        Bench::Proxy(args) => proxy::run(&args, scratch).await?,
+        Bench::Propagate(args) => propagate::run(&args, scratch).await?,
+        Bench::Writes(args) => writes::run(&args, scratch).await?,
         Bench::Server { name, control_plane, audit_log } => {
             processes::run_apiserver(&name, control_plane, audit_log.as_deref()).await?;
         }
         Bench::Floor { listeners, writes, bytes, every } => {
             floor::broadcast(listeners, writes, bytes, Duration::from_millis(every)).await?;
         }
-        Bench::Failover(args) => failover::run(&args).await?,
-        Bench::Schedule(args) => schedule::run(&args).await?,
-        Bench::SlowMember(args) => slow_member::run(&args).await?,
+        Bench::Failover(args) => failover::run(&args, scratch).await?,
+        Bench::Schedule(args) => schedule::run(&args, scratch).await?,
+        Bench::SlowMember(args) => slow_member::run(&args, scratch).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
             processes::run_controllers(&cache_dir, kubeconfig.as_deref(), evict).await?;
         }
@@ -223,32 +229,32 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }
-        Bench::Load { members, load, seconds } => load::run(members, &load, seconds).await?,
+        Bench::Load { members, load, seconds } => load::run(members, &load, seconds, scratch).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A running fleet; dropping it kills the process.
+/// A running `crowsnest` process; it is killed when dropped.
 struct RunningProcess {
     child: Child,
-    started: Instant,
+    started_at: Instant,
     /// Time from the start until the process was ready.
     ready: Duration,
     /// Keeps the pipe of the process's output open.
     _out: Lines<BufReader<ChildStdout>>,
 }
 
-async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
-    let scratch = scratch_dir();
+async fn measure_up(members: usize, runs: usize, settle: u64, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let scratch = scratch.create()?;
     let (mut cold, mut first_gets, mut warm) = (Vec::new(), Vec::new(), Vec::new());
     let mut resident_sizes = Vec::new();
     for run in 0..runs {
-        let dir = scratch.join(run.to_string());
+        let dir = scratch.path().join(run.to_string());
         let cold_start = start(&dir, members).await?;
         cold.push(cold_start.ready.as_millis() as u64);
         let namespaces: Api<Namespace> = Api::all(load::connect(&dir, "cp").await?);
         namespaces.get("default").await.context("the control plane does not respond")?;
-        first_gets.push(cold_start.started.elapsed().as_millis() as u64);
+        first_gets.push(cold_start.started_at.elapsed().as_millis() as u64);
         tokio::time::sleep(Duration::from_secs(settle)).await;
         resident_sizes.push(resident_kib(&cold_start.child)?);
         stop(cold_start).await?;
@@ -256,25 +262,11 @@ async fn measure_up(members: usize, runs: usize, settle: u64) -> anyhow::Result<
         warm.push(warm_start.ready.as_millis() as u64);
         stop(warm_start).await?;
     }
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.print("up/ready", median(&mut cold) as f64, "ms")?;
     printer.print("up/first-get", median(&mut first_gets) as f64, "ms")?;
     printer.print("up/ready-again", median(&mut warm) as f64, "ms")?;
     printer.print("up/idle-rss", median(&mut resident_sizes) as f64 / 1024.0, "MB")
-}
-
-/// Runs a benchmark with a temporary directory, which is deleted after success.
-async fn with_scratch_dir(benchmark: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let scratch = scratch_dir();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-    benchmark(&scratch).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
-}
-
-/// A temporary directory for this process.
-fn scratch_dir() -> PathBuf {
-    std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()))
 }
 
 async fn start(dir: &Path, members: usize) -> anyhow::Result<RunningProcess> {
@@ -289,7 +281,7 @@ async fn start_apiserver(dir: &Path) -> anyhow::Result<RunningProcess> {
 
 async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<RunningProcess> {
     let program: PathBuf = std::env::current_exe()?;
-    let started = Instant::now();
+    let started_at = Instant::now();
     let mut child = Command::new(program)
         .args(arguments)
         .arg("--data-dir")
@@ -305,30 +297,30 @@ async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<RunningProcess>
     if lines.next_line().await?.is_none() {
         bail!("crowsnest {} exited before it was ready", arguments[0]);
     }
-    Ok(RunningProcess { child, started, ready: started.elapsed(), _out: lines })
+    Ok(RunningProcess { child, started_at, ready: started_at.elapsed(), _out: lines })
 }
 
 async fn stop(mut process: RunningProcess) -> anyhow::Result<()> {
-    let pid = process.child.id().context("the fleet exited unexpectedly")?;
+    let pid = process.child.id().context("the process exited unexpectedly")?;
     let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
     if !status.success() {
-        bail!("cannot stop the fleet");
+        bail!("cannot stop the process");
     }
     let status = process.child.wait().await?;
     if !status.success() {
-        bail!("the fleet stopped with {status}");
+        bail!("the process stopped with {status}");
     }
     Ok(())
 }
 
 fn resident_kib(child: &Child) -> anyhow::Result<u64> {
-    let pid = child.id().context("the fleet exited unexpectedly")?;
+    let pid = child.id().context("the process exited unexpectedly")?;
     Ok(process_resident_bytes(&pid.to_string())? / 1024)
 }
 
 /// Peak resident memory of a process in KiB.
 fn peak_kib(child: &Child) -> anyhow::Result<u64> {
-    let pid = child.id().context("the fleet exited unexpectedly")?;
+    let pid = child.id().context("the process exited unexpectedly")?;
     Ok(proc_status_bytes(&pid.to_string(), "VmHWM:")? / 1024)
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::serve::DatabaseUrl;
 use crowsnest_cli::columns;
 use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::examples;
 use crowsnest_cli::output::terminal;
 use crowsnest_process::data_dir::DataDir;
 
@@ -152,7 +153,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         CacheCommand::Rebuild { data_dir, database, text } => {
-            // Each process keeps its own text index in its data directory, also if the records are in a database
+            // Each process keeps its own text index in its data directory, even if the records are in a database
             // server.
             let database = if text { Database { db: None } } else { database };
             let location = database.location(&data_dir)?;

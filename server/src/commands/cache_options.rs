@@ -7,7 +7,7 @@ use clap::Args;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_index::{CacheOptions, HistoryRetention};
-use crowsnest_store::ingest::{IngestOptions, Withheld};
+use crowsnest_store::ingest::{IngestOptions, WithheldPath};
 
 use super::index_backend::IndexBackendArgs;
 
@@ -15,7 +15,7 @@ use super::index_backend::IndexBackendArgs;
 const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Resources that are not collected by default.
-const EXCLUDED: &str = "leases.coordination.k8s.io,events.events.k8s.io,componentstatuses";
+const DEFAULT_EXCLUDED_RESOURCES: &str = "leases.coordination.k8s.io,events.events.k8s.io,componentstatuses";
 
 /// Minimum of `--cache-object-bytes`: the approximate size limit of an object in etcd.
 const MIN_OBJECT_BYTES: u64 = 2 << 20;
@@ -42,12 +42,12 @@ pub(crate) struct CacheOptionsArgs {
     #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = parse_object_bytes)]
     cache_object_bytes: u64,
     /// Resources to collect only if a ResourceRegistry selects them: resource.group, separated by commas
-    #[arg(long, env = "CROWSNEST_CACHE_EXCLUDE", value_name = "RESOURCES", value_delimiter = ',', default_value = EXCLUDED)]
+    #[arg(long, env = "CROWSNEST_CACHE_EXCLUDE", value_name = "RESOURCES", value_delimiter = ',', default_value = DEFAULT_EXCLUDED_RESOURCES)]
     cache_exclude: Vec<String>,
     /// Values to withhold in addition to those of Secrets (keys are kept): resource.group:path, separated by commas,
     /// such as configmaps:data. A change fills the cache again
     #[arg(long, env = "CROWSNEST_CACHE_WITHHOLD", value_name = "PATHS", value_delimiter = ',')]
-    cache_withhold: Vec<Withheld>,
+    cache_withhold: Vec<WithheldPath>,
     /// YAML file with references of custom resources, which paths between objects follow
     #[arg(long, env = "CROWSNEST_CACHE_REFERENCES", value_name = "FILE", value_parser = read_references)]
     cache_references: Option<References>,
@@ -65,8 +65,8 @@ impl CacheOptionsArgs {
     /// The cache's options, with its files in `data_dir`.
     pub(crate) fn options(&self, data_dir: impl Into<PathBuf>) -> CacheOptions {
         let defaults = CacheOptions::new(data_dir);
-        let memory = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let in_flight = memory(self.cache_bytes_in_flight);
+        let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let in_flight = to_usize(self.cache_bytes_in_flight);
         let mut options = CacheOptions {
             history: HistoryRetention {
                 max_age: self.cache_history,
@@ -76,7 +76,7 @@ impl CacheOptionsArgs {
             },
             bytes_in_flight: in_flight,
             bytes_in_flight_per_cluster: defaults.bytes_in_flight_per_cluster.min(in_flight),
-            max_object_bytes: memory(self.cache_object_bytes),
+            max_object_bytes: to_usize(self.cache_object_bytes),
             excluded: self.cache_exclude.iter().filter(|resource| !resource.is_empty()).cloned().collect(),
             references: self.cache_references.iter().flat_map(|References(rules)| rules).cloned().collect(),
             ingest: IngestOptions {

@@ -65,13 +65,13 @@ pub(crate) struct ControllerArgs {
     /// grace period [default: safe]
     #[arg(long, env = "CROWSNEST_FAILOVER_SAFETY", value_name = "RULE", value_enum)]
     failover_safety: Option<FailoverSafetyArg>,
-    /// Evictions per second by NoExecute taints from clusters that are not ready (with --failover-safety=karmada, from
-    /// any cluster and per each of three workers); 0 is one per half hour [default: 100, or 0.5 with
+    /// Evictions per second by NoExecute taints from clusters that are not ready (with --failover-safety=karmada: from
+    /// any cluster, for each of three workers); 0 means one eviction per half hour [default: 100, or 0.5 with
     /// --failover-safety=karmada]
     #[arg(long, env = "CROWSNEST_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = parse_rate)]
     resource_eviction_rate: Option<f64>,
-    /// Evictions per second while two or more clusters, and over 0.3 of all, are not ready; over 0.55 evictions stop
-    /// [default: 1]
+    /// Evictions per second while two or more clusters, and more than 0.3 of all, are not ready; at more than 0.55,
+    /// evictions stop [default: 1]
     #[arg(long, env = "CROWSNEST_SECONDARY_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = parse_rate)]
     secondary_resource_eviction_rate: Option<f64>,
     /// Interval between updates of a cluster's status [default: 10s]
@@ -86,10 +86,10 @@ pub(crate) struct ControllerArgs {
     /// Interval between checks of the Lease of clusters with Karmada's agent [default: 5s]
     #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_monitor_period: Option<Duration>,
-    /// Time without a Lease renewal after which such a cluster becomes unknown [default: 40s]
+    /// Time without a Lease renewal after which a cluster with Karmada's agent becomes unknown [default: 40s]
     #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_GRACE_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_monitor_grace_period: Option<Duration>,
-    /// The grace period for new clusters whose agent has not reported yet [default: 60s]
+    /// Grace period for new clusters whose agent has not reported yet [default: 60s]
     #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = parse_period)]
     cluster_startup_grace_period: Option<Duration>,
     /// Share of clusters, from 0 to 1; if more are lost at once, the losses are ignored (not with --failover-safety=karmada)

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 
 use super::cache_options;
+use crowsnest_cli::examples;
 use crowsnest_component_base::kubeconfig::{KubeconfigContext, load_or_in_cluster};
 use crowsnest_component_base::user_agent;
 use crowsnest_install::credentials::{Outcome, Renewal, ensure, parse};

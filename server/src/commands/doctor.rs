@@ -10,6 +10,7 @@ use crowsnest_api::role::Role;
 
 use super::serve::RoleArg;
 use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::examples;
 use crowsnest_cli::output::terminal;
 use crowsnest_install::doctor::{Finding, Severity, examine};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::estimator::{DEFAULT_PORT, DEFAULT_SERVICE_PREFIX};
+use crowsnest_cli::examples;
 use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;

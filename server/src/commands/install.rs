@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::duration::parse_duration;
+use crowsnest_cli::examples;
 use crowsnest_install::installation::{self, InstallRequest, Record};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,8 +99,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
     let ca = match &args.ca_file {
         Some(path) => {
-            let read = std::fs::read_to_string(path);
-            let text = read.with_context(|| format!("--ca-file {}", path.display()))?;
+            let text = std::fs::read_to_string(path).with_context(|| format!("--ca-file {}", path.display()))?;
             crowsnest_process::client_certificate::parse_roots(&text, "--ca-file")?;
             Some(text)
         }

@@ -7,15 +7,18 @@ use std::process::ExitCode;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_cli::data_dir::default_data_dir;
+use crowsnest_cli::examples;
 use crowsnest_sim::load::Load;
 
 use super::up::Profile;
 use crowsnest_up::{DataDirConfig, MemberConfig};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest member oslo\n  crowsnest member oslo --listen 10.0.0.7:6443 --load pods=1000,churn=5/s\n\nJoin or register it like any other cluster:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
-)]
+#[command(after_help = examples![
+    "crowsnest member oslo",
+    "crowsnest member oslo --listen 10.0.0.7:6443 --load pods=1000,churn=5/s";
+    "Join or register it like any other cluster:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
+])]
 pub(crate) struct MemberArgs {
     /// Name of the member; its nodes are named after it
     pub(crate) name: ClusterName,

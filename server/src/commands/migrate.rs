@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::examples;
 use crowsnest_install::migrate;
 
 #[derive(Debug, Args)]

@@ -5,17 +5,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
-use crowsnest_cli::Verb;
 use crowsnest_cli::output::terminal;
+use crowsnest_cli::{Verb, examples};
 use line::{complete, environment, help, man, normalize, settings};
 use process::LogFormat;
-
-/// The examples below the help of a command, one line each.
-macro_rules! examples {
-    ($($example:literal),+ $(,)?) => {
-        concat!("Examples:", $("\n  ", $example),+)
-    };
-}
 
 mod adapter;
 pub(crate) mod agent;

@@ -27,6 +27,7 @@ use crowsnest_agent::agent::certificate::CertificateRequest;
 use crowsnest_agent::agent::{self, Config, Rotation};
 use crowsnest_cli::clients::describe_cause;
 use crowsnest_cli::duration::parse_duration;
+use crowsnest_cli::examples;
 use crowsnest_cli::output::terminal;
 use crowsnest_process::serving::ProbeAddresses;
 use discovery::{Token, TrustedCas};

@@ -11,6 +11,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use crowsnest_api::role::Role;
 use crowsnest_cli::data_dir::default_data_dir;
+use crowsnest_cli::examples;
 use crowsnest_component_base::kubeconfig::KubeconfigContext;
 use crowsnest_controllers::runtime;
 use crowsnest_index::{CacheOptions, PostgresOptions, StoreOptions};

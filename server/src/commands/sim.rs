@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use crowsnest_cli::examples;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_sim::load::Load;
 use serde_json::{Value, json};

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use crowsnest_controllers::runtime;
-use crowsnest_members::Rights;
+use crowsnest_members::MemberPermissions;
 use crowsnest_sim::load::Load;
 
 use super::data_dir::DataDirArgs;
 use super::process::PartArgs;
-use crowsnest_cli::rights::RightsArgs;
+use crowsnest_cli::examples;
+use crowsnest_cli::permissions::PermissionArgs;
 use crowsnest_up::Config;
 use crowsnest_up::fleet::{MemberRequest, MembersArg};
 
@@ -24,24 +25,24 @@ pub(crate) enum Profile {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  crowsnest up --members 5 --load pods=10000,churn=50/s
-  crowsnest up --members 'east,west:nodes=5,cpu=8,memory=32Gi;gpu:region=eu,nvidia.com/gpu=4,taint=gpu:NoSchedule'
-  crowsnest up --members fleet.yaml
-  crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging
-
---members takes groups, separated by ;. A group is a number or names, and, after a colon, their settings:
+#[command(after_help = examples![
+    "crowsnest up --members 5 --load pods=10000,churn=50/s",
+    "crowsnest up --members 'east,west:nodes=5,cpu=8,memory=32Gi;gpu:region=eu,nvidia.com/gpu=4,taint=gpu:NoSchedule'",
+    "crowsnest up --members fleet.yaml",
+    "crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging";
+    "--members takes groups, separated by ;. A group is a number or names, and, after a colon, their settings:
   nodes=N              nodes of each member [default: 3]
   region=R             region of the Cluster and the nodes [default: region-1, region-2, region-3 in turn]
   zones=Z[+Z...]       zones over which the nodes are spread [default: REGION-a, REGION-b, REGION-c]
   provider=P           spec.provider of the Cluster [default: sim]
-  version=V            Kubernetes version that the member reports, as 1.35 or v1.35.4
+  version=V            Kubernetes version that the member reports, such as 1.35 or v1.35.4
   cpu=Q, memory=Q, ephemeral-storage=Q, pods=N
                        allocatable of each node [default: 4, 16Gi, 100Gi, 110]
   DOMAIN/RESOURCE=N    extended resource of each node, such as nvidia.com/gpu=4
   instance-type=T, label=KEY=VALUE, taint=KEY[=VALUE]:EFFECT
                        of each node; label and taint may be repeated
-A YAML file accepts the same settings, and several groups of nodes per member; see docs/FLEET-SHAPES.md.")]
+A YAML file accepts the same settings, and several groups of nodes per member; see docs/FLEET-SHAPES.md."
+])]
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) storage: DataDirArgs,
@@ -70,7 +71,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_delimiter = ',', requires = "kubeconfig")]
     pub(crate) contexts: Vec<String>,
     #[command(flatten)]
-    pub(crate) rights: RightsArgs,
+    pub(crate) permissions: PermissionArgs,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
 }
@@ -85,10 +86,10 @@ impl UpArgs {
             Some(members) => members.read()?,
             None => default_members(is_conformance)?,
         };
-        let (rights, contexts) = (self.rights.read()?, self.contexts);
+        let (permissions, contexts) = (self.permissions.read()?, self.contexts);
         let members = match self.kubeconfig {
-            Some(kubeconfig) => crowsnest_up::Members::Joined { kubeconfig, contexts, rights },
-            None if rights == Rights::Full => crowsnest_up::Members::Simulated(simulated),
+            Some(kubeconfig) => crowsnest_up::Members::Joined { kubeconfig, contexts, permissions },
+            None if permissions == MemberPermissions::Full => crowsnest_up::Members::Simulated(simulated),
             None => bail!("--rights requires --kubeconfig"),
         };
         Ok(Config {

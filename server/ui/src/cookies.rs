@@ -1,4 +1,4 @@
-//! The UI's cookies: none of them can be read by scripts. Pure.
+//! The UI's cookies: none of them can be read by scripts. Has no side effects.
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;
@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crowsnest_process::reply::Body;
 
-/// Cross-site requests that carry the cookie.
+/// The `SameSite` attribute of a cookie: whether browsers send it with cross-site requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SameSite {
-    /// None.
+    /// Not sent with cross-site requests.
     Strict,
-    /// Requests that navigate to a page.
+    /// Sent only with those cross-site requests that navigate to a page.
     Lax,
 }
 
@@ -24,12 +24,13 @@ pub(super) struct Cookie {
     pub(super) same_site: SameSite,
     /// Lifetime in seconds; `None` lasts until the browser closes.
     pub(super) max_age: Option<i64>,
-    /// Over HTTPS only.
+    /// True if browsers send the cookie over HTTPS only.
     pub(super) is_secure: bool,
 }
 
 impl Cookie {
-    /// Browsers accept a cookie named `__Host-` only from the host itself, over HTTPS.
+    /// Name with the prefix `__Host-` if the cookie is secure: browsers accept such a cookie only from the host itself, over
+    /// HTTPS.
     pub(super) fn full_name(&self) -> String {
         if self.is_secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }

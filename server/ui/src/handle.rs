@@ -1,4 +1,4 @@
-//! Handles of browser sessions that are kept in this process. Pure.
+//! Handles of browser sessions that are kept in this process. Has no side effects.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -3,7 +3,7 @@
 //! The browser connects only to this server and, for signing in, to an OIDC issuer. A session contains the user's bearer
 //! token, sealed in an HttpOnly cookie or referenced by one, or a client certificate referenced by a cookie. Requests
 //! under `/api`, `/apis` and `/openapi/v3`, including WebSockets, are forwarded to the control plane with this
-//! credential, so they run with the user's own rights.
+//! credential, so they run with the user's own permissions.
 //!
 //! Responses of members and of the control plane are untrusted. Only the headers of an allow-list are kept
 //! (`crowsnest_proxy::response_headers`), and no document in them runs or is displayed at the UI's origin.
@@ -11,7 +11,7 @@
 mod config;
 mod cookies;
 mod handle;
-mod identities;
+mod kubeconfig_sessions;
 mod mcp;
 pub mod oidc;
 mod pages;
@@ -19,7 +19,7 @@ mod seal;
 mod session;
 #[cfg(test)]
 mod tests;
-mod tokens;
+mod token_sessions;
 mod tunnel;
 mod upstream;
 
@@ -43,10 +43,10 @@ use tokio::sync::Semaphore;
 pub use config::UiConfig;
 pub use crowsnest_process::origin::Hosts;
 use crowsnest_process::reply::Body;
-pub use identities::Identities;
+pub use kubeconfig_sessions::KubeconfigSessions;
 pub use seal::Seal;
 pub use session::MAX_CONCURRENT_SIGN_INS;
-pub use tokens::Tokens;
+pub use token_sessions::TokenSessions;
 pub use tunnel::UpgradedConnections;
 pub use upstream::Upstream;
 
@@ -69,9 +69,9 @@ pub struct Ui {
     /// Sign-in at an OIDC issuer, if configured.
     pub oidc: Option<Arc<oidc::SignIn>>,
     /// Sessions of users who signed in with a token.
-    pub tokens: Tokens,
+    pub token_sessions: TokenSessions,
     /// Sessions of users who signed in with a kubeconfig.
-    pub identities: Identities,
+    pub kubeconfig_sessions: KubeconfigSessions,
     pub connections: UpgradedConnections,
     /// Host names under which browsers reach the UI.
     pub hosts: Arc<Hosts>,
@@ -80,21 +80,24 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// `is_secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
-    /// host names of a proxy in front of the UI.
+    /// `is_secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise
+    /// `proxy_hosts` are the host names of proxies in front of the UI.
     pub fn new(
         config: kube::Config,
         seal: Seal,
         is_secure: bool,
-        names: &[String],
+        proxy_hosts: &[String],
         connections: UpgradedConnections,
     ) -> kube::Result<Self> {
-        let hosts = if is_secure { Hosts::Certified } else { Hosts::from_names(names.iter().map(String::as_str)) };
+        let hosts = match is_secure {
+            true => Hosts::VerifiedByTls,
+            false => Hosts::from_names(proxy_hosts.iter().map(String::as_str)),
+        };
         Ok(Self {
             upstream: Upstream::new(config)?,
             oidc: None,
-            tokens: Tokens::new(seal, is_secure),
-            identities: Identities::new(is_secure),
+            token_sessions: TokenSessions::new(seal, is_secure),
+            kubeconfig_sessions: KubeconfigSessions::new(is_secure),
             connections,
             hosts: Arc::new(hosts),
             sign_in_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SIGN_INS)),

@@ -1,5 +1,5 @@
 //! `/mcp` at the UI's address: forwards messages of the Model Context Protocol to the control plane with the client's
-//! bearer token. Sessions of browsers are not accepted, so no page can use a signed-in user's rights.
+//! bearer token. Sessions of browsers are not accepted, so no page can use a signed-in user's permissions.
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};

@@ -1,5 +1,6 @@
-//! Serves the embedded files of the UI with compression: the Brotli copies that the build writes, otherwise compressed
-//! per response. Paths without a dot get the main page, because the browser routes views.
+//! Serves the embedded files of the UI. Clients that accept Brotli receive the copies that the build compressed; other
+//! responses are compressed when they are sent. Paths without a dot return the main page, because the browser routes
+//! views.
 
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};

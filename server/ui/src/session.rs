@@ -1,5 +1,5 @@
-//! Sessions: a bearer token sealed in a cookie (`tokens`), a handle of a token issued by an identity provider (`oidc`),
-//! or a handle of a kubeconfig's credentials (`identities`). The control plane authenticates the user in each case.
+//! Sessions: a bearer token sealed in a cookie (`token_sessions`), a handle of a token issued by an identity provider (`oidc`),
+//! or a handle of a kubeconfig's credentials (`kubeconfig_sessions`). The control plane authenticates the user in each case.
 //!
 //! A cookie that is not a valid session is refused without any request to the control plane.
 
@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::Ui;
 use super::cookies::{self, Cookie};
-use super::identities::parse_user;
-use super::tokens::Random;
+use super::kubeconfig_sessions::parse_user;
+use super::token_sessions::SessionRandom;
 use super::upstream::Actor;
 use crowsnest_process::reply::json;
 
@@ -27,23 +27,27 @@ pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, ApiErro
     {
         return ui.upstream.as_bearer(&sign_in.token(&handle).await?);
     }
-    if let Some(actor) = ui.identities.actor(headers)? {
+    if let Some(actor) = ui.kubeconfig_sessions.actor(headers)? {
         return Ok(actor);
     }
-    let token = ui.tokens.token(headers)?.ok_or_else(ApiError::unauthorized)?;
+    let token = ui.token_sessions.token(headers)?.ok_or_else(ApiError::unauthorized)?;
     ui.upstream.as_bearer(&token)
 }
 
 /// Credential of a sign-in: exactly one of the fields. Has no `Debug`, because credentials must not be logged.
 #[derive(Deserialize)]
-pub struct SignIn {
+pub struct SignInRequest {
     token: Option<String>,
     kubeconfig: Option<String>,
 }
 
 /// `POST /ui/session`.
-pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
-    match open_session(&ui, &sign_in).await {
+pub async fn sign_in(
+    State(ui): State<Ui>,
+    headers: HeaderMap,
+    axum::Json(request): axum::Json<SignInRequest>,
+) -> Response {
+    match open_session(&ui, &request).await {
         Ok((user, cookie)) => {
             // One session per browser: previous ones are ended.
             let (mut cookies, _) = end_sessions(&ui, &headers).await;
@@ -57,41 +61,41 @@ pub async fn sign_in(State(ui): State<Ui>, headers: HeaderMap, axum::Json(sign_i
 
 /// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
 /// user and requests a confirmation.
-pub async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
-    match authenticate(&ui, &sign_in).await {
+pub async fn preview(State(ui): State<Ui>, axum::Json(request): axum::Json<SignInRequest>) -> Response {
+    match authenticate(&ui, &request).await {
         Ok((user, _)) => json(StatusCode::OK, &user),
         Err(failure) => failure.into_response(),
     }
 }
 
 /// Authenticates a credential in the control plane; returns the user and the actor for its requests.
-async fn authenticate(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), ApiError> {
+async fn authenticate(ui: &Ui, request: &SignInRequest) -> Result<(serde_json::Value, Actor), ApiError> {
     let _permit = ui.sign_in_permits.try_acquire().map_err(|_| ApiError::too_many_requests())?;
-    let actor = match &sign_in.kubeconfig {
+    let actor = match &request.kubeconfig {
         Some(kubeconfig) => ui.upstream.as_kubeconfig_user(parse_user(kubeconfig)?)?,
-        None => ui.upstream.as_bearer(trimmed_token(sign_in))?,
+        None => ui.upstream.as_bearer(trimmed_token(request))?,
     };
     Ok((actor.whoami().await?, actor))
 }
 
-fn trimmed_token(sign_in: &SignIn) -> &str {
-    sign_in.token.as_deref().unwrap_or_default().trim()
+fn trimmed_token(request: &SignInRequest) -> &str {
+    request.token.as_deref().unwrap_or_default().trim()
 }
 
 /// Authenticates a credential and returns the user and the cookie of the new session.
-async fn open_session(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), ApiError> {
-    let (user, actor) = authenticate(ui, sign_in).await?;
-    let sealed = match &sign_in.kubeconfig {
+async fn open_session(ui: &Ui, request: &SignInRequest) -> Result<(serde_json::Value, Cookie), ApiError> {
+    let (user, actor) = authenticate(ui, request).await?;
+    let sealed = match &request.kubeconfig {
         Some(_) => None,
-        None => ui.tokens.open(trimmed_token(sign_in), Random::new()),
+        None => ui.token_sessions.open(trimmed_token(request), SessionRandom::new()),
     };
     // Certificates and tokens too large for a cookie stay in this process.
-    Ok((user, sealed.unwrap_or_else(|| ui.identities.open(actor, rand::random()))))
+    Ok((user, sealed.unwrap_or_else(|| ui.kubeconfig_sessions.open(actor, rand::random()))))
 }
 
 /// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out address, if any.
 async fn end_sessions(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
-    let mut deleted_cookies = vec![ui.tokens.end(headers), ui.identities.end(headers)];
+    let mut deleted_cookies = vec![ui.token_sessions.end(headers), ui.kubeconfig_sessions.end(headers)];
     let mut sign_out_url = None;
     if let Some(oidc) = &ui.oidc {
         let (cookie, end) = oidc.sign_out(headers).await;

@@ -68,7 +68,7 @@ async fn control_plane(
 struct TestUi {
     router: Router,
     received: ReceivedRequests,
-    tokens: Tokens,
+    token_sessions: TokenSessions,
 }
 
 impl TestUi {
@@ -79,10 +79,10 @@ impl TestUi {
         let routes = Router::new().fallback(control_plane).with_state(Arc::clone(&received));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-        let connections = UpgradedConnections { tasks: TaskTracker::new(), stopping: CancellationToken::new() };
+        let connections = UpgradedConnections { tasks: TaskTracker::new(), stop: CancellationToken::new() };
         let ui = Ui::new(config, Seal::new(KEY).unwrap(), false, &["fleet.example".to_owned()], connections).unwrap();
-        let tokens = ui.tokens.clone();
-        Self { router: router(ui), received, tokens }
+        let token_sessions = ui.token_sessions.clone();
+        Self { router: router(ui), received, token_sessions }
     }
 
     async fn send(
@@ -115,7 +115,7 @@ impl TestUi {
         cookie(&headers).unwrap()
     }
 
-    fn received(&self) -> usize {
+    fn request_count(&self) -> usize {
         self.received.lock().len()
     }
 }
@@ -207,9 +207,9 @@ async fn copied_cookies_end_with_the_session() {
     let (status, headers, _) = ui.send("DELETE", "/ui/session", &headers_with(&cookie), "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(headers.get_all("set-cookie").iter().all(|set| set.to_str().unwrap().contains("Max-Age=0")), "{headers:?}");
-    let before = ui.received();
+    let before = ui.request_count();
     assert_eq!(ui.send("GET", "/api/v1/pods", &headers_with(&cookie), "").await.0, StatusCode::UNAUTHORIZED);
-    assert_eq!(ui.received(), before);
+    assert_eq!(ui.request_count(), before);
 }
 
 /// A new sign-in ends the browser's previous session, and never reuses an existing cookie value.
@@ -242,10 +242,10 @@ async fn preview_opens_no_session() {
 async fn forged_cookies_are_rejected_locally() {
     let ui = TestUi::start().await;
     let valid = ui.sign_in().await;
-    let count_before = ui.received();
+    let count_before = ui.request_count();
     ui.send("GET", "/api/v1/secrets", &headers_with(&valid), "").await;
-    let requests_of_valid = ui.received() - count_before;
-    assert!(requests_of_valid > 0);
+    let requests_per_call = ui.request_count() - count_before;
+    assert!(requests_per_call > 0);
     for n in 0..2_000 {
         let forged = match n % 4 {
             0 => format!("crowsnest-session=made-up-{n}"),
@@ -257,10 +257,12 @@ async fn forged_cookies_are_rejected_locally() {
         assert_eq!(status, StatusCode::UNAUTHORIZED, "{forged}");
         ui.send("DELETE", "/ui/session", &headers_with(&forged), "").await;
     }
-    // A valid request after them is received, and nothing else.
+    // The control plane receives only the requests of the valid session.
     ui.send("GET", "/api/v1/secrets", &headers_with(&valid), "").await;
-    assert_eq!(ui.received(), count_before + 2 * requests_of_valid);
-    assert!(ui.tokens.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some());
+    assert_eq!(ui.request_count(), count_before + 2 * requests_per_call);
+    assert!(
+        ui.token_sessions.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some()
+    );
 }
 
 #[rstest]
@@ -291,7 +293,7 @@ async fn pages_of_other_origins_are_rejected(
     assert_eq!(status, expected, "{body}");
     assert_eq!(cookie(&response_headers).is_some(), expected == StatusCode::OK, "{response_headers:?}");
     assert!(!response_headers.contains_key("access-control-allow-origin"), "{response_headers:?}");
-    assert_eq!(ui.received() > 0, expected == StatusCode::OK);
+    assert_eq!(ui.request_count() > 0, expected == StatusCode::OK);
 }
 
 /// A page of another origin cannot open a WebSocket with the user's cookie.
@@ -301,10 +303,10 @@ async fn pages_of_other_origins_are_rejected(
 #[case::another_port("http://127.0.0.1:9090", true)]
 #[case::a_file("null", true)]
 #[tokio::test]
-async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused: bool) {
+async fn websockets_require_the_same_origin(#[case] origin: &str, #[case] refused: bool) {
     let ui = TestUi::start().await;
     let cookie = ui.sign_in().await;
-    let before = ui.received();
+    let before = ui.request_count();
     let headers = [
         ("cookie", cookie.as_str()),
         ("origin", origin),
@@ -315,7 +317,7 @@ async fn websockets_require_the_own_origin(#[case] origin: &str, #[case] refused
     ];
     let (status, _, _) = ui.send("GET", "/api/v1/namespaces/a/pods/p/exec?command=sh", &headers, "").await;
     assert_eq!(status == StatusCode::FORBIDDEN, refused, "{status}");
-    assert_eq!(ui.received() == before, refused);
+    assert_eq!(ui.request_count() == before, refused);
 }
 
 #[rstest]
@@ -337,14 +339,14 @@ async fn assistants_use_their_own_token(
 ) {
     let ui = TestUi::start().await;
     let cookie = if session.is_empty() { String::new() } else { ui.sign_in().await };
-    let before = ui.received();
+    let before = ui.request_count();
     let more =
         [("cookie", cookie.as_str()), ("content-type", "application/json"), ("mcp-protocol-version", "2026-07-28")];
     let (status, response_headers, body) = ui.send(method, "/mcp", &[headers, &more].concat(), "{}").await;
     assert_eq!(status, expected, "{body}");
     assert_eq!(response_headers.contains_key("www-authenticate"), expected == StatusCode::UNAUTHORIZED);
     let is_forwarded = headers.iter().any(|(name, value)| *name == "authorization" && value.ends_with("unknown"));
-    assert_eq!(ui.received() > before, expected == StatusCode::OK || is_forwarded);
+    assert_eq!(ui.request_count() > before, expected == StatusCode::OK || is_forwarded);
     if expected == StatusCode::OK {
         let (_, path, headers) = ui.received.lock().pop().unwrap();
         assert_eq!((path.as_str(), &headers["mcp-protocol-version"]), (mcp::UPSTREAM, &"2026-07-28".parse().unwrap()));
@@ -356,6 +358,6 @@ async fn assistants_use_their_own_token(
 /// A token too large for a cookie stays in this process.
 #[tokio::test]
 async fn large_tokens_are_kept_in_the_process() {
-    let tokens = Tokens::new(Seal::new(KEY).unwrap(), false);
-    assert!(tokens.open(&"a".repeat(5_000), super::tokens::Random::new()).is_none());
+    let sessions = TokenSessions::new(Seal::new(KEY).unwrap(), false);
+    assert!(sessions.open(&"a".repeat(5_000), super::token_sessions::SessionRandom::new()).is_none());
 }

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 #[derive(Clone)]
 pub struct UpgradedConnections {
     pub tasks: TaskTracker,
-    pub stopping: CancellationToken,
+    pub stop: CancellationToken,
 }
 
 /// True if the request contains the headers of a WebSocket upgrade.
@@ -38,7 +38,7 @@ pub(super) fn add_upgrade_headers(headers: &mut HeaderMap) {
 impl UpgradedConnections {
     /// Spawns a task that copies bytes in both directions.
     pub(super) fn relay(&self, browser: OnUpgrade, upstream: OnUpgrade) {
-        let stopping = self.stopping.clone();
+        let stop = self.stop.clone();
         self.tasks.spawn(async move {
             let copying = async {
                 // The browser's side is upgraded after the response has been sent.
@@ -51,7 +51,7 @@ impl UpgradedConnections {
                 result = copying => if let Err(error) = result {
                     tracing::debug!(error, "a WebSocket of the UI ended");
                 },
-                () = stopping.cancelled() => {}
+                () = stop.cancelled() => {}
             }
         });
     }

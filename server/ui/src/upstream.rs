@@ -110,7 +110,7 @@ fn invalid_review() -> ApiError {
     ApiError::from_parts(
         StatusCode::BAD_GATEWAY.as_u16(),
         "InternalError",
-        "cannot read your identity: the response of the control plane is not a SelfSubjectReview",
+        "cannot read your identity: the control plane's response is not a SelfSubjectReview",
     )
 }
 
@@ -145,10 +145,10 @@ const FORWARDED_HEADERS: &[&str] = &[
     "x-crowsnest-cluster",
 ];
 
-/// Subprotocol with which Kubernetes carries a bearer token.
+/// Prefix of the WebSocket subprotocol in which Kubernetes clients send a bearer token.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The headers of a browser's request that are forwarded. Pure.
+/// The headers of a browser's request that are forwarded. Has no side effects.
 pub(super) fn forwarded_request_headers(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
     for (name, value) in headers {

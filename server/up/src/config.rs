@@ -11,7 +11,7 @@ use crowsnest_controllers::runtime;
 use crowsnest_index::CacheOptions;
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::http::InFlightLimits;
-use crowsnest_members::Rights;
+use crowsnest_members::MemberPermissions;
 use crowsnest_sim::load::Load;
 
 use super::Server;
@@ -57,7 +57,7 @@ pub enum Members {
     Joined {
         kubeconfig: PathBuf,
         contexts: Vec<String>,
-        rights: Rights,
+        permissions: MemberPermissions,
     },
 }
 
@@ -82,7 +82,7 @@ pub struct MemberConfig {
 }
 
 impl Config {
-    /// Validates the configuration before anything is opened, and returns its server.
+    /// Validates the configuration without opening anything, and returns a server with it.
     pub fn validate(self) -> anyhow::Result<Server> {
         if !self.ui_listen.ip().is_loopback() {
             bail!("--ui-listen {} must be a loopback address, because the UI is plain HTTP", self.ui_listen);

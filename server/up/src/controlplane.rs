@@ -10,7 +10,7 @@ use crowsnest_apiserver::authn::{Oidc, ServingCertificates};
 use crowsnest_component_base::tasks::Tasks;
 use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data, RequestOptions};
-use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::client_ca::{ClientCaUpdater, load_trusted_cas};
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::reload::Reloader;
 use crowsnest_process::serving::{self, Tls};
@@ -24,20 +24,20 @@ use crowsnest_aggregated::in_process::InProcessAggregated;
 use crowsnest_aggregated::request::authentication::DelegatedAuth;
 use crowsnest_aggregated::request::middleware::ApiMiddleware;
 use crowsnest_aggregated::resource::registry::REGISTRY;
-use crowsnest_aggregated::server::{Aggregated, router};
-use crowsnest_install::{self, Endpoints};
+use crowsnest_aggregated::server::{AggregatedServer, router};
+use crowsnest_install::{self, ServingEndpoint};
 use crowsnest_runtime::roles::Roles;
 use crowsnest_serve::api_config::ApiConfig;
 use crowsnest_webhook::clients::Clients;
 
-/// Karmada's name of the administrator, which `cluster-proxy-admin` is bound to.
+/// Name of the administrator in Karmada. `cluster-proxy-admin` is bound to this user.
 const ADMIN: &str = "system:admin";
 
 pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
     token: String,
-    listener: Tasks,
+    listener_tasks: Tasks,
 }
 
 impl ControlPlane {
@@ -69,16 +69,16 @@ impl ControlPlane {
         config.certificate_names.push(address.ip().to_string());
         let server = ApiServer::start(config).await.context("cannot start the control plane")?;
         controllers::start(&server, Controllers::default());
-        let sim = admin::routes(simulated, server.api().authenticator.clone());
+        let admin_routes = admin::routes(simulated, server.api().authenticator.clone());
         let tasks = Tasks::default();
         server.watch_tasks(tasks.clone());
-        let (serving, stop) = (server.clone(), tasks.stop_token().clone());
+        let (api_server, stop) = (server.clone(), tasks.stop_token().clone());
         tasks.spawn_until_stop("--listen", async move {
-            if let Err(error) = serving.serve_with_routes(sim, listener, stop).await {
+            if let Err(error) = api_server.serve_with_routes(admin_routes, listener, stop).await {
                 tracing::error!(%error, "the control plane's listener failed");
             }
         });
-        Ok(Self { server, url: format!("https://{address}"), token, listener: tasks })
+        Ok(Self { server, url: format!("https://{address}"), token, listener_tasks: tasks })
     }
 
     /// Makes the control plane unready when one of these tasks dies.
@@ -120,24 +120,29 @@ impl ControlPlane {
         let names = ["localhost", "127.0.0.1", crowsnest_install::SERVICE_HOST].map(str::to_owned);
         let authority = Arc::clone(self.server.authority());
         let certificates = ServingCertificates::new(&authority.issue_serving_certificate(&names)?)?;
-        let trusted_cas = trust::load_trusted_cas(client.clone()).await?;
+        let trusted_cas = load_trusted_cas(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&certificates), trusted_cas.authorities()?);
-        let trust = Arc::new(Trust::new(tls.clone(), trusted_cas));
+        let client_cas = Arc::new(ClientCaUpdater::new(tls.clone(), trusted_cas));
         config
-            .watch(reloader, &trust, vec![Arc::clone(&certificates), Arc::clone(self.server.serving_certificates())])
+            .watch(
+                reloader,
+                &client_cas,
+                vec![Arc::clone(&certificates), Arc::clone(self.server.serving_certificates())],
+            )
             .await?;
-        let stopping = servers.stop_token();
-        let (follower, stop) = (client.clone(), stopping.clone());
-        servers
-            .spawn_until_stop("client authorities of the listener", async move { trust.follow(follower, stop).await });
-        let (renewed, stop) = (Arc::clone(&certificates), stopping.clone());
-        servers.spawn_until_stop("renewal of the listener's certificate", async move {
-            authority.renew(&renewed, &names, &stop).await;
+        let stop_token = servers.stop_token();
+        let (watch_client, stop) = (client.clone(), stop_token.clone());
+        servers.spawn_until_stop("client CAs of the listener", async move {
+            client_cas.watch_config_map(watch_client, stop).await;
         });
-        let hooks = self.serve_webhooks(&certificates, controllers, &middleware, servers).await?;
+        let (renewed_certificates, stop) = (Arc::clone(&certificates), stop_token.clone());
+        servers.spawn_until_stop("renewal of the listener's certificate", async move {
+            authority.renew(&renewed_certificates, &names, &stop).await;
+        });
+        let webhook_url = self.serve_webhooks(&certificates, controllers, &middleware, servers).await?;
         let delegated = DelegatedAuth::new(client.clone());
         let admission = self.admission(&delegated, servers);
-        let state = Aggregated {
+        let state = AggregatedServer {
             registry: &REGISTRY,
             control_plane: client.clone(),
             delegated,
@@ -149,7 +154,8 @@ impl ControlPlane {
         let aggregated = router(state);
         let local = Arc::new(InProcessAggregated(aggregated.clone()));
         self.server.services().in_process.mount(crowsnest_install::SYSTEM_NAMESPACE, crowsnest_install::SERVICE, local);
-        servers.spawn_until_stop("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stopping.clone()));
+        servers
+            .spawn_until_stop("aggregated APIs", serving::serve(listener, Some(tls), aggregated, stop_token.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
         // Copy before webhooks are registered for the target kinds.
@@ -157,8 +163,8 @@ impl ControlPlane {
         crowsnest_install::stored_kind_migration::copy(&client, &mut report).await?;
         let mut manifests: Vec<Value> = crowsnest_install::base_manifests();
         manifests.extend(crowsnest_install::agents::cluster_info(&self.url, &ca));
-        manifests.extend(crowsnest_install::crd_manifests(&hooks, &ca));
-        manifests.extend(crowsnest_install::admission_manifests(&hooks, &ca));
+        manifests.extend(crowsnest_install::crd_manifests(&webhook_url, &ca));
+        manifests.extend(crowsnest_install::admission_manifests(&webhook_url, &ca));
         crowsnest_install::apply_all(&client, &manifests).await?;
         // The lock of the data directory excludes other processes, so no reader of the old definitions is left.
         crowsnest_install::stored_kind_migration::remove(&client, &mut report).await?;
@@ -167,8 +173,8 @@ impl ControlPlane {
         }
         // The aggregated kinds are described by the stored ones, which must be served first.
         let groups = crowsnest_install::resolve_groups(&client, metrics_adapter).await?;
-        let aggregation =
-            crowsnest_install::aggregation_manifests(&Endpoints { host: "localhost".into(), port, ca }, &groups);
+        let endpoint = ServingEndpoint { host: "localhost".into(), port, ca };
+        let aggregation = crowsnest_install::aggregation_manifests(&endpoint, &groups);
         crowsnest_install::apply_all(&client, &aggregation).await?;
         crowsnest_install::wait_for_aggregation(&client, &groups).await?;
         Ok(())
@@ -176,7 +182,7 @@ impl ControlPlane {
 
     /// The policies and webhooks of this control plane, for the aggregated kinds.
     fn admission(&self, delegated: &DelegatedAuth, servers: &Tasks) -> Arc<AdmissionChain> {
-        // Webhooks are called as by the control plane, which finds Services in this process.
+        // Webhooks are called in the same way as by the control plane, which resolves Services to this process.
         let services = Arc::clone(self.server.services());
         let chain = Arc::new(AdmissionChain::new(self.client(), delegated.clone(), services));
         let run = Arc::clone(&chain).run(servers.stop_token().clone());
@@ -197,19 +203,24 @@ impl ControlPlane {
         let clients = self.server.identify_to_webhooks(&address)?;
         let tls = Tls::with_client_ca(Arc::clone(certificates), &clients)?;
         // Simulated members have endpoints on this host.
-        let settings = (controllers, true);
-        let hooks =
-            crowsnest_webhook::routes(self.client(), settings, &middleware.metrics.admissions, Clients::Handshake);
-        let routes = axum::Router::new().nest("/webhooks", hooks);
+        let allow_local_endpoints = true;
+        let webhooks = crowsnest_webhook::routes(
+            self.client(),
+            controllers,
+            allow_local_endpoints,
+            &middleware.metrics.admissions,
+            Clients::Handshake,
+        );
+        let routes = axum::Router::new().nest("/webhooks", webhooks);
         servers.spawn_until_stop("webhooks", serving::serve(listener, Some(tls), routes, servers.stop_token().clone()));
         Ok(format!("https://{address}/webhooks"))
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.listener.stop_token().cancel();
+        self.listener_tasks.stop_token().cancel();
         self.server.stop().await.context("cannot close the control plane's storage")?;
-        self.listener.stop().await;
-        match self.listener.failures().as_slice() {
+        self.listener_tasks.stop().await;
+        match self.listener_tasks.failures().as_slice() {
             [] => Ok(()),
             failures => bail!("{}", failures.join("; ")),
         }

@@ -13,27 +13,27 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig::KubeconfigFile;
 use crowsnest_members::join::{JoinOptions, cluster_id, join};
-use crowsnest_members::{Error, Rights};
+use crowsnest_members::{Error, MemberPermissions};
 use futures::future::{join_all, try_join_all};
 use kube::{Api, ResourceExt};
 
 use super::progress::Progress;
 
-/// Timeout of reading a cluster's id.
+/// Timeout for reading a cluster's id.
 const ID_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout of refreshing the credentials of a joined cluster.
+/// Timeout for refreshing the credentials of a joined cluster.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Clusters of a kubeconfig, named as their contexts.
 pub(super) struct JoinedClusters {
     file: PathBuf,
     clusters: Vec<(ClusterName, kube::Config)>,
-    rights: Rights,
+    permissions: MemberPermissions,
 }
 
 impl JoinedClusters {
     /// Reads the file and finds the contexts; contacts no cluster.
-    pub(super) async fn read(file: &Path, contexts: &[String], rights: Rights) -> anyhow::Result<Self> {
+    pub(super) async fn read(file: &Path, contexts: &[String], permissions: MemberPermissions) -> anyhow::Result<Self> {
         let kubeconfig = KubeconfigFile::read(file)?;
         let mut clusters: Vec<(ClusterName, kube::Config)> = Vec::new();
         for context in contexts {
@@ -46,7 +46,7 @@ impl JoinedClusters {
             }
             clusters.push((name, config));
         }
-        Ok(Self { file: file.to_owned(), clusters, rights })
+        Ok(Self { file: file.to_owned(), clusters, permissions })
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -82,8 +82,8 @@ impl JoinedClusters {
         let joins = reachable.into_values().map(|(name, config)| {
             let is_registered = is_registered(name);
             async move {
-                let rights = self.rights.clone();
-                let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
+                let permissions = self.permissions.clone();
+                let options = JoinOptions { refresh: true, permissions, ..JoinOptions::new(name.clone()) };
                 let join = join(control_plane, config, &options);
                 if !is_registered {
                     return join.await.map(drop).with_context(|| format!("cannot join cluster {name}"));

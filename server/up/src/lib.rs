@@ -56,8 +56,8 @@ impl Server {
         let mut stop = StopSignals::new()?;
         let progress = Progress::new();
         let joined = match &config.members {
-            Members::Joined { kubeconfig, contexts, rights } => {
-                Some(JoinedClusters::read(kubeconfig, contexts, rights.clone()).await?)
+            Members::Joined { kubeconfig, contexts, permissions } => {
+                Some(JoinedClusters::read(kubeconfig, contexts, permissions.clone()).await?)
             }
             Members::Simulated(_) => None,
         };
@@ -72,19 +72,19 @@ impl Server {
             started = Fleet::start(&config, joined, &dir, (api, ui), &progress) => {
                 let fleet = started?;
                 // A closed output (`up | head`) must not stop the fleet.
-                if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
+                if let Err(error) = fleet.print_banner(&mut std::io::stdout().lock()) {
                     tracing::warn!(%error, "cannot print the banner");
                 }
                 progress.report_done("ready");
                 stop.wait().await;
-                let stopping = Instant::now();
+                let stop_time = Instant::now();
                 progress.begin("stopping");
                 // A second signal aborts the drain.
                 tokio::select! {
                     stopped = fleet.stop() => stopped?,
                     () = stop.wait() => bail!("stopped before the drain was complete"),
                 }
-                progress.report_done_since("stopped", stopping);
+                progress.report_done_since("stopped", stop_time);
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -104,9 +104,9 @@ pub async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> 
         in_flight: config.in_flight,
     };
     let control_plane = ControlPlane::start(&dir, listener, no_members, config.oidc, requests).await?;
-    let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
-    files.add("cp", &control_plane.kubeconfig()?)?;
-    let path = files.finish()?;
+    let mut kubeconfigs = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+    kubeconfigs.add("cp", &control_plane.kubeconfig()?)?;
+    let path = kubeconfigs.finish()?;
     writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
     stop.wait().await;
     let stopped = control_plane.stop().await;
@@ -167,15 +167,15 @@ impl Fleet {
 
         let servers = Tasks::default();
         control_plane.watch_tasks(servers.clone());
-        let stopping = servers.stop_token();
+        let stop = servers.stop_token();
         let roles = Arc::new(Roles::default());
         let members = members::Members::start(config, joined, dir, progress).await?;
         simulated.get_or_init(|| members.simulated_members());
         progress.report_done(&format!("{} members", members.len()));
 
         // The kubeconfig is written first, so that kubectl can be used while the other parts start.
-        let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
-        let control_plane_kubeconfig = files.add("cp", &control_plane.kubeconfig()?)?;
+        let mut kubeconfigs = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+        let control_plane_kubeconfig = kubeconfigs.add("cp", &control_plane.kubeconfig()?)?;
         let mut reloader = config.api.reloader();
         let middleware = config.api.middleware(auditor, reloader.counts());
         let requests = middleware.metrics.requests.clone();
@@ -188,12 +188,12 @@ impl Fleet {
                 .await?;
         }
         let seal = config.ui.load_seal(dir, &mut reloader).await?;
-        servers.spawn_until_stop("reload of files", reloader.run(stopping.clone()));
+        servers.spawn_until_stop("file reload", reloader.run(stop.clone()));
         progress.report_done("aggregated APIs, webhooks");
 
         let upstream = crowsnest_component_base::kubeconfig::config_from_content(control_plane_kubeconfig).await?;
-        members.join(&control_plane.client(), dir, &mut files, progress).await?;
-        let kubeconfig = files.finish()?;
+        members.join(&control_plane.client(), dir, &mut kubeconfigs, progress).await?;
+        let kubeconfig = kubeconfigs.finish()?;
         progress.report_done("members joined");
 
         let cache = CacheOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
@@ -219,12 +219,10 @@ impl Fleet {
             None => None,
         };
         let tasks = servers.tracker().clone();
-        let connections = crowsnest_ui::UpgradedConnections { tasks, stopping: stopping.clone() };
+        let connections = crowsnest_ui::UpgradedConnections { tasks, stop: stop.clone() };
         let ui = Ui::new(upstream, seal, false, &config.ui.hosts, connections)?.with_oidc(oidc);
-        servers.spawn_until_stop(
-            "--ui-listen",
-            serving::serve(ui_listener, None, crowsnest_ui::router(ui), stopping.clone()),
-        );
+        servers
+            .spawn_until_stop("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), stop.clone()));
         if let Some(load) = &config.load {
             members.start_load(load, progress).await?;
         }
@@ -233,7 +231,7 @@ impl Fleet {
     }
 
     /// Prints the address of the UI and commands to try.
-    fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
+    fn print_banner(&self, out: &mut impl Write) -> std::io::Result<()> {
         let server = self.control_plane.url();
         writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
         writeln!(out, "\nexport KUBECONFIG={}\n", self.kubeconfig.display())?;
@@ -244,8 +242,8 @@ impl Fleet {
             let flag = format!("--kubeconfig {} ", file.display());
             let flag = if file == self.kubeconfig { "" } else { &flag };
             writeln!(out, "  kubectl {flag}--context {member} get pods -A")?;
-            let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy");
-            writeln!(out, "  kubectl --server {proxied} get nodes")?;
+            let proxy_url = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy");
+            writeln!(out, "  kubectl --server {proxy_url} get nodes")?;
         }
         writeln!(out, "  crowsnest search 'kind:node status:Ready'")?;
         out.flush()

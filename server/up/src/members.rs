@@ -28,7 +28,7 @@ use super::joined::JoinedClusters;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
 
-/// Timeout of waiting for the first status of each member at start-up.
+/// Timeout for the first status of each member at start-up.
 const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(15);
 /// State file with the ports of the members, so that kubeconfigs stay valid after a restart.
 pub(super) const PORTS_FILE: &str = "ports.json";
@@ -48,7 +48,7 @@ struct SimulatedMember {
 }
 
 impl Members {
-    /// Starts the simulated members; the clusters in `joined` run already.
+    /// Starts the simulated members; the clusters in `joined` are already running.
     pub(super) async fn start(
         config: &Config,
         joined: Option<JoinedClusters>,

@@ -21,19 +21,19 @@ impl Progress {
         self.print_line(&format!("  … {step}"));
     }
 
-    /// Reports that a step is done, with the time since the start.
+    /// Reports that a step of the start-up is done, with the time since the process started.
     pub fn report_done(&self, step: &str) {
         self.report_done_since(step, self.started);
     }
 
-    /// Reports that a step outside of the start is done, with its duration.
+    /// Reports that a step after the start-up is done, with its duration.
     pub fn report_done_since(&self, step: &str, start: Instant) {
         let ms = start.elapsed().as_millis();
         let tick = if self.has_color { "\x1b[32m✓\x1b[0m" } else { "✓" };
         self.print_line(&format!("  {tick} {step} ({ms} ms)"));
     }
 
-    /// Reports a problem that does not stop the start.
+    /// Reports a problem that does not prevent the start-up.
     pub fn warn(&self, problem: &str) {
         let mark = if self.has_color { "\x1b[33m!\x1b[0m" } else { "!" };
         self.print_line(&format!("  {mark} {problem}"));

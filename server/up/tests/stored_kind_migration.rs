@@ -1,4 +1,4 @@
-//! Stored objects are migrated to the kinds of this version, also if the migration is interrupted after any of its writes.
+//! Stored objects are migrated to the kinds of this version, even if the migration is interrupted after any of its writes.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -44,14 +44,15 @@ async fn get(client: &kube::Client, path: &str) -> Option<Value> {
     }
 }
 
-/// A client that fails after this number of writes, like that of a process that is stopped.
+/// A client that fails after this number of writes, as if its process were stopped.
 fn client_with_write_limit(client: &kube::Client, writes: usize) -> kube::Client {
-    let (client, left) = (client.clone(), Arc::new(AtomicUsize::new(writes)));
+    let (client, remaining) = (client.clone(), Arc::new(AtomicUsize::new(writes)));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, left) = (client.clone(), left.clone());
+        let (client, remaining) = (client.clone(), remaining.clone());
         async move {
-            let is_left = || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-            if request.method() != Method::GET && !is_left() {
+            let take_write =
+                || remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+            if request.method() != Method::GET && take_write().is_err() {
                 return Err(std::io::Error::other("stopped"));
             }
             client.send(request).await.map_err(std::io::Error::other)
@@ -128,10 +129,10 @@ async fn interrupted_migrations_are_resumed() {
     for writes in 0.. {
         let (server, stored) = start_earlier_version().await;
         let client = server.admin();
-        let stopping = client_with_write_limit(&client, writes);
-        let copied = stored_kind_migration::copy(&stopping, &mut Vec::new()).await;
+        let limited_client = client_with_write_limit(&client, writes);
+        let copied = stored_kind_migration::copy(&limited_client, &mut Vec::new()).await;
         let removed = match copied {
-            Ok(()) => stored_kind_migration::remove(&stopping, &mut Vec::new()).await,
+            Ok(()) => stored_kind_migration::remove(&limited_client, &mut Vec::new()).await,
             Err(error) => Err(error),
         };
         if let Err(error) = &removed {

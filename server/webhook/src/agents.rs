@@ -1,4 +1,4 @@
-//! Admission of Secrets that members' agents write: they may write only the Secrets that report tokens of their
+//! Admission of Secrets that members' agents write: an agent may write only the Secrets that hold the tokens of its own
 //! cluster.
 
 use axum::response::Response;

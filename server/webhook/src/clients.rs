@@ -1,6 +1,6 @@
 //! Clients that may send reviews. A listener that serves only the API server verifies client certificates in the TLS
 //! handshake. On a shared listener this module verifies them, if a certificate authority is configured. Without one,
-//! any client may send reviews, and they reserve no quota.
+//! any client may send reviews, and the reviews reserve no quota.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use crowsnest_process::reply::StatusResponse;
@@ -31,22 +31,22 @@ pub enum Clients {
     Unauthenticated,
     /// The TLS handshake accepts the API server only.
     Handshake,
-    /// Clients with a certificate of a certificate authority; no client until the authority has been loaded.
-    Certified(Arc<ArcSwapOption<Authorities>>),
+    /// Clients with a certificate issued by this certificate authority; no client until the authority has been loaded.
+    Certificate(Arc<ArcSwapOption<Authorities>>),
 }
 
 impl Clients {
     /// Accepts no client until [`Self::set_trusted_ca`] is called.
     pub fn with_client_certificates() -> Self {
-        Self::Certified(Arc::default())
+        Self::Certificate(Arc::default())
     }
 
     /// Accepts clients with a certificate of this authority (PEM) and one of these common names; an empty list accepts
-    /// any name. Has no effect unless the clients are [`Self::Certified`].
+    /// any name. Has no effect unless the clients are [`Self::Certificate`].
     pub fn set_trusted_ca(&self, ca: &str, names: &[String]) -> Result<(), ServingError> {
-        if let Self::Certified(authorities) = self {
-            let accepted = Authorities::new(Some(ca), names.to_vec(), None)?;
-            authorities.store(Some(Arc::new(accepted)));
+        if let Self::Certificate(authorities) = self {
+            let new = Authorities::new(Some(ca), names.to_vec(), None)?;
+            authorities.store(Some(Arc::new(new)));
         }
         Ok(())
     }
@@ -56,8 +56,8 @@ impl Clients {
         match self {
             Self::Unauthenticated => Some(Caller::Unauthenticated),
             Self::Handshake => Some(Caller::ApiServer),
-            Self::Certified(authorities) => {
-                // The names of a front proxy's certificate are checked in the same way, so its verification is used.
+            Self::Certificate(authorities) => {
+                // A front proxy's certificate is verified against a CA and a list of names in the same way.
                 let peer = authorities.load_full()?.verify_chain(&chain?.0, UnixTime::now());
                 peer.is_front_proxy.then_some(Caller::ApiServer)
             }
@@ -65,7 +65,7 @@ impl Clients {
     }
 }
 
-/// Middleware that refuses requests of other clients.
+/// Middleware that refuses requests of clients that are not accepted.
 pub(super) async fn admit(State(clients): State<Clients>, mut request: Request, next: Next) -> Response {
     let Some(caller) = clients.identify(request.extensions().get::<ClientChain>()) else {
         let message = "the webhooks require a client certificate of the API server";

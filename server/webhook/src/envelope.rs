@@ -1,4 +1,4 @@
-//! Limits of a review request, and checks of the form of a review.
+//! Size, time and concurrency limits of review requests, and validation of the review that a request contains.
 
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_process::reply::StatusResponse;

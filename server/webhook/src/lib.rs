@@ -59,18 +59,19 @@ struct SharedState {
     compile_permits: ScriptPermits,
 }
 
-/// Routes of a control plane's webhooks for `clients`. `settings` are the controllers'; the boolean allows Clusters
-/// with endpoints on this host.
+/// Routes of a control plane's webhooks for `clients`. Feature gates are taken from the configuration of the
+/// controllers; `allow_local_endpoints` allows Clusters with endpoints on this host.
 pub fn routes(
     control_plane: kube::Client,
-    (settings, allow_local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
+    controllers: &crowsnest_controllers::runtime::Config,
+    allow_local_endpoints: bool,
     admissions: &AdmissionMetrics,
     clients: Clients,
 ) -> Router {
     let webhooks = Webhooks {
         control_plane,
-        gates: settings.gates,
-        allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
+        gates: controllers.gates,
+        allow_no_execute_taint_policy: controllers.allow_no_execute_taint_policy,
         allow_local_endpoints,
     };
     let count_reviews = from_fn_with_state(admissions.clone(), metrics::count);
@@ -182,7 +183,7 @@ async fn decide(
         return Ok(evaluate(webhooks, path, request, &[], &[]));
     }
     let customizations = list_all(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
-    // Compiling a user's scripts may take long.
+    // Compiling a user's scripts may take a long time.
     let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
     let evaluation =
         pool::run(&shared.compile_permits, move || Ok(evaluate(&webhooks, &path, &request, &customizations, &[])));

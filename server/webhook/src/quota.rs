@@ -88,21 +88,22 @@ impl Reservations {
 
     /// Usage in the namespace of `reviewed` that is reserved for other bindings and not stored yet. Several attempts
     /// for one binding count once, with the largest usage. Earlier attempts for the reviewed binding do not count: at
-    /// most one of several writes over the same version is stored, and each was admitted by itself.
+    /// most one of several writes over the same version is stored, and each was admitted on its own.
     fn reserved_usage(&mut self, reviewed: &NamespacedName, stored: &StoredBindings, now: Instant) -> Usage {
         let namespace = &reviewed.namespace;
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
         self.0.retain(|binding, attempts| {
-            let is_stored =
-                |one: &Reservation| binding.namespace == *namespace && one.base_version != version(&binding.name);
-            attempts.retain(|one| one.expires > now && !is_stored(one));
+            let is_stored = |attempt: &Reservation| {
+                binding.namespace == *namespace && attempt.base_version != version(&binding.name)
+            };
+            attempts.retain(|attempt| attempt.expires > now && !is_stored(attempt));
             !attempts.is_empty()
         });
         let mut sum = Usage::new();
         let others = self.0.iter().filter(|(binding, _)| binding.namespace == *namespace && *binding != reviewed);
         for (_, attempts) in others {
             let mut max_increase = Usage::new();
-            attempts.iter().for_each(|one| plan::merge_maximum(&mut max_increase, one.increase.clone()));
+            attempts.iter().for_each(|attempt| plan::merge_maximum(&mut max_increase, attempt.increase.clone()));
             plan::add(&mut sum, max_increase);
         }
         sum

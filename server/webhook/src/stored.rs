@@ -41,7 +41,7 @@ pub(super) async fn authorize_writer(
         return Ok(());
     }
     let writer = Writer { delegated, user: &user };
-    // The validation of the object refuses what cannot be decoded.
+    // Validation refuses objects that cannot be decoded.
     if resource == "resourceregistries" {
         let Ok(after) = ResourceRegistry::deserialize(&request["object"]) else { return Ok(()) };
         let old = ResourceRegistry::deserialize(&request["oldObject"]).ok();
@@ -61,7 +61,7 @@ pub(super) fn review(resource: &str, review: &Value, settings: AdmissionSettings
     let result = match resource {
         "clusters" => admit_cluster(object, &request["oldObject"], settings, now),
         "resourceregistries" => admit_registry(object, &request["oldObject"], settings),
-        other => Err(ApiError::bad_request(format!("{other} are not stored here"))),
+        other => Err(ApiError::bad_request(format!("this webhook does not review {other}"))),
     };
     match result {
         Ok((admitted, warnings)) => {

@@ -33,7 +33,7 @@ impl Gvk {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// From the `apiVersion` and `kind` of an object.
+    /// Parses the `apiVersion` and `kind` of an object.
     pub fn parse(api_version: &str, kind: &str) -> Result<Self, NameError> {
         let (group, version) = split_api_version(api_version)?;
         Ok(Self::new(group, version, kind))
@@ -69,7 +69,7 @@ impl Gvr {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
-    /// From an `apiVersion` and a plural name.
+    /// Parses an `apiVersion`; `resource` is a plural name.
     pub fn parse(api_version: &str, resource: &str) -> Result<Self, NameError> {
         let (group, version) = split_api_version(api_version)?;
         Ok(Self::new(group, version, resource))
@@ -181,7 +181,7 @@ impl ObjectKey {
         Self { group: group.into(), kind: kind.into(), namespace, name: name.into() }
     }
 
-    /// From the fields of an object reference.
+    /// Parses the fields of an object reference.
     pub fn parse(api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Self, NameError> {
         let (group, _) = split_api_version(api_version)?;
         if name.is_empty() {

@@ -1,7 +1,7 @@
 //! Status words, counts and table cells of objects as kubectl prints them, without a request to a server.
 //!
 //! Built-in kinds have specific rules; the status of other kinds is `status.phase` or one of `status.conditions`.
-//! Objects are printed once when they are stored in the cache, and when tables are served. Pods, the most frequent
+//! Objects are printed once when they are stored in the cache, and whenever tables are served. Pods, the most frequent
 //! objects, are parsed from borrowed JSON without a tree.
 
 pub mod borrowed;

@@ -195,16 +195,16 @@ fn add_reasons_and_exit_codes(pod: &Pod<'_>, printed: &mut PrintedObject) {
 /// those of the containers or, if there are any, of the pod level (KEP-2837), plus the overhead, which is added to a
 /// limit only if there is one.
 fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
-    let amount_and_overhead = |requests_or_limits: RequestsOrLimits, amount: Amount| {
+    let amount_and_overhead = |requests_or_limits: RequestsOrLimits, amount: ReadAmount| {
         let at_pod_level = amount(requests_or_limits(&pod.spec.resources));
         let total = at_pod_level.or_else(|| sum_of_containers(pod, requests_or_limits, amount));
         (total, amount(&pod.spec.overhead))
     };
-    let request = |amount: Amount| match amount_and_overhead(|resources| &resources.requests, amount) {
+    let request = |amount: ReadAmount| match amount_and_overhead(|resources| &resources.requests, amount) {
         (None, None) => None,
         (total, overhead) => Some(total.unwrap_or(0).saturating_add(overhead.unwrap_or(0))),
     };
-    let limit = |amount: Amount| {
+    let limit = |amount: ReadAmount| {
         let (total, overhead) = amount_and_overhead(|resources| &resources.limits, amount);
         total.map(|total| total.saturating_add(overhead.unwrap_or(0)))
     };
@@ -217,11 +217,11 @@ fn add_resources(pod: &Pod<'_>, printed: &mut PrintedObject) {
 /// Selects the requests or the limits.
 type RequestsOrLimits = for<'r, 'a> fn(&'r ResourceRequirements<'a>) -> &'r ResourceList<'a>;
 /// Reads the amount of one resource.
-type Amount = fn(&ResourceList<'_>) -> Option<i64>;
+type ReadAmount = fn(&ResourceList<'_>) -> Option<i64>;
 
 /// The total of the containers' requests or limits; None if no container has any. Init containers run
 /// sequentially, so only the largest counts; sidecars keep running beside all later containers (KEP-753).
-fn sum_of_containers(pod: &Pod<'_>, requests_or_limits: RequestsOrLimits, amount: Amount) -> Option<i64> {
+fn sum_of_containers(pod: &Pod<'_>, requests_or_limits: RequestsOrLimits, amount: ReadAmount) -> Option<i64> {
     let amount_of = |container: &Container<'_>| amount(requests_or_limits(&container.resources));
     let mut total: Option<i64> = None;
     for amount in pod.spec.containers.iter().filter_map(amount_of) {

@@ -49,7 +49,7 @@ fn malformed_quantities_are_rejected(#[case] written: &str, #[case] error: Quant
     assert_eq!(Quantity::parse(written), Err(error), "{written}");
 }
 
-/// Go loses values without a suffix: `1000E` is printed as 1.
+/// Quantities that Go prints incorrectly: it has no suffix for a thousand `E`, so it prints `1000E` as 1.
 const UNLIKE_GO: [&str; 1] = ["1000E"];
 
 /// The forms were recorded from Go's implementation, which prints some quantities as written and others canonically.

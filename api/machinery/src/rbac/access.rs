@@ -15,7 +15,8 @@ use crate::user::UserInfo;
 /// Namespaces in which access is evaluated. ClusterRoleBindings grant in all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// These namespaces. Without one, only ClusterRoleBindings grant: cluster-scoped requests and lists over all namespaces.
+    /// These namespaces. If there are none, only ClusterRoleBindings grant, as for cluster-scoped requests and lists
+    /// over all namespaces.
     Namespaces(BTreeSet<String>),
     /// All namespaces, each evaluated separately.
     All,
@@ -32,7 +33,7 @@ pub struct VisibleRbac<'r> {
 /// A binding and the role that it references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleBinding<'r> {
-    /// Namespace in which the rights apply; empty for a ClusterRoleBinding, whose rights apply in all namespaces.
+    /// Namespace in which the permissions apply; empty for a ClusterRoleBinding, whose permissions apply in all namespaces.
     pub namespace: &'r str,
     pub name: &'r str,
     pub role: &'r RoleRef,
@@ -55,9 +56,9 @@ pub struct AccessProofs<'r> {
     pub missing_roles: Vec<RoleBinding<'r>>,
 }
 
-/// A role that a user has, and the subject by which the user has it.
+/// A role that a binding grants to a user, and the subject by which the binding names the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldRole<'r> {
+pub struct BoundRole<'r> {
     pub subject: Subject,
     pub binding: RoleBinding<'r>,
     pub rules: &'r [PolicyRule],
@@ -85,7 +86,7 @@ impl Scope {
         Self::Namespaces(Some(namespace.to_owned()).filter(|name| !name.is_empty()).into_iter().collect())
     }
 
-    /// True if the scope is one request: one namespace, or the cluster scope.
+    /// True if the scope is that of a single request: one namespace, or the cluster scope.
     pub fn is_single(&self) -> bool {
         matches!(self, Self::Namespaces(namespaces) if namespaces.len() <= 1)
     }
@@ -121,7 +122,7 @@ impl<'r> VisibleRbac<'r> {
 
     /// The roles of a user in the scope, in the order of their bindings, and the bindings of the user whose role is
     /// missing.
-    pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<HeldRole<'r>>, Vec<RoleBinding<'r>>) {
+    pub fn roles_of(&self, user: &UserInfo, scope: &Scope) -> (Vec<BoundRole<'r>>, Vec<RoleBinding<'r>>) {
         let (mut roles, mut missing) = (Vec::new(), Vec::new());
         for (namespace, name, binding) in self.bindings(scope) {
             let Some(subject) = binding.subjects.iter().find(|subject| subject.matches_user(user, namespace)) else {
@@ -133,7 +134,7 @@ impl<'r> VisibleRbac<'r> {
             let (Some(subject), role) = (subject.resolve(namespace), &*binding.role) else { continue };
             let binding = RoleBinding { namespace, name, role };
             match self.rbac.role(role, namespace) {
-                Some(found) => roles.push(HeldRole { subject, binding, rules: &found.rules }),
+                Some(found) => roles.push(BoundRole { subject, binding, rules: &found.rules }),
                 None => missing.push(binding),
             }
         }
@@ -168,7 +169,7 @@ impl<'r> VisibleRbac<'r> {
         rules.flat_map(|rule| rule.restricted_names(verbs, group, resource)).map(String::as_str).collect()
     }
 
-    /// Namespaces with a visible role or binding. Others would reveal names of namespaces.
+    /// Namespaces with a visible role or binding. Others are left out, so that the result does not reveal their names.
     pub(super) fn namespaces(&self) -> BTreeSet<&'r str> {
         let VisibleRbac { rbac, is_visible } = *self;
         let roles = rbac

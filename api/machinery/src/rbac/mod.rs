@@ -17,7 +17,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 
-pub use reading::{Grant, ReadKind, Readable, ReadableObjects};
+pub use reading::{Grant, ReadKind, ReadableNames, ReadableObjects};
 pub use removal::{ObjectKind, ObjectName};
 pub use rules::{Action, PolicyRule};
 pub use subject::{Subject, SubjectKind};

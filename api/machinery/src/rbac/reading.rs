@@ -39,9 +39,9 @@ pub struct Grant {
     rules: Arc<[PolicyRule]>,
 }
 
-/// Readable objects of a resource in a namespace.
+/// Names of the readable objects of a resource in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Readable {
+pub enum ReadableNames {
     All,
     /// Only objects with these names.
     Named(BTreeSet<String>),
@@ -52,25 +52,25 @@ pub enum Readable {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReadableObjects {
     /// For cluster-scoped objects, and for namespaces without a separate entry.
-    everywhere: Readable,
-    namespaces: BTreeMap<String, Readable>,
+    everywhere: ReadableNames,
+    namespaces: BTreeMap<String, ReadableNames>,
 }
 
 impl ReadableObjects {
     /// The same readable objects in all namespaces.
-    pub fn uniform(everywhere: Readable) -> Self {
+    pub fn uniform(everywhere: ReadableNames) -> Self {
         Self { everywhere, namespaces: BTreeMap::new() }
     }
 
-    /// From the grants of a user; in each namespace as in [`Readable::from_grants`].
+    /// From the grants of a user; in each namespace as in [`ReadableNames::from_grants`].
     pub fn from_grants(grants: &[Grant], read_kind: ReadKind, group: &str, resource: &str) -> Self {
-        let everywhere = Readable::from_grants(grants, read_kind, group, resource, "");
-        if everywhere == Readable::All {
+        let everywhere = ReadableNames::from_grants(grants, read_kind, group, resource, "");
+        if everywhere == ReadableNames::All {
             return Self::uniform(everywhere);
         }
         let namespaces: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
         let entry = |namespace: &str| {
-            (namespace.to_owned(), Readable::from_grants(grants, read_kind, group, resource, namespace))
+            (namespace.to_owned(), ReadableNames::from_grants(grants, read_kind, group, resource, namespace))
         };
         Self { everywhere, namespaces: namespaces.into_iter().map(entry).collect() }
     }
@@ -104,13 +104,14 @@ impl ReadableObjects {
 
     /// All objects in some namespaces.
     pub fn from_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
-        let namespaces = namespaces.into_iter().map(|namespace| (namespace, Readable::All)).collect();
-        Self { everywhere: Readable::Nothing, namespaces }
+        let namespaces = namespaces.into_iter().map(|namespace| (namespace, ReadableNames::All)).collect();
+        Self { everywhere: ReadableNames::Nothing, namespaces }
     }
 
     /// True if every object may be read.
     pub fn is_everything(&self) -> bool {
-        self.everywhere == Readable::All && self.namespaces.values().all(|readable| *readable == Readable::All)
+        self.everywhere == ReadableNames::All
+            && self.namespaces.values().all(|readable| *readable == ReadableNames::All)
     }
 
     /// True if an object may be read; the namespace of a cluster-scoped one is empty.
@@ -119,24 +120,24 @@ impl ReadableObjects {
     }
 
     /// Readable objects in a namespace.
-    pub fn in_namespace(&self, namespace: &str) -> &Readable {
+    pub fn in_namespace(&self, namespace: &str) -> &ReadableNames {
         self.namespaces.get(namespace).unwrap_or(&self.everywhere)
     }
 
     /// Readable cluster-scoped objects, and objects in namespaces without a separate entry.
-    pub fn everywhere(&self) -> &Readable {
+    pub fn everywhere(&self) -> &ReadableNames {
         &self.everywhere
     }
 
     /// Readable objects in namespaces with a separate entry.
-    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &ReadableNames)> {
         self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
     }
 
     /// The only namespaces in which objects may be read; None if there is no such limit.
     pub fn namespace_limit(&self) -> Option<BTreeSet<String>> {
-        let readable_namespaces = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
-        (self.everywhere == Readable::Nothing)
+        let readable_namespaces = self.namespaces.iter().filter(|(_, readable)| **readable != ReadableNames::Nothing);
+        (self.everywhere == ReadableNames::Nothing)
             .then(|| readable_namespaces.map(|(namespace, _)| namespace.clone()).collect())
     }
 }
@@ -160,7 +161,7 @@ impl Rbac {
     }
 }
 
-impl Readable {
+impl ReadableNames {
     /// The objects that a user with these grants may read in this way: all, or some by name (`metadata.name=`). The
     /// namespace of cluster-scoped objects is empty.
     pub fn from_grants(grants: &[Grant], read_kind: ReadKind, group: &str, resource: &str, namespace: &str) -> Self {
@@ -270,64 +271,64 @@ mod tests {
     }
 
     #[rstest]
-    #[case::in_the_namespace_of_the_binding("ann", "", "", "pods", "shop", Readable::All)]
-    #[case::in_another_namespace("ann", "", "", "pods", "ops", Readable::Nothing)]
-    #[case::cluster_scoped("ann", "", "", "nodes", "", Readable::Nothing)]
-    #[case::named("ann", "", "", "configmaps", "shop", Readable::Named(BTreeSet::from(["app".to_owned()])))]
-    #[case::the_namespace_object("ann", "", "", "namespaces", "", Readable::Named(BTreeSet::from(["shop".to_owned()])))]
-    #[case::empty_resource_name("bea", "", "", "services", "shop", Readable::All)]
-    #[case::write_only("ann", "", "", "secrets", "shop", Readable::Nothing)]
-    #[case::subresource_only("ann", "", "", "services", "shop", Readable::Nothing)]
-    #[case::other_group("ann", "", "batch", "pods", "shop", Readable::Nothing)]
-    #[case::by_group("bob", "admins", "batch", "jobs", "ops", Readable::All)]
-    #[case::service_account("system:serviceaccount:ops:robot", "", "", "pods", "ops", Readable::All)]
+    #[case::in_the_namespace_of_the_binding("ann", "", "", "pods", "shop", ReadableNames::All)]
+    #[case::in_another_namespace("ann", "", "", "pods", "ops", ReadableNames::Nothing)]
+    #[case::cluster_scoped("ann", "", "", "nodes", "", ReadableNames::Nothing)]
+    #[case::named("ann", "", "", "configmaps", "shop", ReadableNames::Named(BTreeSet::from(["app".to_owned()])))]
+    #[case::the_namespace_object("ann", "", "", "namespaces", "", ReadableNames::Named(BTreeSet::from(["shop".to_owned()])))]
+    #[case::empty_resource_name("bea", "", "", "services", "shop", ReadableNames::All)]
+    #[case::write_only("ann", "", "", "secrets", "shop", ReadableNames::Nothing)]
+    #[case::subresource_only("ann", "", "", "services", "shop", ReadableNames::Nothing)]
+    #[case::other_group("ann", "", "batch", "pods", "shop", ReadableNames::Nothing)]
+    #[case::by_group("bob", "admins", "batch", "jobs", "ops", ReadableNames::All)]
+    #[case::service_account("system:serviceaccount:ops:robot", "", "", "pods", "ops", ReadableNames::All)]
     #[case::service_account_of_another_namespace(
         "system:serviceaccount:shop:robot",
         "",
         "",
         "pods",
         "ops",
-        Readable::Nothing
+        ReadableNames::Nothing
     )]
-    #[case::authenticated("eve", "", "", "pods", "open", Readable::All)]
-    #[case::anonymous("system:anonymous", "", "", "pods", "open", Readable::Nothing)]
+    #[case::authenticated("eve", "", "", "pods", "open", ReadableNames::All)]
+    #[case::anonymous("system:anonymous", "", "", "pods", "open", ReadableNames::Nothing)]
     fn readable_objects_follow_from_the_bindings(
         #[case] user: &str,
         #[case] group: &str,
         #[case] api_group: &str,
         #[case] resource: &str,
         #[case] namespace: &str,
-        #[case] expected: Readable,
+        #[case] expected: ReadableNames,
     ) {
         let grants = rules().grants(&UserInfo::new(user, [group]).with_implied_groups());
-        assert_eq!(Readable::from_grants(&grants, ReadKind::Listing, api_group, resource, namespace), expected);
+        assert_eq!(ReadableNames::from_grants(&grants, ReadKind::Listing, api_group, resource, namespace), expected);
     }
 
     #[rstest]
-    #[case::unnamed(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]), Readable::All, Readable::Nothing)]
-    #[case::listed(json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]), Readable::All, Readable::All)]
-    #[case::watched(json!([{"verbs": ["watch"], "apiGroups": [""], "resources": ["pods"]}]), Readable::Nothing, Readable::Nothing)]
+    #[case::unnamed(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]), ReadableNames::All, ReadableNames::Nothing)]
+    #[case::listed(json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]), ReadableNames::All, ReadableNames::All)]
+    #[case::watched(json!([{"verbs": ["watch"], "apiGroups": [""], "resources": ["pods"]}]), ReadableNames::Nothing, ReadableNames::Nothing)]
     #[case::named(
         json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]),
-        Readable::Named(BTreeSet::from(["a".to_owned()])),
-        Readable::Named(BTreeSet::from(["a".to_owned()]))
+        ReadableNames::Named(BTreeSet::from(["a".to_owned()])),
+        ReadableNames::Named(BTreeSet::from(["a".to_owned()]))
     )]
     #[case::named_and_unnamed(
         json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
             {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]),
-        Readable::All,
-        Readable::Named(BTreeSet::from(["a".to_owned()]))
+        ReadableNames::All,
+        ReadableNames::Named(BTreeSet::from(["a".to_owned()]))
     )]
     #[case::both_by_different_rules(
         json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
             {"verbs": ["list"], "apiGroups": ["*"], "resources": ["*"]}]),
-        Readable::All,
-        Readable::All
+        ReadableNames::All,
+        ReadableNames::All
     )]
     fn get_permission_does_not_allow_lists(
         #[case] rules: serde_json::Value,
-        #[case] by_name: Readable,
-        #[case] listing: Readable,
+        #[case] by_name: ReadableNames,
+        #[case] listing: ReadableNames,
     ) {
         let mut rbac = Rbac::default();
         rbac.put_role("shop", "role", serde_json::from_value(json!({"rules": rules})).expect("a role"));
@@ -336,7 +337,7 @@ mod tests {
         rbac.put_binding("shop", "binding", serde_json::from_value(binding).expect("a binding"));
         let grants = rbac.grants(&UserInfo::new("ann", [""]));
         for (read_kind, expected) in [(ReadKind::ByName, by_name), (ReadKind::Listing, listing)] {
-            assert_eq!(Readable::from_grants(&grants, read_kind, "", "pods", "shop"), expected, "{read_kind:?}");
+            assert_eq!(ReadableNames::from_grants(&grants, read_kind, "", "pods", "shop"), expected, "{read_kind:?}");
             let readable_objects = ReadableObjects::from_grants(&grants, read_kind, "", "pods");
             assert_eq!(
                 ReadableObjects::namespace_limit_from_grants(&grants, read_kind, "", "pods"),
@@ -348,21 +349,21 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all(json!([{"verbs": ["*"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"]}]), Readable::All)]
+    #[case::all(json!([{"verbs": ["*"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"]}]), ReadableNames::All)]
     #[case::named(
         json!([{"verbs": ["get"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "resourceNames": ["m1"]}]),
-        Readable::Named(BTreeSet::from(["m1".to_owned()]))
+        ReadableNames::Named(BTreeSet::from(["m1".to_owned()]))
     )]
     #[case::the_cluster_itself(
         json!([{"verbs": ["*"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters"]}]),
-        Readable::Nothing
+        ReadableNames::Nothing
     )]
     #[case::write_only(
         json!([{"verbs": ["create"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"]}]),
-        Readable::Nothing
+        ReadableNames::Nothing
     )]
-    #[case::everything(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]), Readable::All)]
-    fn subresources_need_rules_of_their_own(#[case] rules: serde_json::Value, #[case] expected: Readable) {
+    #[case::everything(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]), ReadableNames::All)]
+    fn subresources_need_rules_of_their_own(#[case] rules: serde_json::Value, #[case] expected: ReadableNames) {
         for (namespace, kind) in [("", "ClusterRole"), ("shop", "Role")] {
             let mut rbac = Rbac::default();
             rbac.put_role(namespace, "role", serde_json::from_value(json!({"rules": rules.clone()})).expect("a role"));
@@ -371,8 +372,8 @@ mod tests {
             rbac.put_binding(namespace, "binding", serde_json::from_value(binding).expect("a binding"));
             let grants = rbac.grants(&UserInfo::new("ann", [""]));
             // Clusters are cluster-scoped.
-            let expected = if namespace.is_empty() { expected.clone() } else { Readable::Nothing };
-            let readable = Readable::for_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
+            let expected = if namespace.is_empty() { expected.clone() } else { ReadableNames::Nothing };
+            let readable = ReadableNames::for_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
             assert_eq!(readable, expected, "{kind}");
         }
     }
@@ -399,10 +400,10 @@ mod tests {
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {
                         let expected =
-                            match Readable::from_grants(&grants, ReadKind::ByName, group, resource, namespace) {
-                                Readable::All => true,
-                                Readable::Named(names) => names.contains(name),
-                                Readable::Nothing => false,
+                            match ReadableNames::from_grants(&grants, ReadKind::ByName, group, resource, namespace) {
+                                ReadableNames::All => true,
+                                ReadableNames::Named(names) => names.contains(name),
+                                ReadableNames::Nothing => false,
                             };
                         let context = format!("{user} {groups} {group}/{resource} {namespace}/{name}");
                         // Namespace objects are cluster-scoped.

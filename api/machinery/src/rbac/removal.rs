@@ -104,9 +104,9 @@ impl Rbac {
         let is_source = |(other, role): &(&String, &StoredRole)| {
             *other != name && aggregated.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
         };
-        let mut parts: Vec<_> = roles.filter(is_source).map(|(name, role)| (name.as_str(), role)).collect();
-        parts.sort_unstable_by_key(|(name, _)| *name);
-        parts
+        let mut sources: Vec<_> = roles.filter(is_source).map(|(name, role)| (name.as_str(), role)).collect();
+        sources.sort_unstable_by_key(|(name, _)| *name);
+        sources
     }
 
     /// Names of the ClusterRoles from which an aggregated one has a rule; empty for a role with rules of its own.
@@ -114,8 +114,8 @@ impl Rbac {
         let Some(aggregated) = self.aggregation(name).filter(|aggregated| !aggregated.selectors.is_empty()) else {
             return Vec::new();
         };
-        let parts = self.aggregated_sources(name, aggregated).into_iter();
-        parts.filter(|(_, source)| source.rules.contains(rule)).map(|(name, _)| name).collect()
+        let sources = self.aggregated_sources(name, aggregated).into_iter();
+        sources.filter(|(_, source)| source.rules.contains(rule)).map(|(name, _)| name).collect()
     }
 }
 
@@ -129,8 +129,8 @@ impl VisibleRbac<'_> {
             match object.kind {
                 ObjectKind::Role => remaining.remove_role(&object.namespace, &object.name),
                 ObjectKind::ClusterRole => {
-                    let part = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
-                    changed.insert(object.name.clone(), part);
+                    let source = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
+                    changed.insert(object.name.clone(), source);
                     remaining.remove_role("", &object.name);
                 }
                 ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
@@ -138,18 +138,18 @@ impl VisibleRbac<'_> {
                 }
             }
         }
-        self.aggregate(&mut remaining, changed);
+        self.remove_lost_rules(&mut remaining, changed);
         remaining
     }
 
-    /// Removes rules from the roles that aggregate changed ones, until no role changes. Each change removes a rule, so the
-    /// loop ends.
-    fn aggregate(&self, remaining: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
-        while let Some((_, part)) = changed.pop_first() {
+    /// Removes the rules that aggregated roles have only from removed roles, until no role changes. `changed` are the
+    /// roles that were removed or have lost rules. Each change removes a rule, so the loop ends.
+    fn remove_lost_rules(&self, remaining: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
+        while let Some((_, source)) = changed.pop_first() {
             let cluster_roles = remaining.roles.get("").into_iter().flatten();
             let aggregating_roles: Vec<(String, Arc<Aggregation>)> = cluster_roles
                 .filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)))
-                .filter(|(name, aggregated)| aggregated.selects(&part) && self.is_cluster_role_visible(name))
+                .filter(|(name, aggregated)| aggregated.selects(&source) && self.is_cluster_role_visible(name))
                 .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
                 .collect();
             for (name, aggregated) in aggregating_roles {
@@ -186,8 +186,8 @@ fn is_rule_of(rule: &PolicyRule, sources: &[&StoredRole]) -> bool {
 }
 
 impl Aggregation {
-    fn selects(&self, part: &Self) -> bool {
-        self.selectors.iter().any(|selector| label_selector_matches(selector, &part.labels))
+    fn selects(&self, source: &Self) -> bool {
+        self.selectors.iter().any(|selector| label_selector_matches(selector, &source.labels))
     }
 }
 
@@ -226,10 +226,10 @@ mod tests {
 
     #[rstest::rstest]
     #[case::nothing(&[], "pods services secrets")]
-    #[case::a_part(&[(ObjectKind::ClusterRole, "more")], "pods secrets")]
-    #[case::a_rule_of_two_parts(&[(ObjectKind::ClusterRole, "pods")], "pods services secrets")]
-    #[case::both_parts(&[(ObjectKind::ClusterRole, "pods"), (ObjectKind::ClusterRole, "more")], "secrets")]
-    #[case::an_aggregated_part(&[(ObjectKind::ClusterRole, "view")], "secrets")]
+    #[case::a_source(&[(ObjectKind::ClusterRole, "more")], "pods secrets")]
+    #[case::a_rule_of_two_sources(&[(ObjectKind::ClusterRole, "pods")], "pods services secrets")]
+    #[case::both_sources(&[(ObjectKind::ClusterRole, "pods"), (ObjectKind::ClusterRole, "more")], "secrets")]
+    #[case::an_aggregated_source(&[(ObjectKind::ClusterRole, "view")], "secrets")]
     #[case::the_role(&[(ObjectKind::ClusterRole, "edit")], "")]
     #[case::the_binding(&[(ObjectKind::ClusterRoleBinding, "ann")], "")]
     #[case::another_kind(&[(ObjectKind::ClusterRole, "ann")], "pods services secrets")]
@@ -238,12 +238,13 @@ mod tests {
         assert_eq!(allowed_without(&snapshot(), &|_, _, _| true, &removed), expected);
     }
 
-    /// Rules that only a hidden role has stay in the roles that aggregate it, and a hidden role keeps no rule.
+    /// Hidden roles are ignored: a rule that only a hidden role has stays in the aggregated role, and a rule that a
+    /// removed role and a hidden one have is removed.
     #[rstest::rstest]
     #[case::another_source_of_a_rule("pods", "more", "secrets")]
     #[case::the_only_source_of_a_rule("more", "pods", "services secrets")]
     #[case::an_aggregated_role("view", "pods", "pods services secrets")]
-    fn hidden_roles_do_not_count(#[case] hidden: &str, #[case] removed: &str, #[case] expected: &str) {
+    fn hidden_roles_are_ignored(#[case] hidden: &str, #[case] removed: &str, #[case] expected: &str) {
         let mut rbac = snapshot();
         let is_visible = |kind: ObjectKind, _: &str, name: &str| (kind, name) != (ObjectKind::ClusterRole, hidden);
         let removed = [cluster_scoped(ObjectKind::ClusterRole, removed)];

@@ -77,8 +77,8 @@ impl PolicyRule {
         has_item(&self.verbs, "get") && has_item(&self.api_groups, group) && self.has_resource(resource, subresource)
     }
 
-    /// True if the rule covers objects of at least one resource. The groups of reviews do not count, because every
-    /// cluster allows all users to create self-reviews.
+    /// True if the rule covers objects of at least one resource. Groups that contain only reviews are
+    /// ignored, because every cluster allows all users to create self-reviews.
     pub(super) fn covers_objects(&self) -> bool {
         let is_review_group =
             |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");

@@ -136,13 +136,17 @@ mod tests {
     #[case::anonymous(Subject::group("system:authenticated"), Subject::user("system:anonymous"), false)]
     #[case::unauthenticated(Subject::group("system:authenticated"), Subject::group("system:unauthenticated"), false)]
     #[case::accounts(Subject::group("system:serviceaccounts"), Subject::service_account("shop", "robot"), true)]
-    #[case::of_namespace(
+    #[case::accounts_of_the_namespace(
         Subject::group("system:serviceaccounts:shop"),
         Subject::service_account("shop", "robot"),
         true
     )]
-    #[case::of_another(Subject::group("system:serviceaccounts:ops"), Subject::service_account("shop", "robot"), false)]
-    #[case::no_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
+    #[case::accounts_of_another_namespace(
+        Subject::group("system:serviceaccounts:ops"),
+        Subject::service_account("shop", "robot"),
+        false
+    )]
+    #[case::not_an_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
     #[case::groups_are_not_guessed(Subject::group("staff"), Subject::user("ann"), false)]
     fn subjects_include_others(#[case] subject: Subject, #[case] other: Subject, #[case] expected: bool) {
         assert_eq!(subject.includes(&other), expected);

@@ -43,7 +43,7 @@ impl Query {
         parts.collect::<Vec<_>>().join("&")
     }
 
-    /// Replaces the values of parameters in a raw query by `REDACTED`, and adds it to those without a value; `is_redacted`
+    /// Replaces the values of parameters in a raw query with `REDACTED`, and adds it to those without a value; `is_redacted`
     /// selects them by their decoded names. The rest is returned unchanged.
     pub fn redact_parameters(query: &str, is_redacted: impl Fn(&str) -> bool) -> String {
         let parts = query.split('&').map(|part| match is_redacted(&decode(raw_name(part))) {

@@ -56,7 +56,7 @@ pub fn parse_document(text: &str) -> Result<Document, ReadError> {
     let Some(root) = tree.root else { return Ok(Document::default()) };
     let mut decoder = Decoder {
         tree: &tree,
-        decoded: 0,
+        nodes_decoded: 0,
         nodes_decoded_by_alias: 0,
         aliases: BTreeSet::new(),
         depth: 0,
@@ -149,9 +149,8 @@ impl Tree {
 
 struct Decoder<'t> {
     tree: &'t Tree,
-    /// Number of decoded nodes.
-    decoded: u32,
-    /// Number of `decoded` nodes that were decoded through an alias.
+    nodes_decoded: u32,
+    /// Number of these nodes that were decoded through an alias.
     nodes_decoded_by_alias: u32,
     /// Targets of the aliases being decoded.
     aliases: BTreeSet<NodeId>,
@@ -267,11 +266,11 @@ impl<'t> Decoder<'t> {
 
     /// Counts a node. Rejects documents that consist mainly of aliases, which could expand to gigabytes.
     fn count_node(&mut self) -> Result<(), ReadError> {
-        self.decoded += 1;
+        self.nodes_decoded += 1;
         self.nodes_decoded_by_alias += u32::from(!self.aliases.is_empty());
-        let share = f64::from(self.nodes_decoded_by_alias) / f64::from(self.decoded);
+        let share = f64::from(self.nodes_decoded_by_alias) / f64::from(self.nodes_decoded);
         let is_excessive =
-            self.nodes_decoded_by_alias > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
+            self.nodes_decoded_by_alias > 100 && self.nodes_decoded > 1000 && share > allowed_share(self.nodes_decoded);
         if is_excessive { Err(ReadError::Aliasing) } else { Ok(()) }
     }
 }

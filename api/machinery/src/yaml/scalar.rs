@@ -135,7 +135,7 @@ pub fn json_number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// Replaces floats without a fraction by integers, recursively, because Go's JSON encoder prints float64(1) as `1`.
+/// Replaces floats without a fraction with integers, recursively, because Go's JSON encoder prints float64(1) as `1`.
 /// Integers beyond 64 signed bits are floats in Go.
 pub fn convert_integral_floats(value: &mut Value) {
     match value {

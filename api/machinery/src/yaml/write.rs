@@ -317,7 +317,8 @@ fn choose_style(text: &str, is_key: bool) -> Style {
     if !is_plain(text) {
         return Style::DoubleQuoted;
     }
-    let can_be_plain = !(shape.space_or_break_at_an_end || shape.breaks || shape.unprintable || shape.indicators);
+    let can_be_plain =
+        !(shape.starts_or_ends_in_space_or_break || shape.breaks || shape.unprintable || shape.indicators);
     let can_be_single_quoted = !(shape.space_after_break || shape.space_before_break || shape.unprintable);
     match (can_be_plain, can_be_single_quoted) {
         (true, _) => Style::Plain,
@@ -334,7 +335,7 @@ struct Shape {
     /// True if a character would be an indicator at its position.
     indicators: bool,
     ends_in_space: bool,
-    space_or_break_at_an_end: bool,
+    starts_or_ends_in_space_or_break: bool,
     space_after_break: bool,
     space_before_break: bool,
 }
@@ -360,7 +361,7 @@ impl Shape {
             shape.unprintable |= !is_printable(character);
             let (space, breaks) = (character == ' ', is_break(character));
             shape.breaks |= breaks;
-            shape.space_or_break_at_an_end |= (space || breaks) && (index == 0 || last);
+            shape.starts_or_ends_in_space_or_break |= (space || breaks) && (index == 0 || last);
             shape.ends_in_space |= space && last;
             shape.space_after_break |= space && previous.is_some_and(is_break);
             shape.space_before_break |= breaks && previous == Some(' ');

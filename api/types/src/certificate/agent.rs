@@ -6,7 +6,8 @@ use crowsnest_apimachinery::names::ClusterName;
 /// Organization of every agent.
 pub const AGENT_ORGANIZATION: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
-/// Subject name for which `karmadactl register` creates the rights of its agent, where an administrator allows it.
+/// Stands in place of a cluster name in the certificate with which `karmadactl register` creates the permissions of the
+/// agent. An administrator must permit this user to do so.
 const RBAC_GENERATOR: &str = "rbac-generator";
 
 /// Owner of an agent's certificate.

@@ -1,4 +1,4 @@
-//! Identities for which the certificate authority of users must not issue certificates.
+//! Identities for which the client certificate authority must not issue certificates.
 
 use super::{AGENT_ORGANIZATION, Agent, CertificateSubject};
 

@@ -231,14 +231,14 @@ mod tests {
         let uid = [0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
         let user_id = [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1];
         let email = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
-        let given = name(&[
+        let encoded = name(&[
             &[attribute(&[0x55, 4, 6], PRINTABLE, b"CH"), text(&[0x55, 4, 8], "Bern"), text(&[0x55, 4, 7], "Thun")],
             &[text(O, "dev"), text(OU, "system:masters")],
             &[attribute(O, BMP, b"\0o\0p\0s"), attribute(&[0x55, 4, 5], PRINTABLE, b"42")],
             &[text(&user_id, "root"), attribute(&email, 0x16, b"ann@example.com")],
             &[text(CN, "ann"), text(&uid, "u-1")],
         ]);
-        let subject = CertificateSubject::from_der(&given).unwrap();
+        let subject = CertificateSubject::from_der(&encoded).unwrap();
         let user = UserInfo { uid: "u-1".into(), ..UserInfo::new("ann", ["dev", "ops"]) };
         assert_eq!(subject.user(), Some(user));
         assert_eq!(CertificateSubject::from_der(&subject.to_der()), Ok(subject));
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_subject_without_common_name_has_no_user() {
-        for given in [name(&[]), name(&[&[text(O, "system:masters")]])] {
-            assert_eq!(CertificateSubject::from_der(&given).unwrap().user(), None);
+        for encoded in [name(&[]), name(&[&[text(O, "system:masters")]])] {
+            assert_eq!(CertificateSubject::from_der(&encoded).unwrap().user(), None);
         }
     }
 
@@ -263,11 +263,11 @@ mod tests {
         /// For any bytes: no panic, and a certificate made from the parsed subject has the same subject.
         #[test]
         fn any_bytes_are_parsed_or_rejected(tail in prop::collection::vec(any::<u8>(), 0..48), wrapped in any::<bool>()) {
-            let given = match wrapped {
+            let encoded = match wrapped {
                 true => encode(SEQUENCE, &encode(SET, &encode(SEQUENCE, &tail))),
                 false => tail,
             };
-            if let Ok(subject) = CertificateSubject::from_der(&given) {
+            if let Ok(subject) = CertificateSubject::from_der(&encoded) {
                 prop_assert_eq!(CertificateSubject::from_der(&subject.to_der()), Ok(subject));
             }
         }

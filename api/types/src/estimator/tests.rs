@@ -4,10 +4,10 @@ use super::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// Bytes written in hexadecimal, with text in quotes; `|` separates fields for readability.
-fn bytes(written: &str) -> Vec<u8> {
+/// Parses bytes in hexadecimal, with text in quotes; `|` separates fields for readability.
+fn bytes(notation: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (nth, part) in written.split('"').enumerate() {
+    for (nth, part) in notation.split('"').enumerate() {
         if nth % 2 == 1 {
             bytes.extend(part.bytes());
             continue;
@@ -74,7 +74,7 @@ fn tolerations_are_decoded_with_and_without_empty_strings(#[case] wire: &str) {
 }
 
 #[rstest]
-#[case::written(r#"0a 00"#)]
+#[case::present(r#"0a 00"#)]
 #[case::omitted("")]
 fn an_empty_quantity_is_zero(#[case] wire: &str) {
     let requirements = ReplicaRequirements {

@@ -6,23 +6,23 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 fn cluster(spec: Value) -> Cluster {
-    named("m1", spec)
+    named_cluster("m1", spec)
 }
 
-fn named(name: &str, spec: Value) -> Cluster {
+fn named_cluster(name: &str, spec: Value) -> Cluster {
     serde_json::from_value(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": name}, "spec": spec}))
     .unwrap()
 }
 
-fn joined() -> Value {
+fn joined_spec() -> Value {
     json!({"syncMode": "Push", "apiEndpoint": "https://10.0.0.1:6443",
         "secretRef": {"namespace": "karmada-cluster", "name": "m1"},
         "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}})
 }
 
-fn with(change: Value) -> Value {
-    let mut spec = joined();
+fn spec_with(change: Value) -> Value {
+    let mut spec = joined_spec();
     json_patch::merge(&mut spec, &change);
     spec
 }
@@ -47,14 +47,14 @@ fn uses(report: &RequiredPermissions) -> Vec<String> {
     &["kube-system/admin get"])]
 #[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
 fn new_clusters_need_permission_for_their_secrets(#[case] change: Value, #[case] expected: &[&str]) {
-    assert_eq!(uses(&required_permissions(PriorObject::Absent, &cluster(with(change)))), expected);
+    assert_eq!(uses(&required_permissions(PriorObject::Absent, &cluster(spec_with(change)))), expected);
 }
 
 #[test]
 fn ambiguous_secret_name_is_not_own() {
-    let spec = with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
+    let spec = spec_with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
     assert_eq!(
-        uses(&required_permissions(PriorObject::Absent, &named("a-impersonator", spec))),
+        uses(&required_permissions(PriorObject::Absent, &named_cluster("a-impersonator", spec))),
         ["karmada-cluster/a-impersonator get"]
     );
 }
@@ -62,7 +62,7 @@ fn ambiguous_secret_name_is_not_own() {
 #[test]
 fn unnamed_cluster_has_no_own_secrets() {
     let mut unnamed =
-        cluster(with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
+        cluster(spec_with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
     unnamed.metadata.name = None;
     assert_eq!(
         uses(&required_permissions(PriorObject::Absent, &unnamed)),
@@ -73,9 +73,9 @@ fn unnamed_cluster_has_no_own_secrets() {
 #[test]
 fn unseen_cluster_can_refer_to_its_own_secrets() {
     let expected = ["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"];
-    let without = cluster(with(json!({"secretRef": null, "impersonatorSecretRef": null})));
+    let without = cluster(spec_with(json!({"secretRef": null, "impersonatorSecretRef": null})));
     assert_eq!(uses(&required_permissions(PriorObject::Unseen, &without)), expected);
-    assert_eq!(uses(&required_permissions(PriorObject::Unseen, &cluster(joined()))), expected);
+    assert_eq!(uses(&required_permissions(PriorObject::Unseen, &cluster(joined_spec()))), expected);
     assert!(required_permissions(PriorObject::Absent, &without).uses.is_empty());
 }
 
@@ -91,7 +91,7 @@ fn unseen_cluster_can_refer_to_its_own_secrets() {
 #[case::impersonator(json!({"impersonatorSecretRef": {"namespace": "other"}}), Some("spec.impersonatorSecretRef"))]
 #[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
 fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
-    let (before, after) = (cluster(joined()), cluster(with(change)));
+    let (before, after) = (cluster(joined_spec()), cluster(spec_with(change)));
     let report = required_permissions(PriorObject::Stored(&before), &after);
     assert_eq!(report.reasons, Vec::from_iter(expected));
     assert_eq!(report.uses.is_empty(), expected.is_none());
@@ -99,7 +99,7 @@ fn changes_of_token_destinations_are_reviewed(#[case] change: Value, #[case] exp
 
 #[test]
 fn leaving_the_tunnel_is_reviewed() {
-    let before = cluster(joined());
+    let before = cluster(joined_spec());
     let mut after = before.clone();
     after.metadata.annotations = Some([(REACHED_THROUGH.to_owned(), "agent".to_owned())].into());
     let report = required_permissions(PriorObject::Stored(&before), &after);
@@ -117,13 +117,13 @@ fn leaving_the_tunnel_is_reviewed() {
 #[case("HTTP://m1", &["spec.apiEndpoint"])]
 fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str]) {
     let fields = |errors: Vec<FieldError>| errors.into_iter().map(|error| error.field).collect::<Vec<_>>();
-    let after = cluster(with(json!({"apiEndpoint": endpoint})));
+    let after = cluster(spec_with(json!({"apiEndpoint": endpoint})));
     assert_eq!(fields(validate(None, &after, true)), expected);
-    assert_eq!(fields(validate(Some(&cluster(joined())), &after, true)), expected);
+    assert_eq!(fields(validate(Some(&cluster(joined_spec())), &after, true)), expected);
     // A Cluster stored before this rule can still be changed in all other fields.
     assert!(validate(Some(&after), &after, true).is_empty());
     let without_secrets =
-        cluster(with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
+        cluster(spec_with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
     assert!(validate(None, &without_secrets, true).is_empty());
     assert_eq!(fields(validate(Some(&without_secrets), &after, true)), expected);
 }
@@ -140,9 +140,9 @@ fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str])
 #[case::pull(json!({"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:6443"}), &[])]
 fn addresses_of_this_host_are_rejected(#[case] change: Value, #[case] expected: &[&str]) {
     let fields = |errors: Vec<FieldError>| errors.into_iter().map(|error| error.field).collect::<Vec<_>>();
-    let after = cluster(with(change));
+    let after = cluster(spec_with(change));
     assert_eq!(fields(validate(None, &after, false)), expected);
-    assert_eq!(fields(validate(Some(&cluster(joined())), &after, false)), expected);
+    assert_eq!(fields(validate(Some(&cluster(joined_spec())), &after, false)), expected);
     assert!(validate(None, &after, true).is_empty());
     assert!(validate(Some(&after), &after, false).is_empty());
     let mut pulled = after.clone();
@@ -166,7 +166,7 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
     let headers = proptest::collection::btree_map(text(), text(), 0..2);
     let parts = (text(), mode, endpoint.clone(), endpoint, headers, any::<bool>(), reference(), reference());
     parts.prop_map(|(name, mode, endpoint, proxy, headers, insecure, secret, impersonator)| {
-        let mut cluster = named(&name, json!({"syncMode": mode, "apiEndpoint": endpoint, "proxyURL": proxy}));
+        let mut cluster = named_cluster(&name, json!({"syncMode": mode, "apiEndpoint": endpoint, "proxyURL": proxy}));
         cluster.spec.proxy_header = headers;
         cluster.spec.insecure_skip_tls_verification = insecure;
         (cluster.spec.secret_ref, cluster.spec.impersonator_secret_ref) = (secret, impersonator);
@@ -200,8 +200,8 @@ proptest! {
     fn redirections_are_reviewed(before in any_cluster(), after in any_cluster()) {
         let report = required_permissions(PriorObject::Stored(&before), &after);
         let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
-        let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
-        prop_assert_eq!(report.uses.len(), if same { 0 } else { named });
+        let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
+        prop_assert_eq!(report.uses.len(), if same { 0 } else { references });
     }
 
     /// An accepted Cluster never sends tokens over HTTP or to a local address.

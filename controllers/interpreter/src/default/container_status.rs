@@ -1,7 +1,7 @@
 //! Aggregated statuses of a Pod's containers.
 //!
 //! The API server must accept the result (kubernetes/kubernetes pkg/apis/core/validation): if a stored status of a
-//! container is final, that is terminated without a restart, all later statuses of that name must be terminated.
+//! container is final, that is, terminated without a restart, all later statuses of that name must be terminated.
 //! Statuses therefore have the names of their containers, and a final status is stored once the container has one in
 //! every member that reports it.
 

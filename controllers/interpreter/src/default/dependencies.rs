@@ -33,7 +33,7 @@ pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
     if errors.is_empty() { Ok(()) } else { Err(field::aggregate(&errors)) }
 }
 
-/// Validates a label selector like Kubernetes does in its own objects.
+/// Validates a label selector as Kubernetes does in its own objects.
 fn verify_selector(selector: &LabelSelector, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{path}.matchLabels");

@@ -40,13 +40,13 @@ pub fn complete_for_quota(
 }
 
 fn node_claim(pod: &Value) -> Option<NodeClaim> {
-    let parsed = |path: &[&str]| at(pod, path).cloned();
+    let field = |path: &[&str]| at(pod, path).cloned();
     let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
     let hard_node_affinity: Option<NodeSelector> =
-        parsed(&affinity).and_then(|selector| serde_json::from_value(selector).ok());
-    let node_selector = parsed(&["nodeSelector"]).and_then(|labels| serde_json::from_value(labels).ok());
+        field(&affinity).and_then(|selector| serde_json::from_value(selector).ok());
+    let node_selector = field(&["nodeSelector"]).and_then(|labels| serde_json::from_value(labels).ok());
     let tolerations: Vec<Toleration> =
-        parsed(&["tolerations"]).and_then(|list| serde_json::from_value(list).ok()).unwrap_or_default();
+        field(&["tolerations"]).and_then(|list| serde_json::from_value(list).ok()).unwrap_or_default();
     if hard_node_affinity.is_none() && node_selector.is_none() && tolerations.is_empty() {
         return None;
     }

@@ -49,8 +49,8 @@ pub enum LimitCheck {
     Metrics,
 }
 
-/// Checks the replicas against minimum and maximum. `template` is the number in the template, `in_clusters` the sum of
-/// the clusters.
+/// Checks the replicas against minimum and maximum. `template` is the number in the template, `in_clusters` the sum over
+/// all clusters.
 pub fn check_limits(template: i32, in_clusters: i32, min: i32, max: i32) -> LimitCheck {
     if in_clusters == 0 && min != 0 {
         LimitCheck::Disabled

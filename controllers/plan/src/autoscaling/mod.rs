@@ -1,6 +1,6 @@
 //! Autoscaling across clusters: replicas from the metrics of a FederatedHPA, and the rules of a CronFederatedHPA.
-//! Metrics and behavior follow Kubernetes' HorizontalPodAutoscaler; results over the pods of all clusters are scaled
-//! back to the template's replicas.
+//! Metrics and behavior follow Kubernetes' HorizontalPodAutoscaler, applied to the pods of all clusters. The result is
+//! then divided by the number of replicas that the clusters run per replica of the template.
 
 pub mod behavior;
 pub mod cron;

@@ -1,5 +1,5 @@
-//! Replica calculation per metric: Kubernetes' algorithm over the pods of all clusters, divided by the calibration,
-//! that is the number of replicas that the clusters run per replica of the template.
+//! Replica calculation per metric: Kubernetes' algorithm over the pods of all clusters. The result is divided by
+//! the calibration: the number of replicas that the clusters run per replica of the template.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -84,18 +84,18 @@ pub struct AssumedWorkload {
 }
 
 /// A component of identical pods.
-pub(super) fn to_component(part: &PodSet, pods: i32) -> Component {
+pub(super) fn to_component(pod_set: &PodSet, pods: i32) -> Component {
     let amount = |amount: &Amount| {
         let text = if amount.name == "cpu" { format!("{}m", amount.units) } else { amount.units.to_string() };
         (amount.name.clone(), Quantity(text))
     };
     Component {
-        name: part.name.clone(),
+        name: pod_set.name.clone(),
         replicas: pods,
         replica_requirements: Some(ComponentReplicaRequirements {
-            node_claim: part.claim.clone(),
-            resource_request: part.template_requests.iter().map(amount).collect(),
-            priority_class_name: part.priority_class.clone(),
+            node_claim: pod_set.claim.clone(),
+            resource_request: pod_set.template_requests.iter().map(amount).collect(),
+            priority_class_name: pod_set.priority_class.clone(),
         }),
     }
 }

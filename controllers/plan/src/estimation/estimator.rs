@@ -11,7 +11,7 @@ use super::request::EstimateRequest;
 pub fn replicas(facts: &CapacityFacts, requirements: Option<&ReplicaRequirements>, assumed: &[Reservation]) -> i32 {
     let namespace = requirements.map_or("", |requirements| requirements.namespace.as_str());
     estimate(facts, &EstimateRequest::for_replicas(requirements), namespace, assumed, |nodes, request| {
-        request.parts.iter().map(|part| nodes.replicas(part)).sum()
+        request.pod_sets.iter().map(|pod_set| nodes.replicas(pod_set)).sum()
     })
 }
 
@@ -23,7 +23,7 @@ pub fn component_sets(
     assumed: &[Reservation],
 ) -> i32 {
     estimate(facts, &EstimateRequest::for_component_sets(components), namespace, assumed, |nodes, request| {
-        nodes.sets(&request.parts, i64::from(i32::MAX))
+        nodes.sets(&request.pod_sets, i64::from(i32::MAX))
     })
 }
 
@@ -39,8 +39,8 @@ fn estimate(
         [] => count_fitting(nodes, request),
         assumed => {
             let mut remaining = nodes.clone();
-            for (part, pods) in assumed.iter().flat_map(Reservation::parts) {
-                remaining.place_pods(part, i64::from(pods));
+            for (pod_set, pods) in assumed.iter().flat_map(Reservation::pod_sets) {
+                remaining.place_pods(pod_set, i64::from(pods));
             }
             count_fitting(&remaining, request)
         }

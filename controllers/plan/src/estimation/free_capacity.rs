@@ -67,13 +67,13 @@ impl FreeCapacity {
         let mut pod_sets: Vec<(&PodSet, i64)> = Vec::new();
         let mut indexes: HashMap<&Resources, Vec<usize>> = HashMap::new();
         for reservation in reservations {
-            for (part, pods) in reservation.parts() {
-                let indexes = indexes.entry(&part.request).or_default();
-                match indexes.iter().find(|index| pod_sets[**index].0.claim == part.claim) {
+            for (pod_set, pods) in reservation.pod_sets() {
+                let indexes = indexes.entry(&pod_set.request).or_default();
+                match indexes.iter().find(|index| pod_sets[**index].0.claim == pod_set.claim) {
                     Some(index) => pod_sets[*index].1 += i64::from(pods),
                     None => {
                         indexes.push(pod_sets.len());
-                        pod_sets.push((part, i64::from(pods)));
+                        pod_sets.push((pod_set, i64::from(pods)));
                     }
                 }
             }
@@ -88,10 +88,10 @@ impl FreeCapacity {
         let modelled = self.summary.as_deref().and_then(|summary| summary.models.as_ref());
         self.nodes = self.nodes.take().or_else(|| all_nodes.cloned());
         self.models = self.models.take().or_else(|| modelled.cloned());
-        for (part, pods) in pod_sets {
-            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
-            self.models.as_mut().into_iter().for_each(|nodes| nodes.place_pods(part, pods));
-            self.reserved.add(part, pods);
+        for (pod_set, pods) in pod_sets {
+            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.place_pods(pod_set, pods));
+            self.models.as_mut().into_iter().for_each(|nodes| nodes.place_pods(pod_set, pods));
+            self.reserved.add(pod_set, pods);
         }
         self
     }
@@ -110,7 +110,7 @@ impl FreeCapacity {
         }
     }
 
-    /// Free capacity by the Cluster's status alone, without nodes.
+    /// Free capacity according to the Cluster's status alone, without nodes.
     pub fn without_nodes(&self) -> Self {
         FreeCapacity {
             id: 0,
@@ -136,8 +136,10 @@ impl FreeCapacity {
             self.summary.as_ref().map_or(0, |summary| summary.count_fits(request, &self.reserved, models));
         match self.nodes() {
             None => from_summary,
-            Some(nodes) if request.kind == EstimateKind::Sets => nodes.sets(&request.parts, from_summary),
-            Some(nodes) => request.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(from_summary),
+            Some(nodes) if request.kind == EstimateKind::Sets => nodes.sets(&request.pod_sets, from_summary),
+            Some(nodes) => {
+                request.pod_sets.iter().map(|pod_set| nodes.replicas(pod_set)).sum::<i64>().min(from_summary)
+            }
         }
     }
 

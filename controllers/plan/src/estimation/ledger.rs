@@ -35,22 +35,22 @@ pub const RESERVATION_LIFETIME: Duration = Duration::from_secs(300);
 pub struct Reservation {
     /// Namespace of the pods.
     pub namespace: String,
-    parts: Arc<[PodSet]>,
-    /// Number of reserved pods of each part.
+    pod_sets: Arc<[PodSet]>,
+    /// Number of reserved pods of each pod set.
     pods: Vec<i32>,
 }
 
 impl Reservation {
     /// Reservation of another scheduler, for pods that it assigned.
     pub fn from_components(namespace: &str, components: &[Component]) -> Self {
-        let parts: Arc<[PodSet]> = components.iter().map(PodSet::from_component).collect();
+        let pod_sets: Arc<[PodSet]> = components.iter().map(PodSet::from_component).collect();
         let pods = components.iter().map(|component| component.replicas).collect();
-        Reservation { namespace: namespace.to_owned(), parts, pods }
+        Reservation { namespace: namespace.to_owned(), pod_sets, pods }
     }
 
-    /// The reserved parts with the number of pods of each.
-    pub fn parts(&self) -> impl Iterator<Item = (&PodSet, i32)> {
-        self.parts.iter().zip(self.pods.iter().copied()).filter(|(_, pods)| *pods > 0)
+    /// The reserved pod sets with the number of pods of each.
+    pub fn pod_sets(&self) -> impl Iterator<Item = (&PodSet, i32)> {
+        self.pod_sets.iter().zip(self.pods.iter().copied()).filter(|(_, pods)| *pods > 0)
     }
 
     fn total(&self) -> i64 {
@@ -58,12 +58,12 @@ impl Reservation {
     }
 }
 
-/// Assignment of a binding to one cluster, by part.
+/// Assignment of a binding to one cluster, by pod set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Assignment {
-    /// Number of pods of each part.
+    /// Number of pods of each pod set.
     assigned: Vec<i32>,
-    /// Number of pods of each part that the cluster reported.
+    /// Number of pods of each pod set that the cluster reported.
     reported: Vec<i32>,
     /// True if the workload was not Healthy in the cluster at some time since the decision. Only then does a report of
     /// Healthy mean that all pods run, because an earlier report can precede the decision.
@@ -76,7 +76,7 @@ impl Assignment {
         self.assigned.iter().zip(&self.reported).all(|(assigned, reported)| reported >= assigned)
     }
 
-    /// Number of assigned pods of each part that the cluster did not report.
+    /// Number of assigned pods of each pod set that the cluster did not report.
     fn missing(&self) -> Vec<i32> {
         self.assigned.iter().zip(&self.reported).map(|(assigned, reported)| (assigned - reported).max(0)).collect()
     }
@@ -86,7 +86,7 @@ impl Assignment {
 #[derive(Debug, Clone)]
 struct Decision {
     namespace: String,
-    parts: Arc<[PodSet]>,
+    pod_sets: Arc<[PodSet]>,
     assignments: BTreeMap<String, Assignment>,
     /// Generation of the binding with this decision. Status of older generations is ignored.
     generation: i64,
@@ -130,7 +130,7 @@ pub struct Ledger {
     gates: Gates,
     entries: HashMap<BindingKey, Entry>,
     clusters: HashMap<String, Account>,
-    /// Expirations of decisions, also of replaced ones.
+    /// Expirations of decisions, including those of replaced ones.
     expirations: BTreeSet<(MonotonicTime, BindingKey)>,
     /// Last number of a reservation or free capacity.
     last_number: u64,
@@ -165,17 +165,17 @@ impl Ledger {
         if !self.gates.scheduling_overcommit_protection || !spec.is_workload() {
             return;
         }
-        let parts: Arc<[PodSet]> = PodSet::from_workload(spec).into();
+        let pod_sets: Arc<[PodSet]> = PodSet::from_workload(spec).into();
         let before = self.entries.get(key).and_then(|entry| entry.written.as_ref());
         let mut assignments = BTreeMap::new();
         for target in targets {
-            let assigned: Vec<i32> = parts.iter().map(|part| assigned_pods(spec, part, target)).collect();
+            let assigned: Vec<i32> = pod_sets.iter().map(|pod_set| assigned_pods(spec, pod_set, target)).collect();
             let current = spec.clusters.iter().find(|current| current.name == target.name);
             let previous = before.and_then(|before| Some((before, before.assignments.get(&target.name)?)));
-            let reported = parts.iter().zip(&assigned).map(|(part, assigned)| {
+            let reported = pod_sets.iter().zip(&assigned).map(|(pod_set, assigned)| {
                 let reported = match previous {
-                    Some((before, assignment)) => before.reported_pods(assignment, part),
-                    None => current.map_or(0, |current| assigned_pods(spec, part, current)),
+                    Some((before, assignment)) => before.reported_pods(assignment, pod_set),
+                    None => current.map_or(0, |current| assigned_pods(spec, pod_set, current)),
                 };
                 reported.min(*assigned)
             });
@@ -195,7 +195,7 @@ impl Ledger {
         let until = before.filter(|_| !has_grown).map_or(now + RESERVATION_LIFETIME, |before| before.until);
         let namespace = spec.resource.namespace.clone();
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.pending = Some(Decision { namespace, parts, assignments, generation: 0, until });
+        entry.pending = Some(Decision { namespace, pod_sets, assignments, generation: 0, until });
         self.update_accounts(key);
     }
 
@@ -230,11 +230,11 @@ impl Ledger {
         if generation < written.generation {
             return false;
         }
-        let parts = Arc::clone(&written.parts);
+        let pod_sets = Arc::clone(&written.pod_sets);
         written.assignments.retain(|name, assignment| {
             let Some(target) = spec.clusters.iter().find(|target| target.name == *name) else { return false };
-            for (part, assigned) in parts.iter().zip(&mut assignment.assigned) {
-                *assigned = assigned_pods(spec, part, target).min(*assigned);
+            for (pod_set, assigned) in pod_sets.iter().zip(&mut assignment.assigned) {
+                *assigned = assigned_pods(spec, pod_set, target).min(*assigned);
             }
             assignment.update(status_item(status, name));
             !assignment.is_complete()
@@ -289,10 +289,13 @@ impl Ledger {
         let decision = entry.pending.as_ref().or(entry.written.as_ref());
         let mut reservation_numbers = std::mem::take(&mut entry.reservation_numbers);
         let mut freed = false;
-        if let Some(Decision { namespace, parts, assignments, .. }) = decision {
+        if let Some(Decision { namespace, pod_sets, assignments, .. }) = decision {
             for (cluster, assignment) in assignments {
-                let reservation =
-                    Reservation { namespace: namespace.clone(), parts: Arc::clone(parts), pods: assignment.missing() };
+                let reservation = Reservation {
+                    namespace: namespace.clone(),
+                    pod_sets: Arc::clone(pod_sets),
+                    pods: assignment.missing(),
+                };
                 let account = self.clusters.entry(cluster.clone()).or_default();
                 let number = match reservation_numbers.remove(cluster) {
                     Some(number) if account.reservations.get(&number).is_some_and(|old| **old == reservation) => number,
@@ -326,7 +329,7 @@ impl Ledger {
         freed
     }
 
-    /// Free capacity of a cluster for a binding. Its own reservations are not subtracted.
+    /// Free capacity of a cluster for the binding `key`, whose own reservations are not subtracted.
     pub fn free_capacity(
         &mut self,
         facts: &Arc<ClusterFacts>,
@@ -380,7 +383,7 @@ impl Ledger {
         let others = reservations.filter(|(number, _)| Some(**number) != excluded_number);
         let to_assumed_workload = |(_, reservation): (&u64, &Arc<Reservation>)| AssumedWorkload {
             namespace: reservation.namespace.clone(),
-            components: reservation.parts().map(|(part, pods)| to_component(part, pods)).collect(),
+            components: reservation.pod_sets().map(|(pod_set, pods)| to_component(pod_set, pods)).collect(),
         };
         others.map(to_assumed_workload).collect()
     }
@@ -410,9 +413,9 @@ impl CachedCapacity {
 }
 
 impl Decision {
-    /// Reported pods of a part. Components are identified by name.
-    fn reported_pods(&self, assignment: &Assignment, part: &PodSet) -> i32 {
-        let index = self.parts.iter().position(|candidate| candidate.name == part.name);
+    /// Reported pods of a pod set. Components are identified by name.
+    fn reported_pods(&self, assignment: &Assignment, pod_set: &PodSet) -> i32 {
+        let index = self.pod_sets.iter().position(|candidate| candidate.name == pod_set.name);
         index.and_then(|index| assignment.reported.get(index)).copied().unwrap_or_default()
     }
 }
@@ -447,15 +450,15 @@ fn ready_pods(status_item: Option<&AggregatedStatusItem>) -> Option<i32> {
     i32::try_from(ready_pods).ok()
 }
 
-/// Number of pods of a part that a target is assigned.
-fn assigned_pods(spec: &ResourceBindingSpec, part: &PodSet, target: &TargetCluster) -> i32 {
+/// Number of pods of a pod set that a target is assigned.
+fn assigned_pods(spec: &ResourceBindingSpec, pod_set: &PodSet, target: &TargetCluster) -> i32 {
     match spec.components.as_slice() {
         [] => target.replicas,
         [_] if target.replicas > 0 => target.replicas,
         _ => {
             // Without recorded components, the template's replicas apply.
-            let recorded = target.components.iter().find(|component| component.name == part.name);
-            recorded.map_or(part.replicas, |component| component.replicas)
+            let recorded = target.components.iter().find(|component| component.name == pod_set.name);
+            recorded.map_or(pod_set.replicas, |component| component.replicas)
         }
     }
 }

@@ -23,13 +23,13 @@ struct NodeGroup {
 }
 
 impl NodeGroup {
-    fn accepts(&self, part: &PodSet) -> bool {
-        self.facts.as_ref().is_none_or(|facts| accepts(facts, part.claim.as_ref()))
+    fn accepts(&self, pod_set: &PodSet) -> bool {
+        self.facts.as_ref().is_none_or(|facts| accepts(facts, pod_set.claim.as_ref()))
     }
 
     /// Number of pods that fit on one of these nodes.
-    fn count_fits(&self, part: &PodSet) -> i64 {
-        if self.accepts(part) { self.free.count_fits(&part.request).unwrap_or_default() } else { 0 }
+    fn count_fits(&self, pod_set: &PodSet) -> i64 {
+        if self.accepts(pod_set) { self.free.count_fits(&pod_set.request).unwrap_or_default() } else { 0 }
     }
 }
 
@@ -77,17 +77,17 @@ impl Nodes {
     }
 
     /// Number of pods that fit, summed over the nodes that accept the node claim.
-    pub fn replicas(&self, part: &PodSet) -> i64 {
-        let count_pods = |group: &NodeGroup| group.count_fits(part).saturating_mul(group.count);
+    pub fn replicas(&self, pod_set: &PodSet) -> i64 {
+        let count_pods = |group: &NodeGroup| group.count_fits(pod_set).saturating_mul(group.count);
         self.groups.iter().map(count_pods).fold(0, i64::saturating_add)
     }
 
     /// Places pods first-fit. Pods that fit on no node are ignored.
-    pub fn place_pods(&mut self, part: &PodSet, mut pods: i64) {
+    pub fn place_pods(&mut self, pod_set: &PodSet, mut pods: i64) {
         let mut index = 0;
         while pods > 0 && index < self.groups.len() {
             let group = &self.groups[index];
-            let pods_per_full_node = group.count_fits(part);
+            let pods_per_full_node = group.count_fits(pod_set);
             if pods_per_full_node <= 0 {
                 index += 1;
                 continue;
@@ -96,7 +96,7 @@ impl Nodes {
             let full_nodes = (pods / pods_per_full_node).min(group.count);
             let (nodes, pods_per_node) = if full_nodes > 0 { (full_nodes, pods_per_full_node) } else { (1, pods) };
             self.split(index, nodes);
-            self.groups[index].free.subtract_times(&part.request, pods_per_node);
+            self.groups[index].free.subtract_times(&pod_set.request, pods_per_node);
             pods -= nodes.saturating_mul(pods_per_node);
             index += 1;
         }
@@ -113,11 +113,11 @@ impl Nodes {
     }
 
     /// Number of whole component sets that fit, placed component by component, up to `limit`.
-    pub fn sets(&self, parts: &[PodSet], limit: i64) -> i64 {
-        if parts.iter().all(|part| part.replicas <= 0) {
+    pub fn sets(&self, pod_sets: &[PodSet], limit: i64) -> i64 {
+        if pod_sets.iter().all(|pod_set| pod_set.replicas <= 0) {
             return limit;
         }
-        let mut placement = SetPlacement::new(self, parts);
+        let mut placement = SetPlacement::new(self, pod_sets);
         let mut sets = 0;
         while sets < limit {
             let Some(placed) = placement.place_set() else { break };
@@ -128,13 +128,13 @@ impl Nodes {
     }
 }
 
-/// State while sets are placed. Free resources only shrink, so a node without room for a pod of a part never has room
-/// again, and each part continues at its last node.
+/// State while sets are placed. Free resources only shrink, so a node without room for a pod of a pod set never has room
+/// again, and each pod set continues at its last node.
 struct SetPlacement<'a> {
-    parts: &'a [PodSet],
+    pod_sets: &'a [PodSet],
     facts: Vec<Option<&'a NodeFacts>>,
     free: Vec<Resources>,
-    /// Index of the current node of each part.
+    /// Index of the current node of each pod set.
     current_nodes: Vec<usize>,
 }
 
@@ -142,34 +142,34 @@ struct SetPlacement<'a> {
 struct PlacedSet {
     /// Resources taken, by node index.
     used: Vec<(usize, Resources)>,
-    /// True if a node became too full for the next pod of its part, so that the next set is placed differently.
+    /// True if a node became too full for the next pod of its pod set, so that the next set is placed differently.
     has_filled_node: bool,
 }
 
 impl<'a> SetPlacement<'a> {
-    fn new(nodes: &'a Nodes, parts: &'a [PodSet]) -> Self {
+    fn new(nodes: &'a Nodes, pod_sets: &'a [PodSet]) -> Self {
         let single = |group: &'a NodeGroup| {
             let count = usize::try_from(group.count).unwrap_or_default();
             std::iter::repeat_n((group.facts.as_deref(), &group.free), count)
         };
         let (facts, free) = nodes.groups.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
-        SetPlacement { parts, facts, free, current_nodes: vec![0; parts.len()] }
+        SetPlacement { pod_sets, facts, free, current_nodes: vec![0; pod_sets.len()] }
     }
 
     /// Places one more set. `None` if it does not fit.
     fn place_set(&mut self) -> Option<PlacedSet> {
         let mut placed = PlacedSet { used: Vec::new(), has_filled_node: false };
-        for (nth, part) in self.parts.iter().enumerate() {
-            let mut remaining = i64::from(part.replicas);
+        for (nth, pod_set) in self.pod_sets.iter().enumerate() {
+            let mut remaining = i64::from(pod_set.replicas);
             while remaining > 0 {
                 let index = self.current_nodes[nth];
                 let free = self.free.get_mut(index)?;
-                let is_accepted = self.facts[index].is_none_or(|facts| accepts(facts, part.claim.as_ref()));
-                let max_pods = if is_accepted { free.count_fits(&part.request).unwrap_or_default() } else { 0 };
+                let is_accepted = self.facts[index].is_none_or(|facts| accepts(facts, pod_set.claim.as_ref()));
+                let max_pods = if is_accepted { free.count_fits(&pod_set.request).unwrap_or_default() } else { 0 };
                 let count = max_pods.min(remaining);
                 if count > 0 {
-                    free.subtract_times(&part.request, count);
-                    placed.add(index, &part.request, count);
+                    free.subtract_times(&pod_set.request, count);
+                    placed.add(index, &pod_set.request, count);
                     remaining -= count;
                     placed.has_filled_node |= remaining > 0;
                 }

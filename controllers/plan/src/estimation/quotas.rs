@@ -1,5 +1,5 @@
 //! ResourceQuotas of members: the remaining quota of a namespace. As in Karmada's estimator, only the scope
-//! `PriorityClass` is supported; a quota with other scopes alone sets no limit.
+//! `PriorityClass` is supported; a quota with only other scopes sets no limit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,22 +47,22 @@ impl QuotaFacts {
         QuotaFacts { free, scopes }
     }
 
-    fn applies_to(&self, part: &PodSet) -> bool {
-        self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &part.priority_class))
+    fn applies_to(&self, pod_set: &PodSet) -> bool {
+        self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &pod_set.priority_class))
     }
 
     /// Number of replicas or sets that the quota allows. `None` if it limits no requested resource.
     fn max_replicas(&self, request: &EstimateRequest, reservations: &[&Reservation]) -> Option<i64> {
         let mut requested: BTreeMap<&str, i64> = BTreeMap::new();
-        for part in request.parts.iter().filter(|part| self.applies_to(part)) {
-            for amount in part.template_requests.iter().filter(|amount| self.free.contains_key(&amount.name)) {
-                *requested.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
+        for pod_set in request.pod_sets.iter().filter(|pod_set| self.applies_to(pod_set)) {
+            for amount in pod_set.template_requests.iter().filter(|amount| self.free.contains_key(&amount.name)) {
+                *requested.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(pod_set.replicas));
             }
         }
         let reserved = |name: &str| -> i64 {
-            let parts = reservations.iter().flat_map(|reservation| reservation.parts());
-            let amounts = parts.filter(|(part, _)| self.applies_to(part)).map(|(part, pods)| {
-                let requested = part.template_requests.iter().find(|amount| amount.name == name);
+            let pod_sets = reservations.iter().flat_map(|reservation| reservation.pod_sets());
+            let amounts = pod_sets.filter(|(pod_set, _)| self.applies_to(pod_set)).map(|(pod_set, pods)| {
+                let requested = pod_set.template_requests.iter().find(|amount| amount.name == name);
                 requested.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
             });
             amounts.fold(0, i64::saturating_add)

@@ -93,7 +93,7 @@ impl PodSet {
         }
     }
 
-    /// Pods of a binding's workload: one part, or one per component.
+    /// Pods of a binding's workload: one pod set, or one per component.
     pub fn from_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
         match spec.components.as_slice() {
             [] => vec![PodSet::from_requirements(spec.replica_requirements.as_ref())],
@@ -106,7 +106,7 @@ impl PodSet {
 /// change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EstimateRequest {
-    pub(super) parts: Vec<PodSet>,
+    pub(super) pod_sets: Vec<PodSet>,
     pub(super) kind: EstimateKind,
     hash: u64,
 }
@@ -132,16 +132,16 @@ impl EstimateRequest {
         EstimateRequest::new(components.iter().map(PodSet::from_component).collect(), EstimateKind::Sets)
     }
 
-    fn new(parts: Vec<PodSet>, kind: EstimateKind) -> Self {
+    fn new(pod_sets: Vec<PodSet>, kind: EstimateKind) -> Self {
         let mut hasher = DefaultHasher::new();
         kind.hash(&mut hasher);
-        for part in &parts {
-            (part.replicas, &part.request).hash(&mut hasher);
+        for pod_set in &pod_sets {
+            (pod_set.replicas, &pod_set.request).hash(&mut hasher);
             // Node affinity and tolerations cannot be hashed; equality compares them.
-            part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
+            pod_set.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
         }
         let hash = hasher.finish();
-        EstimateRequest { parts, kind, hash }
+        EstimateRequest { pod_sets, kind, hash }
     }
 }
 

@@ -163,7 +163,7 @@ impl Resources {
     }
 }
 
-/// True for an extended resource, that is one outside of kubernetes.io, such as a GPU.
+/// True for an extended resource, that is, one outside of kubernetes.io, such as a GPU.
 pub fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

@@ -1,4 +1,4 @@
-//! Free capacity by a Cluster's status, parsed once per change of the Cluster.
+//! Free capacity according to a Cluster's status, parsed once per change of the Cluster.
 
 use std::collections::BTreeMap;
 
@@ -36,10 +36,10 @@ pub struct ReservationTotal {
 }
 
 impl ReservationTotal {
-    pub fn add(&mut self, part: &PodSet, pods: i64) {
+    pub fn add(&mut self, pod_set: &PodSet, pods: i64) {
         self.pods = self.pods.saturating_add(pods);
-        self.units.add_times(&part.request, pods);
-        for amount in &part.template_requests {
+        self.units.add_times(&pod_set.request, pods);
+        for amount in &pod_set.template_requests {
             let sum = self.scaled.entry(amount.name.clone()).or_default();
             *sum = sum.saturating_add(amount.scaled.saturating_mul(pods));
         }
@@ -64,8 +64,8 @@ impl Summary {
         })
     }
 
-    /// Number of replicas or sets that fit beside the reservations. `models` are the nodes of the resource models less
-    /// reservations.
+    /// Number of replicas or sets that fit in addition to the reservations. `models` are the nodes of the resource models
+    /// less reservations.
     pub fn count_fits(&self, request: &EstimateRequest, reserved: &ReservationTotal, models: Option<&Nodes>) -> i64 {
         let pods = self.pods - reserved.pods;
         if pods <= 0 {
@@ -74,37 +74,38 @@ impl Summary {
         match (request.kind, models) {
             (EstimateKind::Pods, _) => pods,
             (EstimateKind::Replicas, Some(nodes)) => {
-                request.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods)
+                request.pod_sets.iter().map(|pod_set| nodes.replicas(pod_set)).sum::<i64>().min(pods)
             }
             (EstimateKind::Replicas, None) => {
-                request.parts.iter().map(|part| self.replicas(part, reserved)).sum::<i64>().min(pods)
+                request.pod_sets.iter().map(|pod_set| self.replicas(pod_set, reserved)).sum::<i64>().min(pods)
             }
             (EstimateKind::Sets, models) => {
-                let sets = self.sets(&request.parts, reserved, pods);
-                models.map_or(sets, |nodes| nodes.sets(&request.parts, sets))
+                let sets = self.sets(&request.pod_sets, reserved, pods);
+                models.map_or(sets, |nodes| nodes.sets(&request.pod_sets, sets))
             }
         }
     }
 
     /// Free resources divided by the request. A resource that the cluster does not list leaves no capacity.
-    fn replicas(&self, part: &PodSet, reserved: &ReservationTotal) -> i64 {
+    fn replicas(&self, pod_set: &PodSet, reserved: &ReservationTotal) -> i64 {
         let bound = |amount: &super::request::Amount| match self.free.get(&amount.name) {
             Some(free) => (free.units - reserved.units.get(&amount.name)).max(0) / amount.units,
             None => 0,
         };
-        part.template_requests.iter().filter(|amount| amount.units > 0).map(bound).min().unwrap_or(i64::MAX)
+        pod_set.template_requests.iter().filter(|amount| amount.units > 0).map(bound).min().unwrap_or(i64::MAX)
     }
 
     /// Number of sets by pods and by each resource. Zero if a requested resource is exhausted.
-    fn sets(&self, parts: &[PodSet], reserved: &ReservationTotal, pods: i64) -> i64 {
-        let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
+    fn sets(&self, pod_sets: &[PodSet], reserved: &ReservationTotal, pods: i64) -> i64 {
+        let per_set: i64 = pod_sets.iter().map(|pod_set| i64::from(pod_set.replicas)).sum();
         if per_set <= 0 {
             return pods;
         }
         let mut requested: BTreeMap<&str, i64> = BTreeMap::new();
-        for part in parts {
-            for amount in &part.template_requests {
-                *requested.entry(&amount.name).or_default() += amount.scaled.saturating_mul(i64::from(part.replicas));
+        for pod_set in pod_sets {
+            for amount in &pod_set.template_requests {
+                *requested.entry(&amount.name).or_default() +=
+                    amount.scaled.saturating_mul(i64::from(pod_set.replicas));
             }
         }
         let bound = |(name, requested): (&str, i64)| {

@@ -52,7 +52,7 @@ fn capacity_facts(cpus: &[&str]) -> CapacityFacts {
     CapacityFacts { nodes: Some(Arc::new(nodes(cpus))), quotas: None }
 }
 
-fn parts(text: &str) -> Vec<PodSet> {
+fn pod_sets(text: &str) -> Vec<PodSet> {
     PodSet::from_workload(&yaml::<ResourceBindingSpec>(text))
 }
 
@@ -141,9 +141,9 @@ fn replicas_by_summary(#[case] requirements: &str, #[case] counts: &str, #[case]
 #[case::fragmented_capacity(&["3", "3"], "[{name: a, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '2'}}}]", 2)]
 #[case::without_requests(&["1"], "[{name: a, replicas: 2}]", 55)]
 fn sets_on_nodes(#[case] cpus: &[&str], #[case] components: &str, #[case] expected: i64) {
-    let parts = parts(&format!("components: {components}"));
-    assert_eq!(nodes(cpus).sets(&parts, i64::MAX), expected);
-    assert_eq!(nodes(cpus).sets(&parts, 1), expected.min(1));
+    let pod_sets = pod_sets(&format!("components: {components}"));
+    assert_eq!(nodes(cpus).sets(&pod_sets, i64::MAX), expected);
+    assert_eq!(nodes(cpus).sets(&pod_sets, 1), expected.min(1));
 }
 
 const QUOTAS: &str = "
@@ -200,8 +200,11 @@ fn quotas_limit_replicas(#[case] namespace: &str, #[case] requirements: &str, #[
 
 /// Number of replicas that fit into `unused` CPUs of a quota, of which 2 are reserved.
 fn replicas_in_quota(request: &EstimateRequest, unused: i64) -> i64 {
-    let cpu =
-        request.parts[0].template_requests.iter().find(|amount| amount.name == "cpu").map_or(1, |amount| amount.units);
+    let cpu = request.pod_sets[0]
+        .template_requests
+        .iter()
+        .find(|amount| amount.name == "cpu")
+        .map_or(1, |amount| amount.units);
     (unused - 2) * 1000 / cpu
 }
 
@@ -291,12 +294,12 @@ proptest! {
             vec![1000 * (2 * i64::try_from(grade).unwrap() + 1); usize::try_from(*count).unwrap()]
         };
         let mut single = nodes_with_millicpus(&counts.iter().enumerate().flat_map(each).collect::<Vec<_>>());
-        let part = components(&[(1, cpu * 500)]).remove(0);
-        modelled.place_pods(&part, pods);
-        single.place_pods(&part, pods);
+        let pod_set = components(&[(1, cpu * 500)]).remove(0);
+        modelled.place_pods(&pod_set, pods);
+        single.place_pods(&pod_set, pods);
         for cpu in [250, 500, 1000, 1500] {
-            let part = components(&[(1, cpu)]).remove(0);
-            prop_assert_eq!(modelled.replicas(&part), single.replicas(&part));
+            let pod_set = components(&[(1, cpu)]).remove(0);
+            prop_assert_eq!(modelled.replicas(&pod_set), single.replicas(&pod_set));
         }
     }
 }

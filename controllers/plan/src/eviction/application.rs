@@ -1,4 +1,4 @@
-//! Application failover: evicts a workload from clusters where it is unhealthy for too long (Karmada's
+//! Application failover: evicts a workload from clusters where it has been unhealthy for too long (Karmada's
 //! `resource-binding-application-failover-controller` and the one for ClusterResourceBindings).
 
 use crowsnest_api::constants::eviction;
@@ -23,7 +23,7 @@ pub enum ApplicationError {
 }
 
 /// The failover behavior of a workload, if it has one. It requires `propagateDeps`, since dependencies must move
-/// along.
+/// with it.
 pub fn behavior(spec: &ResourceBindingSpec) -> Option<&ApplicationFailoverBehavior> {
     let application = spec.failover.as_ref()?.application.as_ref()?;
     spec.propagate_deps.then_some(application)

@@ -143,7 +143,7 @@ pub fn eviction_rate<'a>(
     }
 }
 
-/// Maximum time between two evictions, also for a configured rate of 0. As in Karmada.
+/// Maximum time between two evictions, even for a configured rate of 0, as in Karmada.
 const MAX_INTERVAL: Duration = Duration::from_secs(1800);
 
 /// A token bucket with reservations: each caller receives the time at which it may proceed.

@@ -76,12 +76,12 @@ pub fn may_complete_on_timeout(input: &EvictionInput<'_>, task: &GracefulEvictio
 pub fn retention_message(input: &EvictionInput<'_>) -> String {
     let condition = conditions::find(&input.status.conditions, condition::SCHEDULED);
     let targets: Vec<&str> = input.spec.clusters.iter().map(|target| target.name.as_str()).collect();
-    let why = match condition {
+    let reason = match condition {
         Some(condition) if condition.status == "False" => condition.message.clone(),
         _ if targets.is_empty() => "no other cluster is selected".to_owned(),
         _ => format!("it is not healthy in {}", targets.join(", ")),
     };
-    let message = format!("no healthy replacement: {why}");
+    let message = format!("no healthy replacement: {reason}");
     message.chars().take(MAX_MESSAGE_LENGTH).collect()
 }
 
@@ -138,7 +138,7 @@ fn find_cancellable_cluster<'a>(
         _ => false,
     };
     let is_cancellable_task = task.suppress_deletion.is_none() && task.purge_mode != Some(PurgeMode::Directly);
-    // The task does not record the replicas of single components.
+    // The task does not record the replicas of individual components.
     let has_one_component = input.spec.components.len() <= 1;
     let copy_exists = input.status_item(&task.from_cluster).is_some();
     let cluster = input.clusters.get(&task.from_cluster)?.as_ref();

@@ -30,10 +30,10 @@ impl fmt::Display for Doubt {
                 "{lost} of {all} clusters stopped responding within {} s: the fault is probably on the control plane's side",
                 LOSS_WINDOW.as_secs()
             ),
-            Doubt::ControlPlane(why) => {
+            Doubt::ControlPlane(reason) => {
                 write!(
                     f,
-                    "the control plane's own API fails ({why}): the fault is probably on the control plane's side"
+                    "the control plane's own API fails ({reason}): the fault is probably on the control plane's side"
                 )
             }
         }
@@ -41,14 +41,14 @@ impl fmt::Display for Doubt {
 }
 
 /// Returns a doubt if at least two clusters, and more than the share `threshold` (0 to 1) of `all` clusters, were lost
-/// within [`LOSS_WINDOW`]. `lost` are the monotonic times of loss.
-pub fn find_fleet_doubt(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
-    let mut lost: Vec<Duration> = lost.into_iter().collect();
-    lost.sort_unstable();
+/// within [`LOSS_WINDOW`]. `loss_times` are the monotonic times at which clusters were lost.
+pub fn find_fleet_doubt(loss_times: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
+    let mut loss_times: Vec<Duration> = loss_times.into_iter().collect();
+    loss_times.sort_unstable();
     let mut first = 0;
     let mut max_lost = 0;
-    for (last, at) in lost.iter().enumerate() {
-        while *at - lost[first] > LOSS_WINDOW {
+    for (last, at) in loss_times.iter().enumerate() {
+        while *at - loss_times[first] > LOSS_WINDOW {
             first += 1;
         }
         max_lost = max_lost.max(last + 1 - first);
@@ -57,17 +57,18 @@ pub fn find_fleet_doubt(lost: impl IntoIterator<Item = Duration>, all: usize, th
     (max_lost >= 2 && share > threshold).then_some(Doubt::Fleet { lost: max_lost, all })
 }
 
-/// True if a cluster lost at `lost` must wait before it becomes NotReady after `failure`, because another cluster was
-/// not probed in the second half of that time and can be lost as well. `last_probes` are the last probes of the other
-/// clusters; older ones than [`LOSS_WINDOW`] are ignored.
+/// True if a cluster that was lost at `lost_at` must not become NotReady yet although `failure_threshold` has passed:
+/// another cluster was not probed in the second half of this time, so it may be lost as well, which would be a reason
+/// for doubt. `last_probes` are the times of the last probes of the other clusters; those older than [`LOSS_WINDOW`] are
+/// ignored.
 pub fn must_wait_for_probes(
     last_probes: impl IntoIterator<Item = Duration>,
-    lost: Duration,
-    failure: Duration,
+    lost_at: Duration,
+    failure_threshold: Duration,
     now: Duration,
 ) -> bool {
-    let half = lost + failure / 2;
-    last_probes.into_iter().any(|at| at < half && now.saturating_sub(at) <= LOSS_WINDOW)
+    let second_half = lost_at + failure_threshold / 2;
+    last_probes.into_iter().any(|at| at < second_half && now.saturating_sub(at) <= LOSS_WINDOW)
 }
 
 /// True if an administrator confirmed by annotation that the cluster is down, which overrides doubt.

@@ -1,6 +1,6 @@
-//! Liveness of clusters that Karmada's own agent reports, by the cluster's Lease. The rule is that of Karmada's
-//! `cluster-controller`, but measured in monotonic time: any change of the Lease counts as a renewal, regardless of
-//! the agent's clock.
+//! Liveness of clusters that Karmada's own agent reports, determined from the cluster's Lease. The rule is that of
+//! Karmada's `cluster-controller`, but measured in monotonic time: any change of the Lease counts as a renewal,
+//! regardless of the agent's clock.
 
 use std::time::Duration;
 

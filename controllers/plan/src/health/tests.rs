@@ -15,13 +15,13 @@ const SETTINGS: ReadinessSettings = ReadinessSettings {
 };
 
 fn at(seconds: u64) -> Moment {
-    let began: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
-    let wall = began + SignedDuration::from_secs(i64::try_from(seconds).expect("soon"));
+    let started_at: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
+    let wall = started_at + SignedDuration::from_secs(i64::try_from(seconds).expect("soon"));
     Moment { mono: Duration::from_secs(seconds), wall }
 }
 
 /// Signals of a probe, from the first letters of the failing sources: `r`eadyz, `a`pi, `w`atches and `t`unnel. `u`:
-/// readyz responds without OK. `probe` is the number of the probe.
+/// readyz responds with an error. `probe` is the number of the probe.
 fn signals(failing: &str, probe: i64) -> Signals {
     let fails = |letter: char| failing.contains(letter);
     Signals {
@@ -109,7 +109,7 @@ fn flapping_signals_do_not_change_readiness(#[case] every: u64) {
     let mut cluster = Cluster::ready();
     let flapping = |second: u64| if (second / every).is_multiple_of(2) { "" } else { "raw" };
     assert_eq!(cluster.not_ready_at(flapping, 3600), None);
-    // Neither do different single signals in turn.
+    // Different signals that fail one after another do not change it either.
     let changing = |second: u64| ["r", "a", "w", "ra", "w", "r"][(second / 10) as usize % 6];
     assert_eq!(Cluster::ready().not_ready_at(changing, 3600), None);
 }

@@ -45,8 +45,8 @@ pub fn readiness_id(cluster: &Cluster) -> Option<String> {
     Some(id_of(cluster, Action::ReadinessChanged, &[&ready.status, &since]))
 }
 
-/// Entry for a change of readiness. `before` is the previous status of the Ready condition. `None` for a new cluster,
-/// and if the status is the same.
+/// Entry for a change of readiness. `before` is the previous status of the Ready condition, `None` for a new cluster.
+/// Returns `None` for a new cluster and for an unchanged status.
 pub fn readiness_entry(cluster: &Cluster, before: Option<&str>, cause: &str, at: Timestamp) -> Option<Entry> {
     let ready = find_ready_condition(cluster)?;
     let before = before.filter(|before| *before != ready.status)?;
@@ -73,7 +73,7 @@ pub fn format_taint(taint: &Taint) -> String {
     }
 }
 
-/// Id of a taint's entry. `None` for a taint without `timeAdded`, whose entry cannot be derived.
+/// Id of a taint's entry. `None` for a taint without `timeAdded`, whose id cannot be derived from the Cluster.
 pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
     let added_at = unix_seconds(taint.time_added.as_ref()?.0);
     Some(id_of(cluster, Action::ClusterTainted, &[&format_taint(taint), &added_at]))
@@ -288,11 +288,11 @@ mod tests {
     #[test]
     fn resumed_evictions_refer_to_their_halt() {
         let cluster = cluster("False", json!([]));
-        let began = halted_entry(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
+        let halt = halted_entry(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
         let halted = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));
-        let ended = halted_entry(&cluster, false, "evictions are resumed", Some(&halted), now());
-        assert_eq!((began.action, ended.action), (Action::EvictionsHalted, Action::EvictionsResumed));
-        assert_eq!((began.is_warning, ended.is_warning), (true, false));
-        assert_eq!(ended.cause.previous, Some(began.id));
+        let resumed = halted_entry(&cluster, false, "evictions are resumed", Some(&halted), now());
+        assert_eq!((halt.action, resumed.action), (Action::EvictionsHalted, Action::EvictionsResumed));
+        assert_eq!((halt.is_warning, resumed.is_warning), (true, false));
+        assert_eq!(resumed.cause.previous, Some(halt.id));
     }
 }

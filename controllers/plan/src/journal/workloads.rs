@@ -175,13 +175,13 @@ pub fn ongoing_eviction_entries(
         let cluster = &task.from_cluster;
         let current_task =
             after.graceful_eviction_tasks.iter().find(|current_task| current_task.from_cluster == *cluster);
-        let (cluster_reference, began) = (ObjectReference::cluster(cluster), change.eviction_id(task));
+        let (cluster_reference, eviction_id) = (ObjectReference::cluster(cluster), change.eviction_id(task));
         let id = |action: Action, message: &str| change.id(action, &[cluster, message, &change.now()]);
         match current_task {
             Some(current_task) if current_task.message != task.message && !current_task.message.is_empty() => {
                 let reason = current_task.message.trim_end_matches('.');
                 let (action, cause) =
-                    (Action::EvictionKept, Cause::new(reason).caused_by(cluster_reference).preceded_by(began));
+                    (Action::EvictionKept, Cause::new(reason).caused_by(cluster_reference).preceded_by(eviction_id));
                 let message = format!("Evict from cluster {cluster} waits: {reason}.");
                 let entry = change.entry(action, cluster, id(action, reason), cause, json!({"from": cluster}), message);
                 Some(Entry { is_warning: true, ..entry })
@@ -197,7 +197,7 @@ pub fn ongoing_eviction_entries(
                     action,
                     cluster,
                     id(action, ""),
-                    cause.caused_by(cluster_reference).preceded_by(readiness_change.or(began)),
+                    cause.caused_by(cluster_reference).preceded_by(readiness_change.or(eviction_id)),
                     effect,
                     message,
                 ))
@@ -205,7 +205,7 @@ pub fn ongoing_eviction_entries(
             None => {
                 let cause = Cause::new(end_reason(task, after, status, clusters))
                     .caused_by(cluster_reference)
-                    .preceded_by(began);
+                    .preceded_by(eviction_id);
                 let message = format!("Evict from cluster {cluster} has ended: {}", cause.text);
                 let action = Action::EvictionEnded;
                 Some(change.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
@@ -396,8 +396,8 @@ pub fn failback_entries(
     [failback_entry].into_iter().chain(eviction_entries).collect()
 }
 
-/// Entry for a workload that is unhealthy for longer than tolerated and is not evicted, because no other cluster runs
-/// it.
+/// Entry for a workload that has been unhealthy for longer than tolerated and is not evicted, because no other cluster
+/// runs it.
 pub fn kept_unhealthy_entry(change: &BindingChange<'_>, clusters: &[String], reason: &str, message: &str) -> Entry {
     let all = clusters.join(", ");
     // An unchanged situation has the same id, so it is recorded once.
@@ -415,7 +415,8 @@ pub fn kept_unhealthy_entry(change: &BindingChange<'_>, clusters: &[String], rea
 /// have stopped.
 pub fn fence_wait_entry(change: &BindingChange<'_>, clusters: &[&str], message: &str) -> Entry {
     let id = change.id(Action::WaitingForFence, &[&clusters.join(","), &change.now()]);
-    let text = format!("{} left before its copy was confirmed to have stopped", clusters.join(", "));
+    let names = clusters.join(", ");
+    let text = format!("the copy in {names} was not confirmed to have stopped before the cluster was removed");
     let (cluster, cause) = match clusters {
         [cluster] => (*cluster, Cause::new(text).caused_by(ObjectReference::cluster(cluster))),
         _ => ("", Cause::new(text)),

@@ -1,4 +1,4 @@
-//! OverridePolicies: differences of an object from its template in one cluster.
+//! OverridePolicies: changes to a template for one cluster.
 //!
 //! Cluster-scoped policies are applied first, then those of the object's namespace. Within a scope, policies are
 //! ordered by increasing precision of their selector, then by name, so that the most precise policy wins. Within a
@@ -89,7 +89,7 @@ fn annotation(applied: &[AppliedRule]) -> Option<String> {
     if applied.is_empty() { None } else { serde_json::to_string(&applied).ok().map(|text| json::escape_html(&text)) }
 }
 
-/// A failed override and its policy. Displays as the cause alone.
+/// A failed override and its policy. Its `Display` shows only the cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedOverride {
     pub policy: String,
@@ -142,7 +142,7 @@ fn apply_scope(
 }
 
 /// Applies one rule of a policy. A namespaced policy must not change the identity of the object. Returns a note for
-/// each changed part that no overrider names.
+/// each change that no overrider requests, such as the removal of an image digest that no longer applies.
 fn apply_rule(
     manifest: &mut Value,
     policy: &str,

@@ -15,7 +15,7 @@ pub struct TraceStep {
     pub cluster_scoped: bool,
     pub rule: AppliedRule,
     pub differences: Vec<Difference>,
-    /// Changes that no overrider names, with their reasons.
+    /// Changes that no overrider requests, with their reasons.
     pub notes: Vec<String>,
 }
 

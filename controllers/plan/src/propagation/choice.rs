@@ -68,7 +68,7 @@ impl Policy<'_> {
     }
 
     /// True if one of the selectors names exactly this template, by name and namespace.
-    fn names(&self, template: &Value) -> bool {
+    fn selects_by_name(&self, template: &Value) -> bool {
         let is_exact = |selector: &&ResourceSelector| {
             let namespace = self.selector_namespace(selector).unwrap_or_default();
             !selector.name.is_empty() && namespace == unstructured::namespace(template)
@@ -139,7 +139,11 @@ pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -
         }
         ref claim => {
             let preemptors: Vec<Policy<'a>> = match preemption {
-                true => matching.iter().map(|(policy, _)| *policy).filter(|policy| policy.names(template)).collect(),
+                true => matching
+                    .iter()
+                    .map(|(policy, _)| *policy)
+                    .filter(|policy| policy.selects_by_name(template))
+                    .collect(),
                 false => Vec::new(),
             };
             choose_for_claimed(claim, policies, &matching, &preemptors)
@@ -163,7 +167,7 @@ fn choose_for_claimed<'a>(
     matching: &[(Policy<'a>, Precision)],
     preemptors: &[Policy<'a>],
 ) -> (Choice<'a>, Option<Policy<'a>>) {
-    let Some(owner) = policies.iter().find(|policy| claim.names(policy)).copied() else {
+    let Some(owner) = policies.iter().find(|policy| claim.refers_to(policy)).copied() else {
         return (Choice::Release, None);
     };
     if owner.is_terminating {
@@ -177,7 +181,7 @@ fn choose_for_claimed<'a>(
     if let Some(preemptor) = preemptor {
         return (Choice::Preempt(preemptor), Some(preemptor));
     }
-    match matching.iter().any(|(policy, _)| claim.names(policy)) {
+    match matching.iter().any(|(policy, _)| claim.refers_to(policy)) {
         true => (Choice::Follow(owner), Some(owner)),
         false => (Choice::Unselected(owner), None),
     }

@@ -33,9 +33,9 @@ impl Claim {
         Claim::None
     }
 
-    /// True if the claim names `policy`. A policy that was recreated under the same name has another id and takes
+    /// True if the claim is by `policy`, compared by name. A policy that was recreated under the same name has another id and takes
     /// over the template.
-    pub fn names(&self, policy: &Policy<'_>) -> bool {
+    pub fn refers_to(&self, policy: &Policy<'_>) -> bool {
         match self {
             Claim::None => false,
             Claim::Policy { namespace, name, .. } => policy.namespace == namespace && policy.name == name,

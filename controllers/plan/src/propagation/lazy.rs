@@ -46,8 +46,8 @@ pub fn is_newer(template: &Value, policy_version: &str) -> bool {
     }
 }
 
-/// True if the binding is missing or behind the template, that is a change by the user was not propagated. For kinds
-/// with a status the resourceVersion is no indication, so only the fields from the interpreter are compared.
+/// True if the binding is missing, or if a change of the template by its user has not been propagated to it. For kinds
+/// with a status, the resourceVersion does not show this, so only the fields from the interpreter are compared.
 fn is_behind(template: &Value, binding: Option<&Value>, replica_facts: &ReplicaFacts) -> bool {
     let Some(binding) = binding else { return true };
     if unstructured::text(binding, &["spec", "resource", "uid"]) != unstructured::uid(template) {

@@ -139,7 +139,7 @@ pub struct Binding<'a> {
     pub status: &'a ResourceBindingStatus,
 }
 
-/// Scheduling failure. Displays as the message of the `Scheduled` condition.
+/// Scheduling failure. Its `Display` is the message of the `Scheduled` condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// No cluster passed the filters.

@@ -251,7 +251,7 @@ mod tests {
         candidates: Vec<Fit>,
         placement: Placement,
         replicas: i32,
-        want: String,
+        expected: String,
     }
 
     #[derive(Deserialize)]
@@ -285,7 +285,7 @@ mod tests {
                 Ok(chosen) => chosen.into_iter().map(|candidate| candidate.name()).collect::<Vec<_>>().join(" "),
                 Err(error) => error.to_string(),
             };
-            assert_eq!(result, case.want, "{}", case.name);
+            assert_eq!(result, case.expected, "{}", case.name);
         }
     }
 }

@@ -246,7 +246,7 @@ fn failed_terms_are_reported_by_index() {
     assert_eq!(tried, [(0, true), (1, false)]);
 }
 
-/// Steps begun (false) and ended (true).
+/// Started (false) and ended (true) steps.
 #[derive(Default)]
 struct RecordedSteps(RefCell<Vec<(Step, bool)>>);
 

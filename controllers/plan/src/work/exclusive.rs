@@ -18,8 +18,8 @@ pub struct WorkloadCopy {
     pub running: Option<i32>,
 }
 
-/// Targets that may be written now; the others wait. `is_fenced` is true if a copy left a cluster and is not confirmed
-/// to have stopped; then no copy is created or scaled up.
+/// Targets that may be written now; the others wait. `is_fenced` is true if the cluster of a copy was removed before
+/// the copy was confirmed to have stopped; then no copy is created or scaled up.
 pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], is_fenced: bool) -> Vec<String> {
     let target = |copy: &WorkloadCopy| targets.iter().find(|target| target.name == copy.cluster);
     let is_more = |copy: &WorkloadCopy| {

@@ -75,7 +75,7 @@ const CLUSTER_POLICY_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanen
 const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/name";
 
 /// Removes the management metadata from a manifest, which releases a member object that is to be kept. As in Karmada,
-/// conflict resolution and the name and id of a ClusterResourceBinding stay.
+/// conflict resolution and the name and id of a ClusterResourceBinding are kept.
 pub fn remove_ownership_metadata(manifest: &mut Value) {
     let cluster_scoped = unstructured::namespace(manifest).is_empty();
     let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };

@@ -25,7 +25,7 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::federated::validate_api_version;
 use crowsnest_plan::autoscaling::rules::{FinishedRun, Timers};
 
-/// Maximum requeue delay. Due times are wall times, and the wall clock can be set, so rules are checked at least this
+/// Maximum requeue delay. Due times are wall-clock times, and the clock can be set, so rules are checked at least this
 /// often.
 const MAX_REQUEUE_DELAY: Duration = Duration::from_secs(30);
 /// Maximum attempts after write conflicts.
@@ -75,9 +75,9 @@ impl Controller for CronFederatedHpaController {
             context.events.record(&autoscaler, Severity::Warning, event::START_RULE_FAILED, message);
         }
         for due in due {
-            let began = Instant::now();
+            let started_at = Instant::now();
             let result = self.run_rule(&key, &typed.spec.scale_target_ref, &due.rule).await;
-            context.metrics.cron_rule.record(began.elapsed(), result.is_ok());
+            context.metrics.cron_rule.record(started_at.elapsed(), result.is_ok());
             let failed = result.err().map(|error| error.message());
             if let Some(problem) = &failed {
                 context.events.record(&autoscaler, Severity::Warning, event::SCALE_FAILED, problem.clone());

@@ -331,7 +331,7 @@ impl Evaluation<'_> {
         let metrics = MetricsClient { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());
         for spec in &self.spec.metrics {
-            let began = Instant::now();
+            let started_at = Instant::now();
             let proposal = match metric_query(spec) {
                 Ok(query) => {
                     let result = metrics.query(&query).await;
@@ -347,7 +347,7 @@ impl Evaluation<'_> {
                 Err(InvalidMetric { reason, .. }) if *reason == INVALID_SOURCE => (Action::None, Failure::Spec),
                 Err(_) => (Action::None, Failure::Internal),
             };
-            context.metrics.autoscaling.record_metric(metric_source_type(spec), action, failure, began.elapsed());
+            context.metrics.autoscaling.record_metric(metric_source_type(spec), action, failure, started_at.elapsed());
             if let Err(InvalidMetric { reason, cause, .. }) = &proposal {
                 self.warn(reason, cause.clone());
             }

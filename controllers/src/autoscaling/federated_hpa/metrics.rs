@@ -1,4 +1,5 @@
-//! Client of the control plane's metrics APIs `metrics.k8s.io` and `custom.metrics.k8s.io`. Messages are Kubernetes'.
+//! Client of the control plane's metrics APIs `metrics.k8s.io` and `custom.metrics.k8s.io`. Error messages are those of
+//! Kubernetes' HPA controller.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -73,9 +74,9 @@ struct DescribedObject {
 }
 
 impl MetricsClient<'_> {
-    /// Queries one metric. Returns the message of a failure.
+    /// Queries one metric. The error is the message to report.
     pub async fn query(&self, query: &MetricQuery<'_>) -> Result<MetricResult, String> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let (kind, result) = match query {
             MetricQuery::Resource { resource, container } => {
                 ("ResourceMetric", self.query_resource(resource, *container).await)
@@ -85,7 +86,7 @@ impl MetricsClient<'_> {
                 ("ObjectMetric", self.query_object(metric, selector, object).await)
             }
         };
-        self.context.metrics.autoscaling.record_pull(kind, began.elapsed(), result.is_ok());
+        self.context.metrics.autoscaling.record_pull(kind, started_at.elapsed(), result.is_ok());
         result
     }
 
@@ -143,7 +144,7 @@ impl MetricsClient<'_> {
         let failure_message = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
         let api_version = object.api_version.as_deref().unwrap_or("v1");
         let object_path = if object.kind == "Namespace" && api_version == "v1" {
-            // The metric of the autoscaler's own namespace: a reference must not leave it, so the name is ignored.
+            // The metric of the autoscaler's own namespace. The name is ignored, so that no other namespace can be selected.
             "metrics".to_owned()
         } else {
             let resource = find_resource(self.context, api_version, &object.kind).await;
@@ -177,7 +178,7 @@ impl MetricsClient<'_> {
     }
 
     /// Gets a path of a metrics API. `unserved_message` returns the message for an API that is not registered or has no
-    /// backend, since the response is then no Kubernetes Status.
+    /// backend, since the response is then not a Kubernetes Status.
     async fn get<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -92,7 +92,7 @@ impl Controller for FederatedHpaController {
             failure: Failure::None,
             now: context.now(),
         };
-        let began = Instant::now();
+        let started_at = Instant::now();
         let result = evaluation.scale().await;
         let (action, failure) = (evaluation.action, evaluation.failure);
         let status_result = write_status(context, &autoscaler, &typed, evaluation.status).await;
@@ -101,7 +101,7 @@ impl Controller for FederatedHpaController {
             (Err(Interruption::NoProposal), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
-        context.metrics.autoscaling.record_evaluation(action, failure, began.elapsed());
+        context.metrics.autoscaling.record_evaluation(action, failure, started_at.elapsed());
         status_result?;
         match result {
             Ok(()) | Err(Interruption::NoProposal) => {

@@ -1,6 +1,6 @@
 //! Agent CSR approving controller: approves CertificateSigningRequests of agents whose requester has permission. It
 //! writes only the approval; the control plane's signer issues the certificate. The agent of a new cluster is granted
-//! its RBAC rights first (`crowsnest_plan::agents`). For an existing cluster, the agent must request the certificate
+//! its RBAC permissions first (`crowsnest_plan::agents`). For an existing cluster, the agent must request the certificate
 //! itself, or an administrator approves.
 
 use std::sync::Arc;
@@ -76,12 +76,12 @@ impl Controller for AgentCsrApprovingController {
             }
             match plan::find_joining_cluster(&request) {
                 Ok(Some(cluster)) if self.context.cluster(cluster.as_str()).await?.is_some() => {
-                    tracing::warn!(name, %cluster, "an agent's certificate for an existing cluster needs approval by an administrator");
+                    tracing::warn!(name, %cluster, "an agent's certificate for an existing cluster requires approval by an administrator");
                     return Ok(Outcome::Done);
                 }
                 Ok(Some(cluster)) => {
                     if !self.create_rbac_objects(&cluster, unstructured::uid(&request)).await? {
-                        tracing::warn!(name, %cluster, "an agent of this name was admitted before; approval by an administrator is required");
+                        tracing::warn!(name, %cluster, "a certificate was already approved for a cluster of this name; approval by an administrator is required");
                         return Ok(Outcome::Done);
                     }
                 }

@@ -1,5 +1,6 @@
-//! Journal entries of clusters apart from status checks: taints by any writer, and readiness reported by Karmada's
-//! agents. The first reconciliation of a cluster records nothing, since it only reads the existing state.
+//! Adds journal entries for changes of a Cluster that status checks do not record: taints set by any writer, and
+//! readiness reported by Karmada's agents. The first reconciliation of a cluster records nothing, since it only reads
+//! the existing state.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;

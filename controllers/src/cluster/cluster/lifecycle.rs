@@ -116,7 +116,7 @@ impl ClusterController {
         if let Some(namespace_object) = context.get_redacted(&context.kinds.namespace, "", &namespace).await? {
             let typed: Cluster = decode(cluster)?;
             self.report_remaining_objects(name, cluster, &typed, &namespace).await?;
-            self.release_pulled_works(&typed, &namespace).await?;
+            self.remove_work_finalizers(&typed, &namespace).await?;
             if !unstructured::is_terminating(namespace_object.view()) {
                 self.delete_execution_namespace(name, cluster, &namespace).await?;
             }
@@ -256,8 +256,8 @@ impl ClusterController {
         Ok(())
     }
 
-    /// Removes the finalizers of Works in an unreachable pull-mode member, since its agent cannot.
-    async fn release_pulled_works(&self, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
+    /// Removes the finalizers of the Works of an unreachable pull-mode cluster, since its agent cannot.
+    async fn remove_work_finalizers(&self, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
         if cluster.spec.sync_mode != ClusterSyncMode::Pull || is_ready(cluster) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Cluster controller: `lifecycle` manages execution namespace, taints and removal of a Cluster, `journal` records
 //! taints and reports of agents, and `leases` monitors agents that report the status of their cluster. Observations
-//! are kept in memory, so they start again after a restart.
+//! are kept in memory only, so a restart loses them.
 
 mod journal;
 mod leases;
@@ -82,7 +82,8 @@ impl ClusterController {
         !change.deleted
     }
 
-    /// Key of an existing cluster that is new or whose route changed, if the route satisfies `matches_route`.
+    /// Requests a reconcile of a cluster that was created or whose route changed, if the route satisfies
+    /// `matches_route`.
     pub(in crate::cluster) fn on_route_change(
         &self,
         change: &Change,

@@ -141,7 +141,7 @@ impl ClusterController {
         let Some(registered) = self.wait_for_credentials(&member).await else {
             return Ok(Outcome::RequeueAfter(PRECONDITION_RETRY));
         };
-        let began = Instant::now();
+        let started_at = Instant::now();
         let probed = self.probe(&member, &registered).await;
         let now = context.moment();
         let decision = match context.config.failover_safety {
@@ -164,7 +164,7 @@ impl ClusterController {
                 context.journal.add_all(entry).await;
             }
         }
-        context.metrics.record_status_collection(name, began.elapsed());
+        context.metrics.record_status_collection(name, started_at.elapsed());
         let period = context.config.periods.cluster_status;
         let next = if decision.is_pending { jitter(period, PENDING_PERIOD_FRACTION, rand::random()) } else { period };
         Ok(Outcome::RequeueAfter(next))
@@ -208,7 +208,7 @@ impl ClusterController {
         };
         let (version, api) = match probe.version {
             Ok(version) => (version, Ok(())),
-            Err(why) => (String::new(), Err(why)),
+            Err(reason) => (String::new(), Err(reason)),
         };
         ProbeResult { signals: Signals { readyz, api, watches, tunnel }, version }
     }
@@ -350,8 +350,8 @@ impl ClusterController {
         status: &mut ClusterStatus,
     ) -> Result<Option<(Arc<ApiResources>, Arc<MemberSummary>)>, Error> {
         let context = &self.context;
-        if let Err(why) = &probed.signals.api {
-            tracing::warn!(cluster = %name, why, "cannot read the Kubernetes version");
+        if let Err(reason) = &probed.signals.api {
+            tracing::warn!(cluster = %name, reason, "cannot read the Kubernetes version");
         }
         status.kubernetes_version.clone_from(&probed.version);
         // Another version can serve other kinds without a changed CustomResourceDefinition.

@@ -1,6 +1,6 @@
-//! Application failover controller: evicts a workload from a cluster where it is unhealthy for longer than its policy
-//! tolerates. No feature gate is required. The start of unhealthiness is kept in memory, so the toleration starts
-//! again after a restart, as in Karmada.
+//! Application failover controller: evicts a workload from a cluster where it has been unhealthy for longer than its
+//! policy tolerates. No feature gate is required. The start of unhealthiness is kept in memory, so the toleration
+//! starts over after a restart, as in Karmada.
 //!
 //! Unlike Karmada, it ignores the status of clusters that are not ready, and keeps the last copy if no other cluster
 //! fits (`--failover-safety`).

@@ -1,6 +1,6 @@
 //! Failback controller: moves workloads back to the clusters that taints evicted them from, one at a time, once those
 //! have been healthy for long enough and have capacity. Opt-in by policy or binding. The time since which a workload
-//! could be moved back is kept in memory, so the wait begins again after a restart.
+//! could be moved back is kept in memory, so the wait starts over after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(30);
 pub struct FailbackController {
     context: Arc<Context>,
     scheduler: Arc<Scheduler>,
-    /// Bindings with recorded original clusters, and the time since when nothing prevents failback.
+    /// Bindings with recorded original clusters, and the time since which nothing prevents failback.
     waiting: Mutex<HashMap<BindingKey, Option<Instant>>>,
     /// Time of the last failback.
     last_failback: Mutex<Option<Instant>>,

@@ -190,7 +190,8 @@ pub async fn update_unconfirmed_stops(
         conditions.len() != typed.status.conditions.len()
     } else {
         let message = format!(
-            "{} left before its copy was confirmed to have stopped; once it has stopped, annotate the binding with {}={}",
+            "the copy in {} was not confirmed to have stopped before the cluster was removed; once it has stopped, \
+             annotate the binding with {}={}",
             unconfirmed_clusters.join(", "),
             annotation::CONFIRMED_STOPPED,
             unconfirmed_clusters.join(",")

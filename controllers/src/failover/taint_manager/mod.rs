@@ -70,9 +70,9 @@ struct EvictionPlan {
     /// Delay of the next reconcile.
     requeue_delay: Option<Duration>,
     cancelled: Option<Cancellation>,
-    /// Clusters from which it must not be evicted yet.
+    /// Clusters from which the binding must not be evicted yet.
     waiting_clusters: BTreeSet<String>,
-    /// True if taints of its clusters were evaluated and the binding does not merely wait.
+    /// True if the metrics count this reconcile: taints were evaluated, and the binding does not merely wait.
     is_processed: bool,
 }
 
@@ -168,7 +168,7 @@ impl Controller for TaintManager {
         let placements = &self.context.placements;
         let tainted = if self.evicts_by_taint() { self.gate.tainted_clusters() } else { Vec::new() };
         let from_tainted = tainted.iter().flat_map(|cluster| placements.bindings_in(cluster));
-        // Without duplicates, even if a worker finishes a key before the next one is found.
+        // A set, because a worker can finish a key before its duplicate is enqueued, and would then process it twice.
         let keys: HashSet<BindingKey> = placements.all_evicted_bindings().into_iter().chain(from_tainted).collect();
         Ok(keys.into_iter().collect())
     }
@@ -190,7 +190,7 @@ impl Controller for TaintManager {
             self.forget(&key);
             return Ok(Outcome::Done);
         };
-        let began = Instant::now();
+        let started_at = Instant::now();
         let typed: ResourceBinding = decode(&binding)?;
         let snapshot = BindingSnapshot { key: &key, binding: &binding, typed: &typed, now: self.context.now() };
         let mut eviction_plan = EvictionPlan {
@@ -206,7 +206,7 @@ impl Controller for TaintManager {
             self.waiting.put(&key, std::mem::take(&mut eviction_plan.waiting_clusters));
         }
         if eviction_plan.is_processed {
-            self.context.metrics.record_eviction(&key, began.elapsed(), done.is_ok());
+            self.context.metrics.record_eviction(&key, started_at.elapsed(), done.is_ok());
         }
         done
     }
@@ -220,7 +220,7 @@ impl TaintManager {
         eviction_plan: &mut EvictionPlan,
     ) -> Result<Outcome, Error> {
         // An error while evaluating taints must not delay evictions in progress.
-        let undecided = match self.evict(snapshot, eviction_plan).await {
+        let taint_error = match self.evict(snapshot, eviction_plan).await {
             Ok(()) => None,
             Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
             Err(error) => return Err(error),
@@ -231,7 +231,7 @@ impl TaintManager {
         if eviction_plan.spec != snapshot.typed.spec {
             self.write(resource, snapshot, eviction_plan).await?;
         }
-        match undecided {
+        match taint_error {
             Some(error) => Err(error),
             None => Ok(eviction_plan.requeue_delay.map_or(Outcome::Done, Outcome::RequeueAfter)),
         }
@@ -438,8 +438,8 @@ impl TaintManager {
         original.map(Some).map_err(|source| Error::Decode { object: "original placement".to_owned(), source })
     }
 
-    /// Records events for evictions that completed, were cancelled, or continue beyond their timeout. For the latter
-    /// two, the journal records the event of the template.
+    /// Records events for evictions that completed, were cancelled, or continue beyond their timeout. Cancelled and
+    /// continued evictions get an event on the binding only: their journal entries are the events on the template.
     fn record_events(
         &self,
         snapshot: &BindingSnapshot<'_>,

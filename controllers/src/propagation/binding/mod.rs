@@ -110,7 +110,7 @@ impl BindingController {
             && is_template_resource(&change.resource.gvr)
             && change.template_change() != TemplateChange::None;
         match is_changed {
-            true => self.context.distinct_bindings.candidates(&ObjectIdentity::from_object(template)).collect(),
+            true => self.context.hash_suffixed_bindings.candidates(&ObjectIdentity::from_object(template)).collect(),
             false => Requests::none(),
         }
     }

@@ -1,6 +1,6 @@
 //! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
-//! The Works of a binding report one after another. A reconciliation waits shortly for the remaining ones, so that the
+//! The Works of a binding report one after another. A reconciliation waits briefly for the remaining ones, so that the
 //! binding's status is written once. While the control plane is under write load, or many statuses change, the write is
 //! deferred.
 
@@ -85,7 +85,7 @@ impl AggregatedStatus {
     }
 }
 
-/// Changing until all clusters have reported and no object is expected to become healthy.
+/// Progress of a binding: changing until all clusters have reported and no object is expected to become healthy.
 fn progress(written: &[AggregatedStatusItem], items: &[AggregatedStatusItem], is_complete: bool) -> Progress {
     let is_becoming_healthy = |item: &AggregatedStatusItem| {
         let previous = written.iter().find(|previous| previous.cluster_name == item.cluster_name);

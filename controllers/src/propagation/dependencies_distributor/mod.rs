@@ -295,8 +295,8 @@ impl DependenciesDistributor {
         Ok(parents)
     }
 
-    /// Detaches the parent from all attached bindings that are not in `keep`. A `parent` that keeps propagating
-    /// dependencies holds them in clusters to which dispatching is suspended.
+    /// Detaches the parent from all attached bindings that are not in `keep`. With `parent`, which is given if it still
+    /// propagates dependencies, they stay attached for clusters to which dispatching is suspended.
     async fn detach_except(
         &self,
         key: &BindingKey,

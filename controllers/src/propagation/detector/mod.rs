@@ -239,11 +239,11 @@ impl ResourceDetector {
             Claim::None => self.unclaimed.insert(key, unstructured::labels(template)),
             _ => self.unclaimed.remove(key),
         }
-        let began = Instant::now();
+        let started_at = Instant::now();
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
         let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
-        context.metrics.record_policy_match(began.elapsed());
+        context.metrics.record_policy_match(started_at.elapsed());
         match choice {
             Choice::Follow(policy) => {
                 let is_chosen = |record: &&Arc<PolicyRecord>| record.is_record_of(&policy);
@@ -272,7 +272,7 @@ impl ResourceDetector {
         pending: Option<PendingChange>,
     ) -> Result<(), Error> {
         self.check_dependent_overrides(policy).await?;
-        let began = Instant::now();
+        let started_at = Instant::now();
         let applied = match self.claim(resource, template, policy, preempted).await {
             Ok(claimed) => {
                 self.unclaimed.remove(key);
@@ -280,7 +280,7 @@ impl ResourceDetector {
             }
             Err(error) => Err(error),
         };
-        self.context.metrics.record_policy_application(began.elapsed(), applied.is_ok());
+        self.context.metrics.record_policy_application(started_at.elapsed(), applied.is_ok());
         let events = &self.context.events;
         match applied {
             Ok(false) => Ok(()),
@@ -432,7 +432,7 @@ impl ResourceDetector {
     }
 
     /// Removes a claim: first from the binding, then from the template, so that the binding never has a claim that its
-    /// template lacks.
+    /// template does not have.
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
         let key = binding_key_of(&self.context, &ObjectIdentity::from_object(template)).await?;
         let binding_resource = self.context.kinds.binding(key.scope());

@@ -12,14 +12,14 @@ use crate::runtime::event_recorder::Severity;
 use crowsnest_plan::conditions;
 
 impl ResourceDetector {
-    /// Sets the Scheduled condition of a binding to false if `error` is the rejection of its update by a quota, like
-    /// the scheduler does for its own writes. If that fails, the next attempt to update the binding reports it again.
+    /// Sets the Scheduled condition of a binding to false if `error` is the rejection of its update by a quota, as the
+    /// scheduler does for its own writes. If that fails, the next attempt to update the binding reports it again.
     pub(super) async fn report_quota_rejection(&self, resource: &Resource, binding: &Value, error: &Error) {
         if error.code() != Some(403) || error.reason() != condition::SCHEDULED_QUOTA_EXCEEDED {
             return;
         }
         if let Err(write_error) = self.write_quota_condition(resource, binding, &error.message()).await {
-            tracing::warn!(error = %write_error, "cannot report in the status of a binding that a quota rejected its update");
+            tracing::warn!(error = %write_error, "cannot report a quota rejection in the status of the binding");
         }
     }
 

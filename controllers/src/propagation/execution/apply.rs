@@ -97,7 +97,7 @@ impl ExecutionController {
             .find(cluster, unstructured::api_version(manifest), unstructured::kind(manifest))
             .await?;
         self.context.cache.collect(cluster, &resource);
-        self.context.cache.wait_first_list(cluster, &resource.gvr).await;
+        self.context.cache.wait_for_first_list(cluster, &resource.gvr).await;
         let target = Target::new(&resource, unstructured::namespace(manifest), unstructured::name(manifest));
         let member = self.member_client(cluster)?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);

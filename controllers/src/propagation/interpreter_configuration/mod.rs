@@ -123,7 +123,7 @@ impl Controller for InterpreterConfiguration {
         if let Some(resource) = resources.iter().find(is_of_kind) {
             for NamespacedName { namespace, name } in self.context.keys(resource).await? {
                 let template = ObjectIdentity::new(&api_version, &kind, &namespace, &name);
-                for binding in self.context.distinct_bindings.candidates(&template) {
+                for binding in self.context.hash_suffixed_bindings.candidates(&template) {
                     if !namespace.is_empty() {
                         self.dependencies.add(binding.clone());
                     }

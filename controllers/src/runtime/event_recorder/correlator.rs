@@ -1,5 +1,5 @@
 //! Correlation of events, as in client-go's `EventCorrelator`: equal events are one event with a count, similar ones
-//! are combined, and an object's events are rate-limited. Pure: time is an argument.
+//! are combined, and an object's events are rate-limited. Has no side effects: time is an argument.
 //!
 //! Repetitions are counted in memory, and the count is written at intervals. Writes of successes are delayed for a
 //! second, so that a burst is recognized before its first event is written. In a burst of propagated templates, each
@@ -94,18 +94,18 @@ struct EventState {
     written: Option<EventName>,
     last_write: Option<Instant>,
     /// Sequence number of the last occurrence.
-    number: u64,
+    sequence: u64,
 }
 
 impl EventState {
-    fn new(entry: Entry, number: u64) -> Self {
+    fn new(entry: Entry, sequence: u64) -> Self {
         let occurrences = Occurrences { first: entry.at, count: 1, entry };
-        EventState { occurrences, written: None, last_write: None, number }
+        EventState { occurrences, written: None, last_write: None, sequence }
     }
 
-    fn repeat(&mut self, entry: Entry, number: u64) {
+    fn repeat(&mut self, entry: Entry, sequence: u64) {
         let Occurrences { first, count, .. } = self.occurrences;
-        (self.occurrences, self.number) = (Occurrences { first, count: count + 1, entry }, number);
+        (self.occurrences, self.sequence) = (Occurrences { first, count: count + 1, entry }, sequence);
     }
 }
 
@@ -190,7 +190,7 @@ impl Correlator {
     /// Records an occurrence.
     pub fn record(&mut self, mut entry: Entry, now: Instant) -> RecordOutcome {
         self.recorded += 1;
-        let number = self.recorded;
+        let sequence = self.recorded;
         let (object, kind) = (hash(entry.regarding.to_string()), WriteKind::from_entry(&entry));
         let group = hash((object, entry.severity, entry.reason));
         let key = match self.count_similar(group, &entry.message, now) {
@@ -205,15 +205,15 @@ impl Correlator {
             self.steps.observe(now);
         }
         if let Some(series) = self.scheduled.get_mut(&key) {
-            series.repeat(entry, number);
+            series.repeat(entry, sequence);
             return RecordOutcome::Scheduled;
         }
         let state = match self.idle.pop(&key) {
             Some(mut series) => {
-                series.repeat(entry, number);
+                series.repeat(entry, sequence);
                 series
             }
-            None => EventState::new(entry, number),
+            None => EventState::new(entry, sequence),
         };
         let (kind, since) = match state.last_write.filter(|_| state.written.is_some()) {
             Some(last) => (kind.count_update(), last),
@@ -253,9 +253,9 @@ impl Correlator {
 
     /// Removes and returns at most `limit` due writes. `is_busy` is true while the control plane is under write load.
     pub fn take_due(&mut self, now: Instant, is_busy: bool, limit: usize) -> Vec<DueWrite> {
-        let burst = self.steps.began_at(now);
-        if let Some(began) = burst {
-            self.drop_superseded_steps(began);
+        let burst = self.steps.started_at(now);
+        if let Some(burst_start) = burst {
+            self.drop_superseded_steps(burst_start);
         }
         let is_burst = burst.is_some();
         let mut due = Vec::new();
@@ -338,19 +338,19 @@ impl Correlator {
     /// Drops scheduled propagation steps during a burst: all steps about bindings and Works, the steps of templates
     /// that got an event since the burst began, and of each other template all steps but the newest. That one is
     /// scheduled at the time of the first.
-    fn drop_superseded_steps(&mut self, began: Instant) {
+    fn drop_superseded_steps(&mut self, burst_start: Instant) {
         let mut newest: HashMap<u64, (u64, ScheduledWrite)> = HashMap::new();
         let mut dropped = Vec::new();
         for write in std::mem::take(&mut self.scheduled_writes.successes) {
             let last_success = self.objects.peek(&write.object).and_then(|object| object.last_success);
-            let has_event = last_success.is_some_and(|at| at >= began);
+            let has_event = last_success.is_some_and(|at| at >= burst_start);
             match write.kind {
                 WriteKind::Failure | WriteKind::Success | WriteKind::Count(_) => {
                     self.scheduled_writes.successes.push(write);
                 }
                 WriteKind::TemplateStep if !has_event => {
-                    let number = self.scheduled.get(&write.key).map_or(0, |series| series.number);
-                    dropped.extend(keep_newer(&mut newest, number, write));
+                    let sequence = self.scheduled.get(&write.key).map_or(0, |series| series.sequence);
+                    dropped.extend(keep_newer(&mut newest, sequence, write));
                 }
                 WriteKind::TemplateStep | WriteKind::WorkStep => dropped.push(write.key),
             }
@@ -367,20 +367,20 @@ impl Correlator {
 /// step.
 fn keep_newer(
     newest: &mut HashMap<u64, (u64, ScheduledWrite)>,
-    number: u64,
+    sequence: u64,
     write: ScheduledWrite,
 ) -> Option<EventKey> {
     let object = write.object;
     let (older, newer) = match newest.remove(&object) {
-        Some(kept) if kept.0 > number => ((number, write), Some(kept)),
-        Some(kept) => (kept, Some((number, write))),
-        None => ((number, write), None),
+        Some(kept) if kept.0 > sequence => ((sequence, write), Some(kept)),
+        Some(kept) => (kept, Some((sequence, write))),
+        None => ((sequence, write), None),
     };
-    let Some((number, newer)) = newer else {
+    let Some((sequence, newer)) = newer else {
         newest.insert(object, older);
         return None;
     };
     let since = older.1.since.min(newer.since);
-    newest.insert(object, (number, ScheduledWrite { since, ..newer }));
+    newest.insert(object, (sequence, ScheduledWrite { since, ..newer }));
     Some(older.1.key)
 }

@@ -1,4 +1,4 @@
-//! Scheduled writes of events: their kinds, classes and delays. Pure.
+//! Scheduled writes of events: their kinds, classes and delays. Has no side effects.
 
 use std::time::{Duration, Instant};
 

@@ -60,7 +60,7 @@ impl QueueCounters {
         let result = match outcome {
             Ok(Outcome::Done) => 0,
             Err(()) => ERROR,
-            Ok(Outcome::Requeue | Outcome::Parked) => 2,
+            Ok(Outcome::Requeue | Outcome::AwaitChange) => 2,
             Ok(Outcome::RequeueAfter(_)) => 3,
         };
         self.results[result] += 1;
@@ -92,6 +92,6 @@ pub struct Pending {
     pub active: usize,
     /// Keys that are delayed after attempts without effect or failures.
     pub backoff: usize,
-    /// Keys that are parked until a change.
+    /// Keys that await a change.
     pub unschedulable: usize,
 }

@@ -2,8 +2,8 @@
 //! requeued with exponential backoff. The size of a queue is bounded by the number of its keys.
 //!
 //! Keys of higher priority are processed first; keys of the same priority are first in, first out. After an attempt
-//! without effect a key is requeued with a delay ([`Outcome::Requeue`]), or parked until a change that it may depend on
-//! ([`Outcome::Parked`], [`Queue::unpark`]).
+//! without effect a key is requeued with a delay ([`Outcome::Requeue`]), or awaits a change that it may depend on
+//! ([`Outcome::AwaitChange`], [`Queue::requeue_awaiting`]).
 //!
 //! Keys can belong to groups, one for each member ([`Queue::with_groups`]). A group starts a key only while it occupies
 //! fewer workers than are idle: one slow member occupies at most half of the workers (rounded up), two occupy a third
@@ -47,8 +47,8 @@ pub enum Outcome {
     /// to ten seconds.
     Requeue,
     /// The attempt had no effect, and will have none until something else changes: reconcile again after
-    /// [`Queue::unpark`], but not before the delay of [`Outcome::Requeue`], or after five minutes.
-    Parked,
+    /// [`Queue::requeue_awaiting`], but not before the delay of [`Outcome::Requeue`], or after five minutes.
+    AwaitChange,
 }
 
 /// Priority of a key. Higher values are processed first.
@@ -190,9 +190,9 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Enqueues parked keys after a change that they may depend on.
-    pub fn unpark(&self) {
-        self.state.lock().unpark();
+    /// Enqueues the keys that await a change, after one that they may depend on.
+    pub fn requeue_awaiting(&self) {
+        self.state.lock().requeue_awaiting();
         self.wake.notify_one();
     }
 
@@ -256,12 +256,12 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                         let (work, durations) = (reconcile(key.clone()), self.durations.clone());
                         let span = self.span(&key);
                         running.spawn(async move {
-                            let began = Instant::now();
+                            let started_at = Instant::now();
                             let result = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
                             let result = result.unwrap_or_else(|panic| Err(panic_error(panic.as_ref())));
                             record_result(&span, &result);
                             if let Some(durations) = durations {
-                                durations.record(began.elapsed(), result.is_ok());
+                                durations.record(started_at.elapsed(), result.is_ok());
                             }
                             (key, result)
                         });

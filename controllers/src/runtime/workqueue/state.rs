@@ -18,8 +18,8 @@ const FAILURE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duratio
 const FIRST_FAILURES: u32 = 5;
 /// Backoff after attempts without effect.
 const REQUEUE_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
-/// Time after which a parked key is reconciled even if nothing changed.
-pub(super) const MAX_PARKED_TIME: Duration = Duration::from_secs(300);
+/// Time after which a key that awaits a change is reconciled even if nothing changed.
+pub(super) const MAX_CHANGE_WAIT: Duration = Duration::from_secs(300);
 
 /// Order of a ready key: by descending priority, then by arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,11 +52,11 @@ struct DelayedKey {
 struct RunningKey {
     group: Option<ClusterName>,
     priority: Priority,
-    began: Instant,
+    started_at: Instant,
     /// Priority and time of the first request to reconcile it again, if it was enqueued meanwhile.
     requested: Option<(Priority, Instant)>,
-    /// Value of [`State::unparks`] when it began.
-    unparks: u64,
+    /// Value of [`State::changes`] when its reconcile began.
+    changes: u64,
 }
 
 /// Returns the group of a key: the member whose responses its reconcile waits for, if any.
@@ -78,14 +78,14 @@ pub(super) struct State<K> {
     /// Delayed keys by time. The sequence number distinguishes keys with the same time.
     by_time: BTreeMap<(Instant, u64), K>,
     delayed: HashMap<K, DelayedKey>,
-    /// Delayed keys that are parked, with the time at which they were parked.
-    parked: HashMap<K, Instant>,
+    /// Delayed keys that await a change, with the time since which they do.
+    awaiting: HashMap<K, Instant>,
     /// Number of consecutive attempts without effect.
     attempts: HashMap<K, u32>,
     /// Source of sequence numbers for arrivals and delays.
     sequence: u64,
-    /// Number of calls of [`State::unpark`].
-    unparks: u64,
+    /// Number of calls of [`State::requeue_awaiting`].
+    changes: u64,
     pub(super) closed: bool,
     /// Number of workers.
     pub(super) workers: usize,
@@ -103,10 +103,10 @@ impl<K: Hash + Eq + Clone> State<K> {
             group_of: |_| None,
             by_time: BTreeMap::new(),
             delayed: HashMap::new(),
-            parked: HashMap::new(),
+            awaiting: HashMap::new(),
             attempts: HashMap::new(),
             sequence: 0,
-            unparks: 0,
+            changes: 0,
             closed: false,
             workers: 0,
             counts: QueueCounters::new(),
@@ -152,7 +152,7 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     /// Makes a key ready, or changes the priority of a ready key. Returns true if it was not ready before.
     fn make_ready(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
-        let parked = self.parked.remove(&key).and_then(|_| self.cancel_delay(&key));
+        let awaited_priority = self.awaiting.remove(&key).and_then(|_| self.cancel_delay(&key));
         match self.queued.get(&key).copied() {
             Some(order) => {
                 if let Some(priority) = priority.filter(|priority| *priority != order.priority()) {
@@ -163,7 +163,11 @@ impl<K: Hash + Eq + Clone> State<K> {
             }
             None => {
                 let arrival = self.next_number();
-                self.insert_ready(key, QueueOrder::new(priority.or(parked).unwrap_or_default(), arrival), since);
+                self.insert_ready(
+                    key,
+                    QueueOrder::new(priority.or(awaited_priority).unwrap_or_default(), arrival),
+                    since,
+                );
                 true
             }
         }
@@ -244,11 +248,11 @@ impl<K: Hash + Eq + Clone> State<K> {
         Some(delayed.priority)
     }
 
-    /// Schedules the parked keys after a change that they may depend on. Each becomes due once its backoff has passed;
-    /// further changes until then have no effect on it.
-    pub(super) fn unpark(&mut self) {
-        self.unparks += 1;
-        for (key, since) in std::mem::take(&mut self.parked) {
+    /// Schedules the keys that await a change, after one that they may depend on. Each becomes due once its backoff has
+    /// passed; further changes until then have no effect on it.
+    pub(super) fn requeue_awaiting(&mut self) {
+        self.changes += 1;
+        for (key, since) in std::mem::take(&mut self.awaiting) {
             let at = since + self.backoff(&key, REQUEUE_BACKOFF);
             self.delay(key, at, None, false);
         }
@@ -266,7 +270,7 @@ impl<K: Hash + Eq + Clone> State<K> {
                 break;
             }
             let key = entry.remove();
-            self.parked.remove(&key);
+            self.awaiting.remove(&key);
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
             // A key that is already queued keeps its current priority.
             let is_present = self.queued.contains_key(&key) || self.running.contains_key(&key);
@@ -284,7 +288,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
         self.counts.record_wait(now.saturating_duration_since(since));
         let running =
-            RunningKey { group, priority: order.priority(), began: now, requested: None, unparks: self.unparks };
+            RunningKey { group, priority: order.priority(), started_at: now, requested: None, changes: self.changes };
         self.running.insert(key.clone(), running);
         Ok(key)
     }
@@ -294,7 +298,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         let running = self.running.remove(&key);
         let priority = running.as_ref().map(|running| running.priority);
         if let Some(running) = &running {
-            self.counts.record_reconcile(outcome, now.saturating_duration_since(running.began));
+            self.counts.record_reconcile(outcome, now.saturating_duration_since(running.started_at));
             self.release_worker(running.group.as_ref());
         }
         let attempts = match outcome {
@@ -302,22 +306,22 @@ impl<K: Hash + Eq + Clone> State<K> {
                 self.attempts.remove(&key);
                 0
             }
-            Ok(Outcome::Requeue | Outcome::Parked) | Err(()) => {
+            Ok(Outcome::Requeue | Outcome::AwaitChange) | Err(()) => {
                 let attempts = self.attempts.entry(key.clone()).or_default();
                 *attempts = attempts.saturating_add(1);
                 *attempts
             }
         };
-        let was_unparked = running.as_ref().is_some_and(|running| running.unparks != self.unparks);
+        let changed_meanwhile = running.as_ref().is_some_and(|running| running.changes != self.changes);
         match outcome {
             Ok(Outcome::Done) => {}
             Ok(Outcome::RequeueAfter(delay)) => self.delay(key.clone(), now + delay, priority, false),
-            // Unparked while it was being reconciled: requeue it, so that the change is not missed.
-            Ok(Outcome::Parked) if !was_unparked => {
-                self.parked.insert(key.clone(), now);
-                self.delay(key.clone(), now + MAX_PARKED_TIME, priority, false);
+            // Changed while the key was being reconciled: requeue it, so that the change is not missed.
+            Ok(Outcome::AwaitChange) if !changed_meanwhile => {
+                self.awaiting.insert(key.clone(), now);
+                self.delay(key.clone(), now + MAX_CHANGE_WAIT, priority, false);
             }
-            Ok(Outcome::Requeue | Outcome::Parked) => {
+            Ok(Outcome::Requeue | Outcome::AwaitChange) => {
                 self.delay(key.clone(), now + self.backoff(&key, REQUEUE_BACKOFF), priority, false);
             }
             Err(()) => {
@@ -343,7 +347,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     }
 
     pub(super) fn metrics(&self, now: Instant) -> QueueMetrics {
-        let running = self.running.values().map(|running| now.saturating_duration_since(running.began));
+        let running = self.running.values().map(|running| now.saturating_duration_since(running.started_at));
         QueueMetrics {
             depth: self.queued.len(),
             active: self.running.len(),
@@ -356,8 +360,8 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     /// Numbers of waiting keys by reason.
     pub(super) fn pending(&self) -> Pending {
-        let waits = |key: &&K| self.delayed.contains_key(*key) && !self.parked.contains_key(*key);
+        let waits = |key: &&K| self.delayed.contains_key(*key) && !self.awaiting.contains_key(*key);
         let backoff = self.attempts.keys().filter(waits).count();
-        Pending { active: self.queued.len(), backoff, unschedulable: self.parked.len() }
+        Pending { active: self.queued.len(), backoff, unschedulable: self.awaiting.len() }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the order and delays of a queue, with a clock that the test advances.
 
-use super::state::MAX_PARKED_TIME;
+use super::state::MAX_CHANGE_WAIT;
 use super::*;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -88,7 +88,7 @@ fn keys_start_by_priority_and_arrival(#[case] added: &[(char, Option<Priority>)]
 #[rstest]
 #[case::failure(Err(()), &[20, 40, 80, 160])]
 #[case::without_effect(Ok(Outcome::Requeue), &[1000, 2000, 4000, 8000, 10_000, 10_000])]
-#[case::parked(Ok(Outcome::Parked), &[300_000, 300_000])]
+#[case::awaiting_change(Ok(Outcome::AwaitChange), &[300_000, 300_000])]
 fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
     let (mut state, mut now) = (State::new(), Instant::now());
     state.add('a', None, now);
@@ -108,45 +108,45 @@ fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
 }
 
 #[test]
-fn unparked_keys_are_ordered_by_priority_and_respect_the_backoff() {
+fn requeued_keys_are_ordered_by_priority_and_respect_the_backoff() {
     let (mut state, start) = (State::new(), Instant::now());
     for (key, priority) in [('a', 1), ('b', 2)] {
         state.add(key, Some(priority), start);
         assert_eq!(state.next(start), Ok(key));
-        state.finish(key, Ok(Outcome::Parked), start);
+        state.finish(key, Ok(Outcome::AwaitChange), start);
     }
-    state.unpark();
+    state.requeue_awaiting();
     assert_eq!(state.next(start), Err(Some(start + SECOND)), "backoff");
     assert_eq!(drain(&mut state, start + SECOND), "ba");
-    // Unparked after the backoff, it is ready immediately.
+    // Requeued after the backoff, it is ready immediately.
     state.add('a', Some(1), start);
     state.next(start).expect("a ready key");
-    state.finish('a', Ok(Outcome::Parked), start);
+    state.finish('a', Ok(Outcome::AwaitChange), start);
     let later = start + 60 * SECOND;
-    assert_eq!(state.next(later), Err(Some(start + MAX_PARKED_TIME)));
-    state.unpark();
+    assert_eq!(state.next(later), Err(Some(start + MAX_CHANGE_WAIT)));
+    state.requeue_awaiting();
     assert_eq!(drain(&mut state, later), "a");
 }
 
 #[test]
-fn an_unpark_during_the_reconcile_is_not_missed() {
+fn a_change_during_the_reconcile_is_not_missed() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', None, now);
     state.next(now).expect("a ready key");
-    state.unpark();
-    state.finish('a', Ok(Outcome::Parked), now);
+    state.requeue_awaiting();
+    state.finish('a', Ok(Outcome::AwaitChange), now);
     assert_eq!(state.next(now), Err(Some(now + SECOND)));
 }
 
 #[test]
-fn adding_a_parked_key_makes_it_ready_immediately() {
+fn adding_an_awaiting_key_makes_it_ready_immediately() {
     let (mut state, now) = (State::new(), Instant::now());
     state.add('a', Some(4), now);
     state.next(now).expect("a ready key");
-    state.finish('a', Ok(Outcome::Parked), now);
+    state.finish('a', Ok(Outcome::AwaitChange), now);
     state.add('a', None, now);
     assert_eq!(drain(&mut state, now), "a");
-    assert_eq!(state.next(now + MAX_PARKED_TIME), Err(None), "it is queued once");
+    assert_eq!(state.next(now + MAX_CHANGE_WAIT), Err(None), "it is queued once");
 }
 
 /// The group of a key is its first letter. Keys with a capital letter have no group.
@@ -381,7 +381,7 @@ proptest! {
                 },
                 2 => if let Some(key) = running.pop() {
                     let outcomes =
-                        [Ok(Outcome::Done), Ok(Outcome::Requeue), Ok(Outcome::Parked), Err(())];
+                        [Ok(Outcome::Done), Ok(Outcome::Requeue), Ok(Outcome::AwaitChange), Err(())];
                     let outcome = outcomes[usize::try_from(priority + 1).unwrap()];
                     state.finish(key, outcome, now);
                     if outcome != Ok(Outcome::Done) {
@@ -396,7 +396,7 @@ proptest! {
                     }
                 }
                 _ => {
-                    state.unpark();
+                    state.requeue_awaiting();
                     now += SECOND;
                 }
             }
@@ -404,7 +404,7 @@ proptest! {
         while let Some(key) = running.pop() {
             state.finish(key, Ok(Outcome::Done), now);
         }
-        now += MAX_PARKED_TIME;
+        now += MAX_CHANGE_WAIT;
         let rest = drain_all(&mut state, now);
         let distinct: BTreeSet<u8> = rest.iter().copied().collect();
         prop_assert_eq!(rest.len(), distinct.len(), "duplicates: {:?}", rest);
@@ -437,7 +437,7 @@ fn a_closed_queue_discards_keys() {
 #[case::done(Ok(Outcome::Done), 1, true)]
 #[case::periodic(Ok(Outcome::RequeueAfter(SECOND)), 1, true)]
 #[case::without_effect(Ok(Outcome::Requeue), 1, true)]
-#[case::parked(Ok(Outcome::Parked), 1, true)]
+#[case::awaiting_change(Ok(Outcome::AwaitChange), 1, true)]
 #[case::failed(Err(()), 1, false)]
 #[case::failed_repeatedly(Err(()), 6, true)]
 fn a_queue_is_idle_unless_a_key_is_due_soon(
@@ -447,13 +447,13 @@ fn a_queue_is_idle_unless_a_key_is_due_soon(
 ) {
     let (mut state, mut now) = (State::new(), Instant::now());
     for _ in 0..times {
-        now += MAX_PARKED_TIME;
+        now += MAX_CHANGE_WAIT;
         state.add('a', None, now);
         state.next(now).expect("ready");
         assert!(!state.is_idle(), "it is being reconciled");
         state.finish('a', outcome, now);
     }
     assert_eq!(state.is_idle(), expected);
-    state.delay('a', now + MAX_PARKED_TIME, None, true);
+    state.delay('a', now + MAX_CHANGE_WAIT, None, true);
     assert!(!state.is_idle(), "a change requested it");
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::cache::capacity::Capacity;
 use crate::estimator::client_pool;
-use crate::estimator::unschedulable::{MEMBER_TIMEOUT, newest_replica_set};
+use crate::estimator::unschedulable::{REPLICA_SET_TIMEOUT, newest_replica_set};
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
@@ -137,8 +137,8 @@ impl Descheduler {
 
     async fn count(&self, resource: &ObjectReference, cluster: &str) -> Result<Option<i32>, Error> {
         let Ok(cluster) = ClusterName::parse(cluster) else { return Ok(None) };
-        let member = self.context.member_client(&cluster, MEMBER_TIMEOUT)?;
-        let newest = newest_replica_set(&member, &resource.namespace, &resource.name, MEMBER_TIMEOUT).await?;
+        let member = self.context.member_client(&cluster, REPLICA_SET_TIMEOUT)?;
+        let newest = newest_replica_set(&member, &resource.namespace, &resource.name, REPLICA_SET_TIMEOUT).await?;
         let Some(newest) = newest else { return Ok(Some(0)) };
         let threshold = SignedDuration::try_from(self.context.config.periods.unschedulable_threshold);
         let threshold = threshold.unwrap_or(SignedDuration::MAX);

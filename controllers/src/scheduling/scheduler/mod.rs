@@ -1,7 +1,7 @@
 //! Scheduler: assigns clusters to bindings. This module decides; `results` writes the decisions.
 //!
 //! Scheduling a workload and reserving the capacity that it uses are one step, so that no two workloads are assigned
-//! the same capacity. A binding that does not fit is parked in the queue until there may be more capacity.
+//! the same capacity. A binding that does not fit awaits more capacity in the queue.
 
 mod results;
 mod simulation;
@@ -77,16 +77,16 @@ impl Scheduler {
         Requests::with_priority(key, self.priority(new))
     }
 
-    /// Enqueues parked bindings, since there may be more capacity.
-    fn unpark_bindings(&self) {
-        self.bindings.unpark();
+    /// Enqueues unschedulable bindings, since there may be more capacity.
+    fn requeue_unschedulable(&self) {
+        self.bindings.requeue_awaiting();
     }
 
-    /// Changes reservations. `change` returns true if it released capacity; parked bindings are then enqueued.
+    /// Changes reservations. `change` returns true if it released capacity; unschedulable bindings are then enqueued.
     fn update_ledger(&self, change: impl FnOnce(&mut Ledger) -> bool) {
         let is_released = change(&mut self.ledger.lock());
         if is_released {
-            self.unpark_bindings();
+            self.requeue_unschedulable();
         }
     }
 
@@ -138,7 +138,7 @@ impl Scheduler {
         }
         let Some(new) = new else { return Ok(Requests::none()) };
         if old.as_ref().is_none_or(|old| new.may_fit_more_bindings(old)) {
-            self.unpark_bindings();
+            self.requeue_unschedulable();
         }
         let mut requests = Vec::new();
         if let Some(old) = &old
@@ -311,7 +311,7 @@ impl Scheduler {
             None => None,
         };
         let peers = self.find_peers(&key, &typed.spec).await?;
-        let began = Instant::now();
+        let started_at = Instant::now();
         let planner_input = planner_binding(&binding, &typed);
         let responses = self.query_estimators(&key, &planner_input, &peers, scheduling::plan).await;
         let has_template = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
@@ -319,7 +319,7 @@ impl Scheduler {
         let scheduled = ScheduledBinding { resource, binding: &binding, typed: &typed, report: &report };
         let result = self.apply_plan(plan, scheduled, key, deferral).await;
         if let Some(trigger) = report.trigger {
-            self.context.metrics.attempts.record_attempt(trigger, began.elapsed(), !needs_retry(&result));
+            self.context.metrics.attempts.record_attempt(trigger, started_at.elapsed(), !needs_retry(&result));
         }
         result
     }
@@ -338,7 +338,7 @@ impl Scheduler {
         // A decision that reserves nothing needs no lock.
         let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
         if ledger.as_mut().is_some_and(|ledger| ledger.expire(now)) {
-            self.unpark_bindings();
+            self.requeue_unschedulable();
         }
         let stopwatch = self.context.metrics.attempts.stopwatch();
         let plan = |scheduling_context: &SchedulingContext<'_>, _: &Estimator<'_>| {
@@ -363,7 +363,8 @@ impl Scheduler {
         let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
         let gates = self.context.config.gates;
         let placement = binding.spec.placement.as_ref();
-        let is_set = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
+        let counts_sets =
+            placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
         let mut responses = EstimatorResponses::default();
         loop {
             let unqueried: Vec<client_pool::ClusterWorkloads> = {
@@ -382,7 +383,7 @@ impl Scheduler {
                 return Some(responses);
             }
             for (cluster, replicas) in
-                client_pool::available_replicas(&self.context, estimators, binding.spec, is_set, unqueried).await
+                client_pool::available_replicas(&self.context, estimators, binding.spec, counts_sets, unqueried).await
             {
                 responses.insert(cluster, replicas);
             }
@@ -483,7 +484,7 @@ fn peer_of(spec: &ResourceBindingSpec) -> Option<Peer> {
 
 /// Returns true if the scheduler has to retry. A binding that fits no cluster is not retried.
 fn needs_retry(result: &Result<Outcome, Error>) -> bool {
-    matches!(result, Ok(Outcome::Requeue | Outcome::Parked) | Err(_))
+    matches!(result, Ok(Outcome::Requeue | Outcome::AwaitChange) | Err(_))
 }
 
 pub(crate) fn planner_binding<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {

@@ -98,7 +98,11 @@ impl Scheduler {
             }
             Plan::Fail { error } => {
                 self.write_failure(&binding_state, &error).await?;
-                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Requeue })
+                Ok(if matches!(error, ScheduleError::Unschedulable(_)) {
+                    Outcome::AwaitChange
+                } else {
+                    Outcome::Requeue
+                })
             }
         }
     }

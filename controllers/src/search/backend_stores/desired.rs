@@ -43,7 +43,7 @@ pub(super) fn desired_exports(registrations: &Registrations) -> BTreeMap<Destina
         }
         let unresolved = registrations.unresolved.iter().filter(|(registry, ..)| registry == name);
         for (_, kind, cluster) in unresolved {
-            export.selection.reserve(kind, cluster.as_str());
+            export.selection.add_unresolved_kind(kind, cluster.as_str());
         }
     }
     desired

@@ -28,7 +28,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DesiredSink {
     pub config: SinkConfig,
-    /// Identity of the ServiceAccount with whose rights objects are selected.
+    /// Identity of the ServiceAccount with whose permissions objects are selected.
     pub caller: UserInfo,
     pub query: StandingQuery,
     /// IP address of the connection; `None` with TLS, where the client resolves the name and verifies it.
@@ -230,7 +230,7 @@ async fn look_up(address: &BoltAddress) -> Result<Vec<IpAddr>, SinkSetupError> {
 }
 
 /// Rejects addresses of this host, unless they are allowed, and credentials that would leave this host without TLS.
-/// Pure.
+/// Has no side effects.
 fn check_ip_addresses(
     ip_addresses: &[IpAddr],
     sends_plain_credentials: bool,
@@ -246,7 +246,7 @@ fn check_ip_addresses(
 }
 
 /// The address to use: that of the running sink as long as it works, because name servers change the order; the next
-/// one after a failure. Pure.
+/// one after a failure. Has no side effects.
 fn choose_address(ip_addresses: &[IpAddr], used_address: Option<UsedAddress>) -> Option<IpAddr> {
     let used = used_address.and_then(|used| {
         let position = ip_addresses.iter().position(|ip_address| *ip_address == used.ip_address)?;

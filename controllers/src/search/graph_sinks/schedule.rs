@@ -1,4 +1,4 @@
-//! Decides when GraphSinks are checked. Pure: no I/O.
+//! Decides when GraphSinks are checked. Has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Status of a GraphSink, computed from the progress of its sink. Pure: no I/O.
+//! Status of a GraphSink, computed from the progress of its sink. Has no side effects.
 
 use crowsnest_api::sink::{GraphSink, GraphSinkStatus};
 use crowsnest_graph::{SinkProgress, SinkState};
@@ -21,7 +21,7 @@ pub(super) fn next_status(
     let (before, generation) = (&sink.status, sink.metadata.generation);
     let states = sink_status.conditions(connected_state, synced_state);
     let conditions = replace_conditions(&before.conditions, states, generation, now);
-    let is_notable = conditions.is_some() || before.observed_generation != generation.unwrap_or_default();
+    let is_significant = conditions.is_some() || before.observed_generation != generation.unwrap_or_default();
     let conditions = conditions.unwrap_or_else(|| before.conditions.clone());
     let observed_generation = generation.unwrap_or_default();
     let last_checked_at = Some(now.clone());
@@ -51,7 +51,7 @@ pub(super) fn next_status(
         },
     };
     let has_changed = status != *before;
-    (has_changed && (is_notable || is_heartbeat)).then_some(status)
+    (has_changed && (is_significant || is_heartbeat)).then_some(status)
 }
 
 /// The merge patch that writes a status. Fields that the status omits are deleted.
@@ -69,14 +69,14 @@ fn connected_state(progress: &SinkProgress) -> ConditionState {
         SinkState::Waiting { failure, message } if !progress.is_connected => {
             ConditionState::unmet(failure.reason(), message)
         }
-        _ if progress.is_connected => ConditionState::met("DatabaseAnswers", "the database answers"),
-        _ => ConditionState::unmet("Connecting", "the database has not answered yet"),
+        _ if progress.is_connected => ConditionState::met("DatabaseAnswers", "the database responds"),
+        _ => ConditionState::unmet("Connecting", "the database has not responded yet"),
     }
 }
 
 fn synced_state(progress: &SinkProgress) -> ConditionState {
     match &progress.state {
-        SinkState::Connecting => ConditionState::unmet("Connecting", "the database has not answered yet"),
+        SinkState::Connecting => ConditionState::unmet("Connecting", "the database has not responded yet"),
         SinkState::Loading => ConditionState::unmet("Loading", "all objects are being written"),
         SinkState::Waiting { failure, message } => ConditionState::unmet(failure.reason(), message),
         SinkState::Following => ConditionState::lagging(progress.lag()).unwrap_or_else(|| written_state(progress)),

@@ -4,7 +4,7 @@ use super::GraphSink;
 use crate::batch::{is_full_batch, take_batch};
 use crate::continuation::{Load, LoadStart};
 use crate::error::SinkError;
-use crate::session::{CarriedState, Session};
+use crate::session::{ProcessState, Session};
 use crate::writer::Position;
 use crowsnest_index::export::ObjectChange;
 use crowsnest_store::Object;
@@ -19,24 +19,24 @@ impl GraphSink {
         &self,
         session: &mut Session,
         selection: &str,
-        carried: &mut CarriedState,
+        process: &mut ProcessState,
     ) -> Result<Load, SinkError> {
-        let (generation, began_ms) = (session.generation, (self.source.now_ms)());
-        self.claim(session).begin_generation(generation, &self.source.store_name, selection, began_ms).await?;
+        let (generation, started_at_ms) = (session.generation, (self.source.now_ms)());
+        self.claim(session).begin_generation(generation, &self.source.store_name, selection, started_at_ms).await?;
         // The graph records from now on that it is not complete.
-        carried.needs_reload = false;
-        carried.load = None;
-        carried.undecided_clusters.clear();
+        process.needs_reload = false;
+        process.load = None;
+        process.undecided_clusters.clear();
         self.visibility.reset();
-        carried.follows_rules = true;
-        carried.loaded_at = Some(session.loaded_at);
-        // A Pod is read before or after the objects that select it.
+        process.has_compared_rules = true;
+        process.loaded_at = Some(session.loaded_at);
+        // Read first, because the load may read a Pod before the objects that select it.
         session.selectors = self.load_pod_selectors().await?;
         // Read before the first object: later changes are followed after the load.
         let seq = self.source.changes.latest();
         let rules = self.visibility.rule_digests(seq).await?;
-        let start = LoadStart { generation, began_ms, seq, rules };
-        carried.load = Some(start.clone());
+        let start = LoadStart { generation, started_at_ms, seq, rules };
+        process.load = Some(start.clone());
         Ok(Load { start, position: 0 })
     }
 

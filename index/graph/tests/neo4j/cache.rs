@@ -10,7 +10,7 @@ use crowsnest_store::sqlite::SqliteStore;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{
     Batch, CacheOptions, CollectionKey, CollectionState, CollectionStates, Epoch, HistoryRetention, Object, Progress,
-    Seq, Step, Store,
+    RecordWrite, Seq, Store,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -91,12 +91,13 @@ impl Cache {
         }
     }
 
-    async fn apply(&self, collection: CollectionKey, sample: &Value, steps: Vec<Step>, complete: bool) {
+    async fn apply(&self, collection: CollectionKey, sample: &Value, writes: Vec<RecordWrite>, complete: bool) {
         let kind = (sample["kind"].as_str().unwrap().to_owned(), sample["metadata"]["namespace"].is_string());
         let resource_version = Some("1".to_owned());
         let progress = Progress { resource_version, complete, kind: Some(kind), ..Progress::default() };
         self.states.apply_progress(&collection, &progress, 1_000);
-        let batch = Batch { collection: collection.clone(), epoch: Epoch::UNSHARED, steps, progress: progress.clone() };
+        let batch =
+            Batch { collection: collection.clone(), epoch: Epoch::UNSHARED, writes, progress: progress.clone() };
         let changes = self.store.apply(&[batch], 1_000).await.unwrap();
         assert!(self.tail.publish(changes));
         // The state follows the records, as in the collector.
@@ -110,7 +111,7 @@ impl Cache {
         }
         for (collection, objects) in collections {
             for chunk in objects.chunks(1_000) {
-                let step = |object: &&Value| {
+                let write = |object: &&Value| {
                     let mut draft = draft(object);
                     if self.keeps_secret_values {
                         let options = IngestOptions { secret_values: true, ..IngestOptions::default() };
@@ -121,9 +122,9 @@ impl Cache {
                         draft.body = b"{".as_slice().into();
                     }
                     let packed = self.codec.pack("/any", &draft.body).unwrap().0;
-                    Step::Put(Box::new(draft), packed)
+                    RecordWrite::Put(Box::new(draft), packed)
                 };
-                self.apply(collection.clone(), chunk[0], chunk.iter().map(step).collect(), complete).await;
+                self.apply(collection.clone(), chunk[0], chunk.iter().map(write).collect(), complete).await;
             }
         }
     }
@@ -142,8 +143,8 @@ impl Cache {
         for object in objects {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
             let (namespace, object_name) = (text("namespace"), text("name"));
-            let step = Step::Delete { namespace, name: object_name, resource_version: String::new() };
-            self.apply(key(name, object), object, vec![step], true).await;
+            let write = RecordWrite::Delete { namespace, name: object_name, resource_version: String::new() };
+            self.apply(key(name, object), object, vec![write], true).await;
         }
     }
 

@@ -36,7 +36,7 @@ async fn clusters_with_unknown_permissions_are_written_after_a_restart() {
     sink.wait_until("the changes", |progress| progress.position >= latest).await;
     assert_eq!(sink.progress().undecided_clusters, ["m2"]);
     sink.stop().await;
-    // A process that does not know them either keeps the nodes.
+    // A process to which the permissions are also unknown keeps the nodes.
     let sink = RunningSink::start(&cache, &database, rules);
     sink.wait_until("the changes", |progress| is_following(progress, 0)).await;
     assert_eq!(sink.progress().undecided_clusters, ["m2"]);
@@ -223,7 +223,7 @@ async fn rules_of_references_do_not_write_values_of_secrets() {
     let sink = RunningSink::start(&cache, &database, Rules::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
     let used = "MATCH (:Secret)-[:USES]->(n) RETURN n.name AS key";
-    assert_eq!(database.query_keys(used).await, ["example"], "the type is no secret value");
+    assert_eq!(database.query_keys(used).await, ["example"], "the type is not a secret value");
     let nodes = "MATCH (n:Resource) RETURN n.name AS key ORDER BY key";
     assert_eq!(database.query_keys(nodes).await, ["db", "example"]);
     sink.stop().await;
@@ -254,7 +254,7 @@ async fn a_load_continues_after_errors() {
     // Objects that the load has written change.
     cache.delete("m1", &[pod("m1", "p7", "Running", 1)]).await;
     cache.put("m1", &[pod("m1", "p8", "Failed", 2), pod("m1", "new", "Running", 1)]).await;
-    sink.repair_decisions();
+    sink.allow_all_decisions();
     sink.wait_until_equal(&cache, &database).await;
     let progress = sink.progress();
     assert_eq!((progress.counters.loads, progress.counters.nodes_written), (1, 508), "506 objects and 2 changes");

@@ -157,7 +157,7 @@ impl RunningSink {
     }
 
     /// Lets all decisions succeed. The permissions do not change.
-    pub fn repair_decisions(&self) {
+    pub fn allow_all_decisions(&self) {
         self.set_decidable_until(None);
     }
 

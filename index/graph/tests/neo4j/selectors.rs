@@ -1,5 +1,5 @@
-//! Scenarios of selectors: the edges follow selectors and labels, also if the graph is written while the store already has a
-//! later state of them, which is replaced by the earlier state afterwards.
+//! Scenarios of selectors: edges match selectors and labels even if the store already has a later state of them while the
+//! graph is written, and returns to the earlier state afterwards.
 
 use crate::cache::{Cache, pod, pods, service};
 use crate::database::Database;
@@ -71,7 +71,7 @@ async fn edges_of_a_selector_that_was_replaced_before_it_was_written_are_deleted
     sink.wait_for_failures().await;
     assert_eq!(database.query_keys(SELECTED_PODS).await, [&["other"][..], selected_pods].concat());
     cache.put("m1", &[selecting_service(selected, 3)]).await;
-    sink.repair_decisions();
+    sink.allow_all_decisions();
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 0);
     sink.stop().await;
@@ -98,7 +98,7 @@ async fn a_load_that_continues_deletes_edges_of_a_selector_that_was_replaced() {
     sink.wait_for_failures().await;
     assert_eq!(database.query_keys(SELECTED_PODS).await, ["other"]);
     cache.put("m1", &[selecting_service(Some("web"), 3)]).await;
-    sink.repair_decisions();
+    sink.allow_all_decisions();
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
@@ -120,7 +120,7 @@ async fn edges_follow_labels_that_were_restored_before_they_were_written() {
     sink.wait_for_failures().await;
     assert_eq!(database.query_keys(SELECTED_PODS).await, ["joined"]);
     cache.put("m1", &[labelled_pod("left", "web", 3), labelled_pod("joined", "other", 3)]).await;
-    sink.repair_decisions();
+    sink.allow_all_decisions();
     sink.wait_until_equal(&cache, &database).await;
     sink.stop().await;
 }

@@ -4,8 +4,8 @@ use kube::client::Body;
 use serde_json::json;
 use std::convert::Infallible;
 
-/// A control plane without Clusters. Its response to a list, or to a watch if `panics_on_watch`, panics in
-/// the task of the registry.
+/// A control plane without Clusters. The registry's task panics when it sends a list request, or a watch request if
+/// `panics_on_watch`.
 fn control_plane(panics_on_watch: bool) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));

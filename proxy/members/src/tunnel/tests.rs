@@ -41,7 +41,7 @@ async fn server(letter: u8) -> SocketAddr {
 
 struct RunningAgent {
     stop: CancellationToken,
-    served: JoinHandle<Result<(), crate::Error>>,
+    task: JoinHandle<Result<(), crate::Error>>,
 }
 
 /// Starts an agent of m1 with an open tunnel.
@@ -55,14 +55,14 @@ async fn attach(tunnels: &Tunnels, member: SocketAddr) -> RunningAgent {
     changes.changed().await.unwrap();
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    RunningAgent { stop, served: tokio::spawn(async move { agent.serve(TokioIo::new(theirs), &stopped).await }) }
+    RunningAgent { stop, task: tokio::spawn(async move { agent.serve(TokioIo::new(theirs), &stopped).await }) }
 }
 
 impl RunningAgent {
     /// Simulates a killed process.
     async fn kill(self) {
-        self.served.abort();
-        assert!(self.served.await.unwrap_err().is_cancelled());
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 
@@ -103,13 +103,13 @@ async fn an_unread_connection_does_not_block_the_others() {
     let tunnels = Tunnels::default();
     let _agent = attach(&tunnels, server(b'a').await).await;
     let (mut unread, mut stuck) = tokio::io::split(dial(&tunnels).await.unwrap());
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
+    let sent_bytes = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent_bytes);
     let stuck = tokio::spawn(async move {
         let chunk = vec![0; 64 << 10];
-        while counted.load(Ordering::SeqCst) < 256 << 20 {
+        while counter.load(Ordering::SeqCst) < 256 << 20 {
             stuck.write_all(&chunk).await.unwrap();
-            counted.fetch_add(chunk.len(), Ordering::SeqCst);
+            counter.fetch_add(chunk.len(), Ordering::SeqCst);
         }
     });
     let mut streams = JoinSet::new();
@@ -122,7 +122,7 @@ async fn an_unread_connection_does_not_block_the_others() {
     }
     assert_eq!(tunnels.counts(), [(m1(), 1, 1)]);
     // It could only send what fits into the windows and the kernel's buffers.
-    assert!(!stuck.is_finished() && taken.load(Ordering::SeqCst) < 128 << 20, "{taken:?}");
+    assert!(!stuck.is_finished() && sent_bytes.load(Ordering::SeqCst) < 128 << 20, "{sent_bytes:?}");
     assert_eq!(unread.read_u8().await.unwrap(), b'a');
     stuck.abort();
     tunnels.stop().await;
@@ -154,7 +154,7 @@ async fn an_agent_that_stops_closes_its_tunnel() {
     agent.stop.cancel();
     changes.changed().await.unwrap();
     assert!(!tunnels.is_open(&m1()));
-    agent.served.await.unwrap().unwrap();
+    agent.task.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -182,8 +182,8 @@ async fn a_tunnel_above_the_limit_closes_the_oldest() {
         others.push(attach(&tunnels, member).await);
     }
     // Its agent notices the close.
-    let _ = oldest.served.await.unwrap();
-    assert!(others.iter().all(|other| !other.served.is_finished()));
+    let _ = oldest.task.await.unwrap();
+    assert!(others.iter().all(|other| !other.task.is_finished()));
     assert_eq!(first_letter(&tunnels).await, b'a');
 }
 

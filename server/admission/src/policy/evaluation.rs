@@ -59,8 +59,8 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
                     findings.violations.push(Violation { index, message, reason: validation.reason.clone() });
                 }
                 Err(_) if policy.ignores_failure => {}
-                Err(why) => {
-                    let message = failed.expression_error(&validation.expression.source, why);
+                Err(error) => {
+                    let message = failed.expression_error(&validation.expression.source, error);
                     findings.violations.push(Violation { index, message, reason: None });
                 }
             }
@@ -82,9 +82,9 @@ pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Conte
 pub(super) struct FailedVariables(Vec<(String, String)>);
 
 impl FailedVariables {
-    /// Error of a failed expression: that of the failed variable that it uses, otherwise its own, `why`.
-    pub(super) fn expression_error(&self, source: &str, why: String) -> String {
-        self.variable_error(source).map_or(why, |error| format!("{}{error}", error_prefix(source)))
+    /// Error of a failed expression: that of the failed variable that it uses, otherwise its own, `reason`.
+    pub(super) fn expression_error(&self, source: &str, reason: String) -> String {
+        self.variable_error(source).map_or(reason, |error| format!("{}{error}", error_prefix(source)))
     }
 
     /// Error of the first failed variable that an expression uses.
@@ -111,10 +111,10 @@ pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &
                 values.insert(Key::String(Arc::new(name.clone())), value);
                 scope.add_variable_from_value("variables", map(&values));
             }
-            Err(why) => {
-                let own_error = || why.strip_prefix(&error_prefix(&expression.source)).unwrap_or(&why).to_owned();
-                let why = failed.variable_error(&expression.source).unwrap_or_else(own_error);
-                failed.0.push((name.clone(), why));
+            Err(reason) => {
+                let own_error = || reason.strip_prefix(&error_prefix(&expression.source)).unwrap_or(&reason).to_owned();
+                let reason = failed.variable_error(&expression.source).unwrap_or_else(own_error);
+                failed.0.push((name.clone(), reason));
             }
         }
     }
@@ -150,7 +150,7 @@ fn evaluate_audit_annotations(policy: &Policy, scope: &Context<'_>, failed: &Fai
                 other.type_of()
             )),
             Err(_) if policy.ignores_failure => {}
-            Err(why) => findings.failed_audit_annotations.push(failed.expression_error(&expression.source, why)),
+            Err(reason) => findings.failed_audit_annotations.push(failed.expression_error(&expression.source, reason)),
         }
     }
 }

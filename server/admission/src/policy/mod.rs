@@ -114,7 +114,7 @@ enum PolicyMatch<'p> {
     /// Evaluate the policy in this version, once for each set of parameters.
     Applies { binding: &'p Binding, gvr: Gvr, params: Vec<Option<Value>> },
     /// The policy or binding is misconfigured.
-    Misconfigured { binding: Option<&'p Binding>, why: String },
+    Misconfigured { binding: Option<&'p Binding>, reason: String },
 }
 
 impl<'a> Write<'a> {
@@ -130,7 +130,7 @@ impl<'a> Write<'a> {
         bindings: &'p [Binding],
         object: Option<&Value>,
     ) -> Vec<PolicyMatch<'p>> {
-        let misconfigured = |why: String| vec![PolicyMatch::Misconfigured { binding: None, why }];
+        let misconfigured = |reason: String| vec![PolicyMatch::Misconfigured { binding: None, reason }];
         let Some(constraints) = &policy.match_constraints else {
             return misconfigured("policy contained no match constraints, a required field".into());
         };
@@ -146,7 +146,7 @@ impl<'a> Write<'a> {
                     let kind = format!("'{group}/{version}, Kind={kind}'");
                     return misconfigured(format!("failed to find resource referenced by paramKind: {kind}"));
                 }
-                Err(why) => return misconfigured(why),
+                Err(reason) => return misconfigured(reason),
             }
         }
         let mut matches = Vec::new();
@@ -160,7 +160,7 @@ impl<'a> Write<'a> {
             match self.params(policy, binding).await {
                 Ok(params) if params.is_empty() => {}
                 Ok(params) => matches.push(PolicyMatch::Applies { binding, gvr: gvr.clone(), params }),
-                Err(why) => matches.push(PolicyMatch::Misconfigured { binding: Some(binding), why }),
+                Err(reason) => matches.push(PolicyMatch::Misconfigured { binding: Some(binding), reason }),
             }
         }
         matches
@@ -191,8 +191,8 @@ impl<'a> Write<'a> {
             (false, "") => "",
             (false, _) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
             (true, "") if write_namespace.is_empty() => {
-                let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
-                return Err(why.into());
+                let reason = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+                return Err(reason.into());
             }
             (true, "") => write_namespace,
             (true, namespace) => namespace,

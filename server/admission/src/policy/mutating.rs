@@ -53,9 +53,9 @@ struct Denials {
 
 impl Denials {
     /// Adds a denial unless the failure policy is `Ignore`. `reason` is that of the Status; `None` means `Forbidden`.
-    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str, reason: Option<&'static str>) {
+    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, message: &str, reason: Option<&'static str>) {
         if policy.ignores_failure {
-            tracing::debug!(policy = policy.name, why, "ignoring a policy that failed");
+            tracing::debug!(policy = policy.name, error = message, "ignoring a policy that failed");
             return;
         }
         if self.messages.is_empty() {
@@ -63,9 +63,9 @@ impl Denials {
         }
         self.messages.push(match binding {
             Some(binding) => {
-                format!("policy '{}' with binding '{}' denied request: {why}", policy.name, binding.name)
+                format!("policy '{}' with binding '{}' denied request: {message}", policy.name, binding.name)
             }
-            None => format!("policy {:?} denied request: {why}", policy.name),
+            None => format!("policy {:?} denied request: {message}", policy.name),
         });
     }
 
@@ -116,8 +116,8 @@ impl MutatingPolicies {
         match with_base_scope(|base| conditions_hold(policy, &inputs, base)) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(why) => {
-                denials.add(policy, Some(invocation.binding), &why, Some("Invalid"));
+            Err(reason) => {
+                denials.add(policy, Some(invocation.binding), &reason, Some("Invalid"));
                 return Ok(());
             }
         }
@@ -137,7 +137,7 @@ impl MutatingPolicies {
             });
             match changed {
                 Ok(changed) => *object = convert_to_request_version(&invocation.gvr, a, changed).await?,
-                Err(why) => denials.add(policy, Some(invocation.binding), &why, Some("Invalid")),
+                Err(reason) => denials.add(policy, Some(invocation.binding), &reason, Some("Invalid")),
             }
         }
         a.reinvocation.record_invocation(STEP, &key, *object != before, policy.can_reinvoke);
@@ -172,9 +172,9 @@ impl Admission for MutatingPolicies {
                         let invocation = |params| Invocation { policy, binding, gvr: gvr.clone(), params };
                         invocations.extend(params.into_iter().map(invocation));
                     }
-                    PolicyMatch::Misconfigured { binding, why } => {
-                        let what = if binding.is_some() { "binding" } else { "policy" };
-                        denials.add(policy, binding, &format!("failed to configure {what}: {why}"), None);
+                    PolicyMatch::Misconfigured { binding, reason } => {
+                        let subject = if binding.is_some() { "binding" } else { "policy" };
+                        denials.add(policy, binding, &format!("failed to configure {subject}: {reason}"), None);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Applies the mutations of policies to objects. Pure.
+//! Applies the mutations of policies to objects. Has no side effects.
 
 use crowsnest_apimachinery::json_patch::CopiedBytes;
 use crowsnest_cel::{Budget, to_json};
@@ -24,7 +24,7 @@ pub fn apply_mutation(
     let mut budget = Budget::for_rules();
     let mut evaluate = |expression: &Expression| -> Result<Value, String> {
         let value = expression.evaluate(scope, &mut budget);
-        let value = value.map_err(|why| failed.expression_error(&expression.source, why))?;
+        let value = value.map_err(|reason| failed.expression_error(&expression.source, reason))?;
         match (mutation, &value) {
             (Mutation::ApplyConfiguration(_), Cel::Map(_)) | (Mutation::JsonPatch(_), Cel::List(_)) => to_json(&value),
             (Mutation::ApplyConfiguration(_), other) => {
@@ -41,9 +41,8 @@ pub fn apply_mutation(
             let patched = apply_json_patch(object, &evaluate(expression)?)?;
             let is_built_in = schema.is_some_and(|schema| schema.name.is_some());
             match is_built_in {
-                true => {
-                    patching::decode_patched(object, patched).map_err(|why| format!("Internal error occurred: {why}"))
-                }
+                true => patching::decode_patched(object, patched)
+                    .map_err(|reason| format!("Internal error occurred: {reason}")),
                 false => Ok(patched),
             }
         }
@@ -57,8 +56,8 @@ fn merge_configuration(object: &Value, mut configuration: Value, schema: Option<
     }
     let errors = validate::validation_errors(schema, &configuration);
     if !errors.is_empty() {
-        let why = errors.join("\n");
-        return Err(format!("error applying patch: failed to convert patch object to typed object: {why}"));
+        let reason = errors.join("\n");
+        return Err(format!("error applying patch: failed to convert patch object to typed object: {reason}"));
     }
     let mut atomic_paths = Vec::new();
     if let Some(schema) = schema {
@@ -107,7 +106,7 @@ fn apply_json_patch(object: &Value, operations: &Value) -> Result<Value, String>
         match patching::apply_operation(&mut current, operation, &mut copied) {
             Ok(()) => {}
             Err(_) if operation["op"] == "test" => return Ok(object.clone()),
-            Err(why) => return Err(format!("JSON Patch: {why}")),
+            Err(reason) => return Err(format!("JSON Patch: {reason}")),
         }
     }
     Ok(current)

@@ -63,8 +63,8 @@ impl ValidatingPolicies {
         for policy_match in write.match_bindings(policy, bindings, object).await {
             let (binding, gvr, params) = match policy_match {
                 PolicyMatch::Applies { binding, gvr, params } => (binding, gvr, params),
-                PolicyMatch::Misconfigured { binding, why } => {
-                    decision.add_misconfiguration(policy, binding, &why);
+                PolicyMatch::Misconfigured { binding, reason } => {
+                    decision.add_misconfiguration(policy, binding, &reason);
                     continue;
                 }
             };
@@ -73,9 +73,9 @@ impl ValidatingPolicies {
             }
             let (object, old, request) = match &converted {
                 Some(Ok(converted)) => converted,
-                Some(Err(why)) => {
-                    let why = format!("failed to convert object version: {why}");
-                    decision.add_misconfiguration(policy, Some(binding), &why);
+                Some(Err(reason)) => {
+                    let reason = format!("failed to convert object version: {reason}");
+                    decision.add_misconfiguration(policy, Some(binding), &reason);
                     continue;
                 }
                 None => continue,
@@ -117,13 +117,13 @@ impl Decision {
     }
 
     /// Denies the write because of a misconfigured policy or binding, unless the failure policy is `Ignore`.
-    fn add_misconfiguration(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+    fn add_misconfiguration(&mut self, policy: &Policy, binding: Option<&Binding>, reason: &str) {
         if policy.ignores_failure {
-            tracing::debug!(policy = policy.name, why, "ignoring a misconfigured policy");
+            tracing::debug!(policy = policy.name, reason, "ignoring a misconfigured policy");
             return;
         }
-        let what = if binding.is_some() { "binding" } else { "policy" };
-        self.deny(policy, binding, &format!("failed to configure {what}: {why}"), None);
+        let subject = if binding.is_some() { "binding" } else { "policy" };
+        self.deny(policy, binding, &format!("failed to configure {subject}: {reason}"), None);
     }
 
     /// Adds the findings of one evaluation: violations by the actions of the binding, and audit annotations.

@@ -73,7 +73,7 @@ impl WebhookClient {
             )));
         }
         let parsed = parse_response(&body);
-        parsed.map_err(|why| CallError::Body(format!("couldn't get version/kind; json parse error: {why}")))
+        parsed.map_err(|reason| CallError::Body(format!("couldn't get version/kind; json parse error: {reason}")))
     }
 }
 

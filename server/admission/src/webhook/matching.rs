@@ -1,4 +1,4 @@
-//! Matches requests with webhooks and policies. Pure.
+//! Matches requests with webhooks and policies. Has no side effects.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::selector::Selector;

@@ -105,13 +105,13 @@ enum Phase {
 impl Phase {
     /// Error for objects that cannot be converted for a webhook, regardless of its failure policy. The dispatcher of mutating
     /// webhooks wraps the error twice.
-    fn conversion_error(self, why: String) -> ApiError {
-        let error = ApiError::internal(why);
+    fn conversion_error(self, reason: String) -> ApiError {
+        let error = ApiError::internal(reason);
         if self == Phase::Mutating { ApiError::internal(error.message) } else { error }
     }
 }
 
-/// The configured webhooks of a phase, and the data that the match of each of them needs.
+/// The configured webhooks of a phase, and the data that is needed to match them.
 struct Candidates<'c> {
     configured: Arc<ParsedConfigurations>,
     /// The Namespace of the write.
@@ -120,14 +120,14 @@ struct Candidates<'c> {
     equivalents: Vec<Gvr>,
 }
 
-/// Input of the match of a webhook, besides the attributes of the write.
+/// Context in which a webhook is matched with the attributes of a write.
 #[derive(Clone, Copy)]
 struct MatchContext<'c> {
     phase: Phase,
     /// See [`Candidates`].
     namespace: Option<&'c Value>,
     equivalents: &'c [Gvr],
-    /// Webhooks that match so far and receive the same objects: each version is converted once.
+    /// Webhooks that have matched so far and receive the same objects. A converted version of the objects is reused.
     matched: &'c [Invocation<'c>],
     /// Index of the webhook in audit annotations.
     index: usize,
@@ -174,7 +174,7 @@ impl Webhooks {
         })
     }
 
-    /// Loads the webhooks and the data that their match needs; `None` if there are no webhooks.
+    /// Loads the webhooks and the data that is needed to match them; `None` if there are no webhooks.
     async fn load_candidates<'a>(
         &self,
         cache: &ConfigurationCache,
@@ -206,8 +206,8 @@ impl Webhooks {
         };
         let mut converted = matched.iter().find(|known| known.gvr == gvr).and_then(|known| known.converted.clone());
         if gvr != a.resource.gvr && converted.is_none() {
-            let object = convert_to_version(&gvr, a, object).await.map_err(|why| phase.conversion_error(why))?;
-            let old = convert_to_version(&gvr, a, a.old).await.map_err(|why| phase.conversion_error(why))?;
+            let object = convert_to_version(&gvr, a, object).await.map_err(|reason| phase.conversion_error(reason))?;
+            let old = convert_to_version(&gvr, a, a.old).await.map_err(|reason| phase.conversion_error(reason))?;
             converted = Some(Arc::new([object, old]));
         }
         let invocation = Invocation { phase, webhook, gvr, converted, index };
@@ -219,11 +219,11 @@ impl Webhooks {
         match conditions_met {
             Ok(true) => Ok(Some(invocation)),
             Ok(false) => Ok(None),
-            Err(why) if webhook.ignores_failure => {
-                tracing::warn!(webhook = webhook.name, %why, "ignoring a webhook whose match condition failed");
+            Err(reason) if webhook.ignores_failure => {
+                tracing::warn!(webhook = webhook.name, %reason, "ignoring a webhook whose match condition failed");
                 Ok(None)
             }
-            Err(why) => Err(ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, why)),
+            Err(reason) => Err(ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, reason)),
         }
     }
 
@@ -263,13 +263,13 @@ impl Webhooks {
                 annotations::record_returned(a, invocation, &response.audit_annotations);
                 Ok(Some(response))
             }
-            Err(why) if webhook.ignores_failure => {
+            Err(reason) if webhook.ignores_failure => {
                 let configuration = &webhook.configuration;
-                tracing::warn!(webhook = webhook.name, configuration, %why, "ignoring a failed webhook call");
+                tracing::warn!(webhook = webhook.name, configuration, %reason, "ignoring a failed webhook call");
                 annotations::record_failed_open(a, invocation);
                 Ok(None)
             }
-            Err(why) => Err(ApiError::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
+            Err(reason) => Err(ApiError::internal(format!("failed calling webhook {:?}: {reason}", webhook.name))),
         }
     }
 

@@ -1,4 +1,5 @@
-//! JSON patches of mutating webhooks and policies: parsing, application, and decoding of the patched object. Pure.
+//! JSON patches of mutating webhooks and policies: parsing, application, and decoding of the patched object. Has no
+//! side effects.
 //!
 //! Errors have the wording of kube-apiserver's patch library.
 
@@ -101,8 +102,8 @@ fn operation_error(object: &Value, operation: &Value) -> String {
             format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
         }
         "add" if matches!(to.parent, Some(Value::Array(_))) && to.key.parse::<i64>().is_err() => {
-            let why = to.key_error();
-            format!("error in add for path: '{path}': value was not a proper array index: '{}': {why}", to.key)
+            let reason = to.key_error();
+            format!("error in add for path: '{path}': value was not a proper array index: '{}': {reason}", to.key)
         }
         "add" | "remove" => format!("error in {op} for path: '{path}': {}", to.key_error()),
         "replace" if to.parent.is_none() => {
@@ -163,7 +164,7 @@ pub fn decode_patched(before: &Value, mut patched: Value) -> Result<Value, Strin
     };
     let decoded = decode::decode_value(patched, &schema);
     match decoded.type_error.or(mismatch) {
-        Some(why) => Err(why),
+        Some(reason) => Err(reason),
         None => Ok(decoded.object),
     }
 }

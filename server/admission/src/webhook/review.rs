@@ -1,4 +1,4 @@
-//! AdmissionReview: the request to a webhook and its response. Pure.
+//! AdmissionReview: the request to a webhook and its response. Has no side effects.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_registry::admission::{Attributes, Operation};
@@ -133,10 +133,10 @@ pub fn parse_response(
         Some(Value::Object(response)) => response,
         Some(other) => {
             let kind = go_kind(other);
-            let why = format!(
+            let reason = format!(
                 "json: cannot unmarshal {kind} into Go struct field AdmissionReview.response of type v1.AdmissionResponse"
             );
-            return Err(ResponseError::Malformed(why));
+            return Err(ResponseError::Malformed(reason));
         }
     };
     check_types(response).map_err(ResponseError::Malformed)?;
@@ -228,7 +228,7 @@ fn check_types(response: &Map<String, Value>) -> Result<(), String> {
 
 /// Checks that patch and patch type are consistent and allowed for the type of webhook.
 fn check_patch(has_patch: bool, patch_type: Option<&str>, is_mutating: bool) -> Result<(), String> {
-    let why = match (has_patch, patch_type) {
+    let reason = match (has_patch, patch_type) {
         (true, _) if !is_mutating => "validating webhook may not return response.patch",
         (_, Some(_)) if !is_mutating => "validating webhook may not return response.patchType",
         (true, None) => "webhook returned response.patch but not response.patchType",
@@ -236,7 +236,7 @@ fn check_patch(has_patch: bool, patch_type: Option<&str>, is_mutating: bool) -> 
         (true, Some("")) => "webhook returned invalid response.patchType of \"\"",
         _ => return Ok(()),
     };
-    Err(why.to_owned())
+    Err(reason.to_owned())
 }
 
 #[cfg(test)]

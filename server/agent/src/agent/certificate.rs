@@ -40,11 +40,11 @@ impl CertificateRequest<'_> {
         let key = KeyPair::generate().context("cannot generate the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
-        let created = requests.create(&PostParams::default(), &self.signing_request(&name, &key)?).await;
-        created
+        let creation = requests.create(&PostParams::default(), &self.signing_request(&name, &key)?).await;
+        creation
             .map_err(|error| anyhow!("cannot create the certificate signing request: {}", describe_cause(&error)))?;
-        let decided = tokio::time::timeout(self.timeout, wait_for_decision(&requests, &name)).await;
-        let certificate = decided.map_err(|_| {
+        let decision = tokio::time::timeout(self.timeout, wait_for_decision(&requests, &name)).await;
+        let certificate = decision.map_err(|_| {
             anyhow!(
                 "certificate signing request {name} was not approved within {} s: cluster {} may exist already, or the token may lack a group; approve it with `kubectl certificate approve {name}`",
                 self.timeout.as_secs(),
@@ -80,7 +80,7 @@ async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str
         let request = request.with_context(|| format!("certificate signing request {name} was deleted"))?;
         if let Some(status) = request.status {
             match (denial(&status), status.certificate) {
-                (Some(why), _) => bail!("certificate signing request {name} was denied: {why}"),
+                (Some(reason), _) => bail!("certificate signing request {name} was denied: {reason}"),
                 (None, Some(pem)) => return String::from_utf8(pem.0).context("cannot read the certificate"),
                 (None, None) => {}
             }

@@ -1,5 +1,5 @@
-//! Metrics of an agent, named as those of Karmada's agent: build info, requests to the control plane, tunnels. Metrics
-//! of the cluster itself are exported by the control plane.
+//! Metrics of an agent, with the names that Karmada's agent uses: build info, requests to the control plane, tunnels.
+//! The control plane exports the metrics of the cluster itself.
 
 use std::fmt;
 use std::sync::Arc;

@@ -117,9 +117,13 @@ async fn renew_if_due(
         timeout: SIGNING_TIMEOUT,
     };
     let issued = request.submit(super::connect_control_plane(config, agent_metrics).await?).await?;
-    let renewed = with_certificate(kubeconfig, context, &issued)?;
+    let renewed_kubeconfig = with_certificate(kubeconfig, context, &issued)?;
     let next = Validity::from_pem(issued.certificate.as_bytes())?;
-    Ok(if location.write(yaml::to_yaml(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Conflict })
+    Ok(if location.write(yaml::to_yaml(&renewed_kubeconfig)).await? {
+        Outcome::Renewed(next)
+    } else {
+        Outcome::Conflict
+    })
 }
 
 impl Validity {
@@ -191,8 +195,8 @@ impl KubeconfigLocation {
     async fn write(self, text: String) -> anyhow::Result<bool> {
         match self {
             Self::File(file) => {
-                let written = tokio::task::spawn_blocking(move || replace_file(&file, &text)).await;
-                written.context("cannot write the agent's kubeconfig")??;
+                let result = tokio::task::spawn_blocking(move || replace_file(&file, &text)).await;
+                result.context("cannot write the agent's kubeconfig")??;
                 Ok(true)
             }
             Self::Secret { secrets, mut secret, key } => {

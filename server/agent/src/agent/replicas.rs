@@ -1,9 +1,10 @@
 //! Discovery of the replicas of the control plane that an agent opens tunnels to. Each replica needs its own tunnel,
 //! and all are behind one address, so an agent requests tunnels until it reaches no new replica, and at intervals after
-//! that. Replicas that know each other report how many they are, so that the agent searches for missing ones at once.
+//! that. Replicas that share a database report how many they are, so that the agent requests missing tunnels immediately.
 //!
-//! An agent sends the replicas it has tunnels to, and a replica answers with its name; a replica that is listed already
-//! opens no tunnel. The control plane reads and writes these headers with [`Replica`].
+//! A request header lists the replicas to which the agent already has tunnels. The replica that receives the request
+//! responds with its own name, and opens no tunnel if it is in the list. The control plane reads and writes these
+//! headers with [`Replica`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,8 +131,8 @@ impl Replicas {
         self.already_open_responses = self.already_open_responses.saturating_add(1);
     }
 
-    /// Records the end of a tunnel. If the tunnel `is_stable`, which means that it was open for long, earlier failures do
-    /// not count any more, so the next attempt is soon: another replica may already replace the one that ended.
+    /// Records the end of a tunnel. The end of a stable tunnel, one that was open for at least the minimum time, resets
+    /// the failure count, so that the next attempt follows soon: its replica may already have been replaced.
     pub(super) fn record_ended(&mut self, number: TunnelNumber, is_stable: bool) {
         self.tunnels.retain(|_, (open_number, _)| *open_number != number);
         self.already_open_responses = 0;

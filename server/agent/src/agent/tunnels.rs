@@ -44,8 +44,8 @@ pub(super) async fn maintain<IO, F>(
     while !stop.is_cancelled() {
         tokio::select! {
             () = stop.cancelled() => break,
-            Some(ended) = tunnels.join_next() => {
-                match ended {
+            Some(result) = tunnels.join_next() => {
+                match result {
                     Ok((number, open_time, reason)) => {
                         replicas.record_ended(number, open_time >= MIN_STABLE_DURATION);
                         report_closed(&replicas, reason, state);
@@ -108,8 +108,8 @@ where
     IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let started_at = Instant::now();
-    let ended = agent.serve(io, &stop).await;
-    let reason = ended.map_or_else(|error| error.to_string(), |()| "closed by the control plane".to_owned());
+    let result = agent.serve(io, &stop).await;
+    let reason = result.map_or_else(|error| error.to_string(), |()| "closed by the control plane".to_owned());
     (number, started_at.elapsed(), reason)
 }
 

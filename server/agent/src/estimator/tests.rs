@@ -57,7 +57,7 @@ fn container(cpu: &str) -> Value {
 }
 
 /// Creates the nodes, pods and workloads that [`TestEstimator`] describes.
-async fn fill(member: &DynamicClient) {
+async fn create_objects(member: &DynamicClient) {
     let (node, pod) = (resource("", "nodes", "Node", false), resource("", "pods", "Pod", true));
     for name in ["n1", "n2"] {
         let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
@@ -117,10 +117,10 @@ impl TestEstimator {
         // Another test of this process may have installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut config = crowsnest_kube_apiserver::Config::new("m1", Data::Memory);
-        // No kubelet would mark the nodes as ready.
+        // No kubelet runs that would make the nodes ready, so they must not be tainted as not ready.
         config.requests.disabled_admission_plugins = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
-        fill(&DynamicClient::new(member.admin())).await;
+        create_objects(&DynamicClient::new(member.admin())).await;
         let files = tempfile::tempdir().unwrap();
         for name in ["ours", "theirs"] {
             let authority = Authority::generate(name).unwrap();
@@ -163,7 +163,7 @@ impl TestEstimator {
         serde_json::from_value(json!({"spec": spec})).unwrap()
     }
 
-    /// Estimator clients with this CA and client certificate, by name.
+    /// Estimator clients that trust the CA named `ca` and present the client certificate named `client`.
     fn clients(&self, ca: Option<&str>, client: Option<&str>) -> Estimators {
         let file = |name: &str| self.files.path().join(name);
         let options = EstimatorOptions {

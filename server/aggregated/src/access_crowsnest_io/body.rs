@@ -151,7 +151,7 @@ fn parse_review<S: DeserializeOwned>(
     let FromObject(review) = serde_json::from_value::<FromObject<ReviewBody>>(value).map_err(json_error)?;
     let is_expected = |field: &Option<String>, expected: &str| field.as_deref().is_none_or(|field| field == expected);
     if !is_expected(&review.api_version, API_VERSION) || !is_expected(&review.kind, kind) {
-        return Err(ApiError::bad_request(format!("the body is no {kind} of {API_VERSION}")));
+        return Err(ApiError::bad_request(format!("the body is not a {kind} of {API_VERSION}")));
     }
     let (shared_fields, kind_fields): (Map<_, _>, Map<_, _>) =
         review.spec.clone().into_iter().partition(|(field, _)| SHARED_FIELDS.contains(&field.as_str()));
@@ -202,7 +202,7 @@ mod tests {
     #[case::the_action(json!({"spec": {"resourceAttributes": ["get", "", "v1", "pods"]}}))]
     #[case::a_path(json!({"spec": {"nonResourceAttributes": ["get", "/metrics"]}}))]
     #[case::an_ignored_object(json!({"spec": {"without": [["m1", "Role", "shop", "web"]]}}))]
-    fn arrays_are_no_objects(#[case] body: Value) {
+    fn arrays_are_not_objects(#[case] body: Value) {
         let body = body.to_string();
         let error = parse_review::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains("expected a map"), "{}", error.message);
@@ -211,7 +211,7 @@ mod tests {
     #[rstest::rstest]
     #[case::an_unknown_field(json!({"spec": {"usr": "ann"}}), "unknown field `usr`")]
     #[case::of_the_other_kind(json!({"spec": {"resourceAttributes": {}}}), "unknown field `resourceAttributes`")]
-    #[case::another_kind(json!({"kind": "Pod", "spec": {}}), "the body is no SubjectRulesReview of access.crowsnest.io/v1alpha1")]
+    #[case::another_kind(json!({"kind": "Pod", "spec": {}}), "the body is not a SubjectRulesReview of access.crowsnest.io/v1alpha1")]
     #[case::another_type(json!({"spec": {"indirect": "yes"}}), "expected a boolean")]
     #[case::an_array(json!(["access.crowsnest.io/v1alpha1", "SubjectRulesReview", {"user": "ann"}]), "expected a map")]
     #[case::no_object(json!("x"), "error decoding the SubjectRulesReview's JSON")]

@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     Granted,
     /// Granted only with the ignored objects.
     Lost,
-    /// Granted without the ignored objects, too.
+    /// Granted even without the ignored objects.
     Remaining,
 }
 
@@ -71,8 +71,8 @@ impl ValidatedCoverage {
         self.clusters.as_ref().is_none_or(|clusters| clusters.contains(rules.cluster.as_str()))
     }
 
-    /// The clusters with the ignored objects that they have, and a warning for each object that none of the reviewed
-    /// clusters has, as far as the caller may list it.
+    /// The clusters with the ignored objects that they contain, and a warning for each ignored object that the caller
+    /// sees in none of the reviewed clusters.
     pub fn apply<'c>(&self, clusters: &'c [ClusterRules]) -> (Vec<CoveredCluster<'c>>, Vec<String>) {
         let mut found = vec![false; self.without.len()];
         let reviewed = clusters.iter().map(|rules| {

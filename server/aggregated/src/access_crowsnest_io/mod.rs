@@ -28,7 +28,7 @@ const RESOURCES: &[&dyn Resource] = &[&resource_access::RESOURCE_ACCESS_REVIEWS,
 pub const GROUP: Group =
     Group { schemas: openapi::schemas, ..Group::new(&aggregated_groups::CROWSNEST_ACCESS, RESOURCES) };
 
-/// The resource of a kind of reviews. They are computed for each request and not stored.
+/// A resource for reviews of one kind, which are computed for each request and not stored.
 const fn reviews(
     [resource, singular, kind]: [&'static str; 3],
     describe: fn(&Definition, &mut Document),

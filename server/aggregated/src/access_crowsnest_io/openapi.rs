@@ -13,7 +13,7 @@ use crate::resource::schema::{
 const FAILURES: [(&str, &str); 4] = [
     ("400", "The body cannot be parsed."),
     ("401", "The caller is not authenticated."),
-    ("403", "The caller has no right to create reviews."),
+    ("403", "The caller has no permission to create reviews."),
     ("422", "The spec is invalid, or names a cluster that the caller cannot see; the causes name the fields."),
 ];
 
@@ -68,11 +68,11 @@ fn parts() -> Vec<(&'static str, Value)> {
         let mut fields = json!({"cluster": string(), "subject": ref_to("Reference"), "scope": string_enum(&["Cluster", "Namespace"]),
             "namespace": string(), "binding": ref_to("Reference"), "role": ref_to("Reference"),
             "aggregatedFrom": with_description(texts(), "ClusterRoles from which an aggregated role has the rule."),
-            "implicit": with_description(boolean(), "True for the right of system:masters, which no binding grants.")});
+            "implicit": with_description(boolean(), "True for the permission of system:masters, which no binding grants.")});
         fields[more.0] = more.1;
         object(fields, &["namespace", "binding", "role", "aggregatedFrom", "implicit"])
     };
-    let right = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
+    let permission = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
         "name": string(), "path": string(), "grant": ref_to("Grant")});
     let step = json!({"type": string(), "reaches": ref_to("Reference"), "rights": list(ref_to("Right"))});
     let path = json!({"cluster": string(), "subject": ref_to("Reference"), "subjectCluster": string(), "steps": list(ref_to("Step")),
@@ -85,7 +85,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("Removal", object(removal, &["cluster", "namespace"])),
         ("Grant", grant(("rule", ref_to("Rule")))),
         ("HeldRole", grant(("rules", list(ref_to("Rule"))))),
-        ("Right", object(right, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
+        ("Right", object(permission, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
         ("Step", object(step, &["reaches"])),
         ("Path", object(path, &["subjectCluster", "grant"])),
         ("Cluster", object(cluster, &["evaluationError", "ageSeconds"])),

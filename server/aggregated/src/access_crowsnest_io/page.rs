@@ -1,4 +1,4 @@
-//! Pages of results. A token names the last row by its binding, so that rows before it may change meanwhile.
+//! Pages of results. A token names the last row by its binding, so that rows before it may change between two pages.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for RowKey {
     }
 }
 
-/// Collects the rows of one page from all rows, which are offered in the order of their keys.
+/// Collects the rows of one page. The caller passes all rows in the order of their keys.
 pub(super) struct Page<T> {
     after: Option<RowKey>,
     limit: usize,
@@ -52,8 +52,8 @@ impl<T> Page<T> {
         Self { after, limit, rows: Vec::new(), last: None, remaining: 0 }
     }
 
-    /// Adds a row if it belongs to the page. `row` is called only then.
-    pub fn offer(&mut self, key: RowKey, row: impl FnOnce() -> T) {
+    /// Adds a row if it is on the page, and counts it if it is after the page. `row` is called only if the row is added.
+    pub fn add_if_on_page(&mut self, key: RowKey, row: impl FnOnce() -> T) {
         if self.after.as_ref().is_some_and(|after| key <= *after) {
             return;
         }
@@ -109,7 +109,7 @@ mod tests {
             for (namespace, binding) in [("", ""), ("", "admins"), ("", "admins"), ("shop", "a"), ("shop", "b")] {
                 let key = numbering.key("m1", namespace, binding);
                 let row = key.to_string();
-                page.offer(key, || row);
+                page.add_if_on_page(key, || row);
             }
             page.finish()
         };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use crowsnest_apimachinery::rbac::access::{HeldRole, Proof, RoleBinding, Scope, VisibleRbac};
-use crowsnest_apimachinery::rbac::indirect::{Path, Right, RuleSource, Step};
+use crowsnest_apimachinery::rbac::access::{BoundRole, Proof, RoleBinding, Scope, VisibleRbac};
+use crowsnest_apimachinery::rbac::indirect::{Path, Permission, RuleSource, Step};
 use crowsnest_apimachinery::rbac::{Action, Subject};
 use crowsnest_apimachinery::user::MASTERS;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
@@ -50,7 +50,7 @@ pub(super) fn grant(cluster: &str, view: VisibleRbac<'_>, proof: &Proof<'_>) -> 
 }
 
 /// A role that a subject has, with all rules.
-pub(super) fn held_role(cluster: &str, role: &HeldRole<'_>) -> Value {
+pub(super) fn bound_role(cluster: &str, role: &BoundRole<'_>) -> Value {
     let mut rendered = json!({"cluster": cluster, "subject": role.subject});
     add_binding(&mut rendered, role.binding);
     rendered["rules"] = json!(role.rules);
@@ -107,13 +107,14 @@ impl<'r> PathRenderer<'r> {
     }
 
     fn step(&self, step: &Step<'_>) -> Value {
-        let right = |(right, proof): &(Right, Proof<'_>)| {
-            let (cluster, view) = self.location(right.source);
-            let mut rendered = action_fields(&right.action);
+        let permission = |(permission, proof): &(Permission, Proof<'_>)| {
+            let (cluster, view) = self.location(permission.source);
+            let mut rendered = action_fields(&permission.action);
             rendered["grant"] = grant(cluster, view, proof);
             rendered
         };
-        let mut rendered = json!({"type": step.kind, "rights": step.rights.iter().map(right).collect::<Vec<_>>()});
+        let mut rendered =
+            json!({"type": step.kind, "rights": step.permissions.iter().map(permission).collect::<Vec<_>>()});
         if let Some(reached) = &step.reaches {
             rendered["reaches"] = json!(reached);
         }

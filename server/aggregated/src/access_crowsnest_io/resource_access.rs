@@ -103,10 +103,10 @@ fn unserved_warning(
         return None;
     }
     for rules in clusters.iter().filter(|rules| coverage.includes(rules)) {
-        let served = running.cache.served_resources(&rules.cluster)?;
+        let api_resources = running.cache.served_resources(&rules.cluster)?;
         let is_requested =
             |gvr: &crowsnest_apimachinery::names::Gvr| &*gvr.group == group && &*gvr.resource == resource;
-        if served.resources.iter().any(|resource| is_requested(&resource.gvr)) {
+        if api_resources.resources.iter().any(|resource| is_requested(&resource.gvr)) {
             return None;
         }
     }
@@ -140,7 +140,7 @@ impl ValidatedReview {
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
         let outcome = self.coverage.outcome();
-        page.offer(numbering.key(name, "", ""), || (outcome, render::grant_of_masters(name, &self.action)));
+        page.add_if_on_page(numbering.key(name, "", ""), || (outcome, render::grant_of_masters(name, &self.action)));
         if !cluster.is_known() {
             return render::cluster_state(rules, &self.scope, &[]);
         }
@@ -161,7 +161,7 @@ impl ValidatedReview {
         for (outcome, proof) in rows {
             let key = numbering.key(name, proof.binding.namespace, proof.binding.name);
             let view = reduced.filter(|_| outcome == Outcome::Remaining).unwrap_or(stored_view);
-            page.offer(key, || (outcome, render::grant(name, view, proof)));
+            page.add_if_on_page(key, || (outcome, render::grant(name, view, proof)));
         }
         render::cluster_state(rules, &self.scope, &stored_grants.missing_roles)
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use axum::response::Response;
 use crowsnest_apimachinery::rbac::PolicyRule;
-use crowsnest_apimachinery::rbac::access::{HeldRole, Scope};
+use crowsnest_apimachinery::rbac::access::{BoundRole, Scope};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, parse_service_account_user, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
@@ -80,7 +80,7 @@ impl ValidatedReview {
         let is_visible = rules.visibility();
         let mut numbering = Numbering::default();
         if self.user.is_master() {
-            page.offer(numbering.key(name, "", ""), || (outcome, render::role_of_masters(name)));
+            page.add_if_on_page(numbering.key(name, "", ""), || (outcome, render::role_of_masters(name)));
         }
         if !cluster.is_known() {
             return render::cluster_state(rules, &self.scope, &[]);
@@ -88,8 +88,8 @@ impl ValidatedReview {
         let (stored, missing) = view(cluster.stored_rules(), &is_visible).roles_of(&self.user, &self.scope);
         let remaining = cluster.reduced_rules().map(|rbac| view(rbac, &is_visible).roles_of(&self.user, &self.scope).0);
         for (outcome, role) in classify_roles(outcome, &stored, remaining.as_deref()) {
-            page.offer(numbering.key(name, role.binding.namespace, role.binding.name), || {
-                (outcome, render::held_role(name, role))
+            page.add_if_on_page(numbering.key(name, role.binding.namespace, role.binding.name), || {
+                (outcome, render::bound_role(name, role))
             });
         }
         render::cluster_state(rules, &self.scope, &missing)
@@ -108,9 +108,9 @@ impl ValidatedReview {
 /// remain, in the order of their bindings. A remaining role without rules is omitted, because it grants nothing.
 fn classify_roles<'h, 'r>(
     outcome: Outcome,
-    stored: &'h [HeldRole<'r>],
-    remaining: Option<&'h [HeldRole<'r>]>,
-) -> Vec<(Outcome, &'h HeldRole<'r>)> {
+    stored: &'h [BoundRole<'r>],
+    remaining: Option<&'h [BoundRole<'r>]>,
+) -> Vec<(Outcome, &'h BoundRole<'r>)> {
     let Some(remaining) = remaining else { return stored.iter().map(|role| (outcome, role)).collect() };
     let remaining_roles: HashSet<_> = remaining.iter().map(role_key).collect();
     let lost = stored.iter().filter(|role| !remaining_roles.contains(&role_key(role)));
@@ -121,8 +121,9 @@ fn classify_roles<'h, 'r>(
     rows
 }
 
-/// A role with its binding and rules: the same role with fewer rules is lost, and another one remains.
-fn role_key<'h>(role: &HeldRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
+/// Key that compares roles by binding and rules: a role that keeps only some of its rules counts as lost, and as a
+/// remaining role with the other rules.
+fn role_key<'h>(role: &BoundRole<'h>) -> (&'h str, &'h str, &'h [PolicyRule]) {
     (role.binding.namespace, role.binding.name, role.rules)
 }
 
@@ -176,7 +177,7 @@ mod tests {
         let before = view(&stored, &is_visible).roles_of(&ann, &Scope::cluster()).0;
         let after = rest.as_ref().map(|rest| view(rest, &is_visible).roles_of(&ann, &Scope::cluster()).0);
         let rows = classify_roles(Outcome::Granted, &before, after.as_deref());
-        let shown = |(outcome, role): &(Outcome, &HeldRole<'_>)| {
+        let shown = |(outcome, role): &(Outcome, &BoundRole<'_>)| {
             format!("{outcome:?} {} {}", role.binding.name, role.rules.len())
         };
         assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), expected);

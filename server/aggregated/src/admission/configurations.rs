@@ -156,12 +156,12 @@ impl Configurations {
 /// The version in which the control plane serves a resource; `None` if it does not.
 async fn served_version(control_plane: &kube::Client, resource: &str) -> Result<Option<&'static str>, kube::Error> {
     for version in VERSIONS {
-        let served = match control_plane.list_api_group_resources(&format!("{GROUP}/{version}")).await {
-            Ok(served) => served.resources,
+        let api_resources = match control_plane.list_api_group_resources(&format!("{GROUP}/{version}")).await {
+            Ok(list) => list.resources,
             Err(kube::Error::Api(status)) if status.code == 404 => continue,
             Err(error) => return Err(error),
         };
-        if served.iter().any(|candidate| candidate.name == resource) {
+        if api_resources.iter().any(|candidate| candidate.name == resource) {
             return Ok(Some(version));
         }
     }

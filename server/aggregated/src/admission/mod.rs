@@ -112,7 +112,7 @@ impl AdmissionChain {
         let (name, options) = (context.name(), Value::Null);
         let details = OperationDetails { operation: Operation::Connect, name, subresource, options, dry_run: false };
         let (request, mut warnings) = (self.request(context, found, details), Vec::new());
-        let mut object = connect.options(found.group.api.name, context.attributes.below());
+        let mut object = connect.options(found.group.api.name, context.attributes.subpath());
         let admitted = request.admit(object.as_mut(), &mut warnings).await;
         (admitted, warnings)
     }
@@ -173,8 +173,8 @@ impl AdmissionRequest<'_> {
         if !self.chain.configurations.wait_for_sync(SYNC_TIMEOUT).await {
             let gvr = &self.resource.gvr;
             tracing::warn!(resource = &*gvr.resource, "policies and webhooks in {GROUP} have not been listed yet");
-            let why = "not yet ready to handle request";
-            return Err(ApiError::forbidden(&gvr.group, &gvr.resource, &self.name, why));
+            let reason = "not yet ready to handle request";
+            return Err(ApiError::forbidden(&gvr.group, &gvr.resource, &self.name, reason));
         }
         let (chain, attributes) = (self.chain, self.attributes(None));
         Ok(ApplicablePhases {

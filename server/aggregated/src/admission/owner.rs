@@ -17,9 +17,10 @@ use crate::cluster_karmada_io;
 use crate::request::context::{RequestAttributes, RequestContext};
 use crate::resource::Members;
 use crate::resource::registry::{Registry, VERSION};
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
-/// Admits a request as one to `clusters/NAME/proxy` of the member that owns the object, which the path does not name.
+/// Admits a request whose path does not name a member, as a request to `clusters/NAME/proxy` of the member that owns the
+/// object.
 pub(crate) struct OwnerAdmission {
     chain: Arc<AdmissionChain>,
     registry: &'static Registry,
@@ -34,7 +35,11 @@ pub(crate) struct OwnerAdmission {
 
 impl OwnerAdmission {
     /// `None` for a request that names its member or reaches no member: it has been admitted already.
-    pub(crate) fn for_request(server: &Aggregated, context: &RequestContext, method: &Method) -> Option<Arc<Self>> {
+    pub(crate) fn for_request(
+        server: &AggregatedServer,
+        context: &RequestContext,
+        method: &Method,
+    ) -> Option<Arc<Self>> {
         let found = context.attributes.route.resource_route()?;
         let is_for_all_members = match found.resource.definition().members {
             Members::None => false,
@@ -49,7 +54,7 @@ impl OwnerAdmission {
                 peer: context.peer.clone(),
                 audit: context.audit.clone(),
                 method: method.clone(),
-                path: context.attributes.below().to_owned(),
+                path: context.attributes.subpath().to_owned(),
                 warnings: Mutex::default(),
             })
         })

@@ -23,7 +23,7 @@ use crate::request::context::RequestAttributes;
 use crate::request::limits::Limits;
 use crate::request::middleware::ApiMiddleware;
 use crate::resource::registry::REGISTRY;
-use crate::server::{Aggregated, router};
+use crate::server::{AggregatedServer, router};
 
 mod status;
 
@@ -42,7 +42,7 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(60);
 /// A control plane, and the aggregated server in front of it.
 struct TestServers {
     server: ApiServer,
-    aggregated: Aggregated,
+    aggregated: AggregatedServer,
     router: Router,
     chain: Arc<AdmissionChain>,
     hook: Arc<Hook>,
@@ -66,7 +66,7 @@ impl TestServers {
             metrics: Arc::new(ProcessMetrics::new()),
             timeout: Duration::from_secs(60),
         };
-        let aggregated = Aggregated {
+        let aggregated = AggregatedServer {
             registry: &REGISTRY,
             control_plane: client,
             delegated,
@@ -171,7 +171,7 @@ fn rule(resource: &str, operation: &str) -> Value {
 }
 
 /// A bound policy that denies what does not meet an expression.
-fn validating(name: &str, resource: &str, operation: &str, expression: &str) -> [(&'static str, Value); 2] {
+fn validating_policy(name: &str, resource: &str, operation: &str, expression: &str) -> [(&'static str, Value); 2] {
     let validation = json!({"expression": expression, "message": format!("denied by {name}")});
     [
         (
@@ -187,7 +187,7 @@ fn validating(name: &str, resource: &str, operation: &str, expression: &str) -> 
 }
 
 /// A bound policy that labels clusters.
-fn mutating(name: &str, operation: &str) -> [(&'static str, Value); 2] {
+fn mutating_policy(name: &str, operation: &str) -> [(&'static str, Value); 2] {
     let expression = format!("Object{{metadata: Object.metadata{{labels: {{'{name}': 'yes'}}}}}}");
     let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}});
     [
@@ -218,11 +218,21 @@ async fn policies_decide_about_all_writes() {
     servers.create(CLUSTERS, &cluster("m1")).await;
     servers.create(CLUSTERS, &cluster("m2")).await;
     let policies = [
-        validating("creates", "clusters", "CREATE", "object.metadata.name != 'bad'"),
-        validating("updates", "clusters", "UPDATE", "object.spec.region != 'bad' && oldObject.spec.region == 'east'"),
-        validating("deletes", "clusters", "DELETE", "oldObject.metadata.name != 'm1'"),
-        validating("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
-        validating("proxies", "clusters/proxy", "CONNECT", "request.name != 'm1' || !object.path.contains('secrets')"),
+        validating_policy("creates", "clusters", "CREATE", "object.metadata.name != 'bad'"),
+        validating_policy(
+            "updates",
+            "clusters",
+            "UPDATE",
+            "object.spec.region != 'bad' && oldObject.spec.region == 'east'",
+        ),
+        validating_policy("deletes", "clusters", "DELETE", "oldObject.metadata.name != 'm1'"),
+        validating_policy("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
+        validating_policy(
+            "proxies",
+            "clusters/proxy",
+            "CONNECT",
+            "request.name != 'm1' || !object.path.contains('secrets')",
+        ),
     ];
     servers.configure(&policies.concat()).await;
     let region = |region: &str| json!({"spec": {"region": region}});
@@ -300,7 +310,7 @@ async fn mutating_policies_change_what_is_stored(
     #[case] body: Value,
 ) {
     let servers = TestServers::start().await;
-    servers.configure(&[mutating("creates", "CREATE"), mutating("updates", "UPDATE")].concat()).await;
+    servers.configure(&[mutating_policy("creates", "CREATE"), mutating_policy("updates", "UPDATE")].concat()).await;
     let created = servers.create(CLUSTERS, &cluster("m1")).await;
     assert_eq!(created["metadata"]["labels"], json!({"creates": "yes"}));
     let dry_run = if query.is_empty() { "?dryRun=All".to_owned() } else { format!("{query}&dryRun=All") };
@@ -320,7 +330,7 @@ async fn mutating_policies_change_what_is_stored(
 async fn mutation_cannot_change_the_name_in_the_path() {
     let servers = TestServers::start().await;
     servers.create(CLUSTERS, &cluster("m1")).await;
-    let [(policies, mut policy), binding] = mutating("renames", "*");
+    let [(policies, mut policy), binding] = mutating_policy("renames", "*");
     let expression = "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'other'}]";
     policy["spec"]["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
     policy["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = json!(["CREATE", "UPDATE"]);
@@ -396,7 +406,7 @@ async fn webhooks_review_the_public_kind_for_the_caller() {
 async fn requests_to_owners_are_admitted_as_those_to_named_members(#[case] uri: &str, #[case] expected: bool) {
     let servers = TestServers::start().await;
     let expression = "request.name != 'm1' || object.path != '/api/v1/pods/p'";
-    servers.configure(&validating("proxies", "clusters/proxy", "CONNECT", expression)).await;
+    servers.configure(&validating_policy("proxies", "clusters/proxy", "CONNECT", expression)).await;
     let attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri.parse().unwrap(), &HeaderMap::new());
     let user = UserInfo::new("ann", [AUTHENTICATED]);
     let context = RequestContext { user, peer: Peer::default(), attributes, audit: None };
@@ -436,7 +446,7 @@ async fn other_stored_kinds_are_admitted() {
     let policies = ["resourceregistries", "savedsearches"].map(|resource| {
         let names = ["UPDATE", "DELETE"].map(|operation| {
             let name = format!("{resource}-{}", operation.to_lowercase());
-            validating(&name, resource, operation, "request.userInfo.username != 'admin'")
+            validating_policy(&name, resource, operation, "request.userInfo.username != 'admin'")
         });
         names.concat()
     });
@@ -455,7 +465,7 @@ async fn other_stored_kinds_are_admitted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_read_parameters_and_rights() {
+async fn policies_read_parameters_and_permissions() {
     let servers = TestServers::start().await;
     let limits = json!({"metadata": {"name": "limits"}, "data": {"region": "east"}});
     let request = Request::post("/api/v1/namespaces/default/configmaps").header(header::CONTENT_TYPE, JSON);
@@ -463,7 +473,8 @@ async fn policies_read_parameters_and_rights() {
     servers.server.admin().request::<Value>(request).await.unwrap();
     let may_read = "authorizer.group('').resource('secrets').namespace('default').check('get').allowed()";
     let expression = format!("object.spec.region == params.data.region && {may_read}");
-    let [(policies, mut policy), (bindings, mut binding)] = validating("regions", "clusters", "CREATE", &expression);
+    let [(policies, mut policy), (bindings, mut binding)] =
+        validating_policy("regions", "clusters", "CREATE", &expression);
     policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
     binding["spec"]["paramRef"] = json!({"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"});
     servers.configure(&[(policies, policy), (bindings, binding)]).await;

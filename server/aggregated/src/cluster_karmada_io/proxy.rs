@@ -19,6 +19,6 @@ pub(super) static CLUSTER_PROXY: HandledResource = HandledResource::new(
 );
 
 async fn forward(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
-    let (proxy, path) = (&server.running()?.proxy, context.attributes.below());
+    let (proxy, path) = (&server.running()?.proxy, context.attributes.subpath());
     Ok(to_response(proxy.cluster(context.name(), &context.user, path, to_proxy_request(request)).await))
 }

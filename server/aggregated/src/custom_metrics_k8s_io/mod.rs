@@ -17,14 +17,14 @@ use crate::resource::openapi::Document;
 use crate::resource::registry::Group;
 use crate::resource::schema::status_schema;
 use crate::resource::{Call, Definition, GET, Paths, Resource};
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
 const NAME: &str = aggregated_groups::CUSTOM_METRICS.name;
 
 pub const GROUP: Group =
     Group { schemas: status_schema, ..Group::new(&aggregated_groups::CUSTOM_METRICS, &[&MetricValues]) };
 
-/// Values of any metric.
+/// The resource of the values of all custom metrics.
 struct MetricValues;
 
 impl Resource for MetricValues {
@@ -36,8 +36,8 @@ impl Resource for MetricValues {
 
     /// Members are read with the account of this server, so a path must have the same meaning in all of them: each part
     /// must be a plain name.
-    fn locate(&self, tail: &str) -> Option<usize> {
-        let parts = tail.strip_prefix('/')?.split('/').map(|part| percent_decode_str(part).decode_utf8().ok());
+    fn locate(&self, resource_path: &str) -> Option<usize> {
+        let parts = resource_path.strip_prefix('/')?.split('/').map(|part| percent_decode_str(part).decode_utf8().ok());
         let parts = parts.map(|part| part.filter(|name| is_name(name))).collect::<Option<Vec<_>>>()?;
         let found = match parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().as_slice() {
             // For these paths, the authorized attributes would name another resource.
@@ -45,11 +45,11 @@ impl Resource for MetricValues {
             [_, _, _] | ["namespaces", _, "metrics", _] | ["namespaces", _, _, _, _] => true,
             _ => false,
         };
-        found.then_some(tail.len())
+        found.then_some(resource_path.len())
     }
 
     /// The metrics that members list. Empty until the members are known.
-    fn discover<'a>(&'a self, server: &'a Aggregated) -> BoxFuture<'a, Vec<Value>> {
+    fn discover<'a>(&'a self, server: &'a AggregatedServer) -> BoxFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let metrics = match server.running() {
                 Ok(running) => running.proxy.custom_metrics_served().await,

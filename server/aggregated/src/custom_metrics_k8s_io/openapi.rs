@@ -33,9 +33,9 @@ fn paths(version: &str) -> Map<String, Value> {
     let summary = "Values of a metric; values of objects with the same name in several members are summed.";
     let of_objects = [resource, object, metric.clone(), labels, metrics.clone()];
     let in_namespace = [std::slice::from_ref(&namespace), of_objects.as_slice()].concat();
-    let path = |tail: &str, id: &str, parameters: &[Value]| {
+    let path = |resource_path: &str, id: &str, parameters: &[Value]| {
         let get = Get { id, summary, parameters, gvk: (NAME, version, "MetricValueList"), schema: &schema };
-        (format!("{root}/{tail}"), get.item())
+        (format!("{root}/{resource_path}"), get.item())
     };
     Map::from_iter([
         path("{resource}/{name}/{metric}", "listMetricValue", &of_objects),

@@ -45,11 +45,11 @@ impl Get<'_> {
 }
 
 /// Adds the path of a list, or of one object.
-fn path(document: &mut Document, (tail, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
+fn path(document: &mut Document, (resource_path, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
     let summary = if is_list { "Usage in all members." } else { "Usage in the member that has the object." };
     let schema = usage_name(&if is_list { format!("{kind}List") } else { kind.to_owned() });
     let get = Get { id, summary, parameters, gvk: (NAME, VERSION, kind), schema: &schema };
-    document.path(format!("/apis/{NAME}/{VERSION}/{tail}"), get.item());
+    document.path(format!("/apis/{NAME}/{VERSION}/{resource_path}"), get.item());
 }
 
 fn object_name() -> Value {
@@ -91,7 +91,7 @@ fn metadata() -> Value {
     json!({"type": "object", "description": "The annotation resource.karmada.io/query-from-cluster names the member."})
 }
 
-/// Schemas of usage.
+/// Schemas of the usage of pods and nodes.
 pub(super) fn schemas() -> Map<String, Value> {
     let usage =
         || json!({"type": "object", "additionalProperties": string(), "description": "Quantities of cpu and memory."});

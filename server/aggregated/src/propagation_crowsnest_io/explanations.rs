@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::openapi::{FAILURES, ROOT, ref_to};
-use super::rights::{Reader, get_attributes};
+use super::permissions::{Reader, get_attributes};
 use super::{API_VERSION, reports};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, in_path, responses};

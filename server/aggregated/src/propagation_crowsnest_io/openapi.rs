@@ -24,7 +24,7 @@ fn string_enum(words: &[&str]) -> Value {
 pub(super) const FAILURES: [(&str, &str); 5] = [
     ("400", "The request cannot be parsed, or names a kind that is not served."),
     ("401", "The caller is not authenticated."),
-    ("403", "The caller has no right to get an object, or admission refuses a proposed one."),
+    ("403", "The caller has no permission to get an object, or admission refuses a proposed one."),
     ("404", "There is no such object."),
     ("422", "The body is invalid; the causes name the fields."),
 ];
@@ -49,7 +49,7 @@ fn parts() -> Schemas {
         fields
     };
     let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
-    let considered = with_fields(
+    let considered_policy = with_fields(
         policy(),
         json!({"priority": integer(), "selectsBy": string_enum(&["All", "LabelSelector", "Name"]), "outcome": string_enum(&outcomes),
             "message": string()}),
@@ -68,7 +68,7 @@ fn parts() -> Schemas {
         ("Object", json!({"type": "object", "description": "A whole object.", "additionalProperties": true})),
         ("Reference", object(reference(), &["namespace"])),
         ("PolicyName", object(policy(), &["namespace"])),
-        ("Policy", object(considered, &["namespace"])),
+        ("Policy", object(considered_policy, &["namespace"])),
         ("Override", object(rule, &["namespace"])),
         ("Difference", object(json!({"path": string(), "before": {}, "after": {}}), &["before", "after"])),
         ("Scheduling", object(scheduling, &["trigger", "reason", "message"])),
@@ -102,7 +102,7 @@ fn with_description(mut schema: Value, description: &str) -> Value {
 
 fn plans() -> Schemas {
     let change = || string_enum(&["Added", "Changed", "Removed", "Unchanged"]);
-    let planned = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "change": change(),
+    let planned_object = json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "change": change(),
         "differences": list(ref_to("Difference"))});
     let cluster = json!({"name": string(), "change": change(), "replicasBefore": integer(), "replicas": integer(),
         "overrides": list(ref_to("Override")), "manifestBefore": ref_to("Object"), "manifest": ref_to("Object"),
@@ -115,15 +115,15 @@ fn plans() -> Schemas {
     let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
     let count_schema = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let status = object(
-        json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
-            "more": count_schema("Templates beyond the limit."), "withheld": count_schema("Templates that the caller has no right to get."),
+        json!({"objects": list(object(planned_object, &["namespace"])), "templates": list(template),
+            "more": count_schema("Templates beyond the limit."), "withheld": count_schema("Templates that the caller has no permission to get."),
             "notices": list(string())}),
         &[],
     );
     let spec = object(
         json!({"objects": with_description(list(ref_to("Object")), "Objects as they would be applied."),
-            "deletions": with_description(list(ref_to("Object")), "Objects that would be deleted; only what names them is read."),
-            "losses": with_description(list(ref_to("Object")), "Clusters that would become unreachable; only what names them is read."),
+            "deletions": with_description(list(ref_to("Object")), "Objects that would be deleted; only the fields that identify them are read."),
+            "losses": with_description(list(ref_to("Object")), "Clusters that would become unreachable; only the fields that identify them are read."),
             "manifests": {"type": "boolean", "description": "Include manifests (default true)."},
             "limit": {"type": "integer", "format": "int32", "description": "Maximum number of templates (default 50, at most 500)."}}),
         &["objects", "deletions", "losses", "manifests", "limit"],

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::openapi::{FAILURES, ROOT, ref_to};
-use super::rights::Reader;
+use super::permissions::Reader;
 use super::{API_VERSION, NAME, reports};
 use crate::resource::openapi::Document;
 use crate::resource::schema::{JSON, responses};
@@ -100,7 +100,7 @@ fn invalid(errors: Vec<FieldError>) -> ApiError {
 fn validate(plan: &PlanBody) -> Result<(), ApiError> {
     let is_expected = |field: &Option<String>, expected: &str| field.as_deref().is_none_or(|field| field == expected);
     if !is_expected(&plan.api_version, API_VERSION) || !is_expected(&plan.kind, "Plan") {
-        return Err(ApiError::bad_request(format!("the body is no Plan of {API_VERSION}")));
+        return Err(ApiError::bad_request(format!("the body is not a Plan of {API_VERSION}")));
     }
     let spec = &plan.spec;
     let mut errors = Vec::new();
@@ -319,7 +319,7 @@ mod tests {
         json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a/secrets/b"}}]}}),
         "spec.deletions[0].metadata.name: Invalid value: \"a/secrets/b\": may not be '.' or '..' or contain '/' or '%'"
     )]
-    #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is no Plan of propagation.crowsnest.io/v1alpha1")]
+    #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is not a Plan of propagation.crowsnest.io/v1alpha1")]
     #[case(
         json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}},
             {"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),

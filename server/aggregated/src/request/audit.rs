@@ -48,7 +48,7 @@ impl RequestAttributes {
         ForwardedRequest {
             attributes: self.member.clone(),
             annotations: annotations(self),
-            is_long_running: self.long_running,
+            is_long_running: self.is_long_running,
         }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
             annotations.collect::<Vec<_>>().join(" ")
         };
         let seen = forwarded.map(|forwarded| (forwarded.is_long_running, annotations(&forwarded)));
-        assert_eq!(seen, expected.map(|(long_running, annotations)| (long_running, annotations.to_owned())));
+        assert_eq!(seen, expected.map(|(is_long_running, annotations)| (is_long_running, annotations.to_owned())));
     }
 
     #[rstest]

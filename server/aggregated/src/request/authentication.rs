@@ -62,9 +62,9 @@ const MAX_CACHED_IDENTITY_BYTES: usize = 64 * 1024;
 #[derive(Clone)]
 pub struct DelegatedAuth {
     control_plane: kube::Client,
-    fingerprints: Arc<ring::hmac::Key>,
+    fingerprint_key: Arc<ring::hmac::Key>,
     tokens: Cache<Fingerprint, UserInfo>,
-    refused: Cache<Fingerprint, ()>,
+    refused_tokens: Cache<Fingerprint, ()>,
     decisions: Cache<(UserInfo, Attributes), AccessDecision>,
     pub(super) impersonator: Arc<Impersonator>,
 }
@@ -74,9 +74,9 @@ impl DelegatedAuth {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
         Self {
             control_plane,
-            fingerprints: Arc::new(key),
+            fingerprint_key: Arc::new(key),
             tokens: Cache::builder().max_capacity(1_000).time_to_live(TOKEN_CACHE_TTL).build(),
-            refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_TOKEN_CACHE_TTL).build(),
+            refused_tokens: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_TOKEN_CACHE_TTL).build(),
             decisions: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
             impersonator: Arc::default(),
         }
@@ -102,8 +102,8 @@ impl DelegatedAuth {
             return self.token_user(&token).await;
         }
         match &peer.certificate {
-            Certificate::Rejected(why) => {
-                tracing::debug!(why, "client certificate refused");
+            Certificate::Rejected(reason) => {
+                tracing::debug!(reason, "client certificate refused");
                 Err(ApiError::unauthorized())
             }
             _ => Ok(with_authenticated_group(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
@@ -112,11 +112,11 @@ impl DelegatedAuth {
 
     async fn token_user(&self, token: &str) -> Result<UserInfo, ApiError> {
         let mut fingerprint = Fingerprint::default();
-        fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprints, token.as_bytes()).as_ref());
+        fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprint_key, token.as_bytes()).as_ref());
         if let Some(user) = self.tokens.get(&fingerprint).await {
             return Ok(user);
         }
-        if self.refused.contains_key(&fingerprint) {
+        if self.refused_tokens.contains_key(&fingerprint) {
             return Err(ApiError::unauthorized());
         }
         match self.review_token(token).await? {
@@ -126,7 +126,7 @@ impl DelegatedAuth {
                 Ok(user)
             }
             None => {
-                self.refused.insert(fingerprint, ()).await;
+                self.refused_tokens.insert(fingerprint, ()).await;
                 Err(ApiError::unauthorized())
             }
         }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// Name of the authenticated user, or status code. The control plane is unreachable.
-    async fn authenticated(peer: &Peer, pairs: HeaderPairs<'_>) -> Result<String, u16> {
+    async fn authenticate(peer: &Peer, pairs: HeaderPairs<'_>) -> Result<String, u16> {
         let unreachable = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
         let delegated = DelegatedAuth::new(kube::Client::try_from(unreachable).unwrap());
         let caller = delegated.authenticate(peer, &headers(pairs)).await;
@@ -268,7 +268,7 @@ mod tests {
             (&anonymous, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
         ];
         for (nth, (peer, pairs, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(authenticated(peer, pairs).await, expected.map(str::to_owned), "case {nth}");
+            assert_eq!(authenticate(peer, pairs).await, expected.map(str::to_owned), "case {nth}");
         }
     }
 }

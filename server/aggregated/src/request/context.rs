@@ -1,7 +1,7 @@
 //! Attributes of a request, and the authenticated request that has them.
 //!
 //! Attributes are computed once, from the raw path and query, for authorization, routing, limits, audit and traces
-//! alike. Pure.
+//! alike. Has no side effects.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct RequestContext {
 #[derive(Debug, Clone)]
 pub struct RequestAttributes {
     pub route: Route,
-    /// Raw path, which is that of `route`.
+    /// Raw path, from which `route` was found.
     pub path: String,
     pub query: Query,
     /// Attributes that the control plane authorizes.
@@ -44,9 +44,9 @@ pub struct RequestAttributes {
     /// True if the response may be a stream of server-sent events.
     pub accepts_events: bool,
     /// True for watches, streams and tunnels: they have no time limit and do not count as in flight.
-    pub long_running: bool,
+    pub is_long_running: bool,
     /// Reason why the path is refused: other servers could interpret it differently.
-    pub refused: Option<PathError>,
+    pub path_error: Option<PathError>,
 }
 
 impl RequestContext {
@@ -83,7 +83,7 @@ impl RequestAttributes {
             _ => info,
         });
         let members = resource_route.map_or(Members::None, |found| found.resource.definition().members);
-        let inner = resource_route.filter(|_| members != Members::None).map(|found| found.below(path));
+        let inner = resource_route.filter(|_| members != Members::None).map(|found| found.subpath(path));
         let member = inner.map(|path| {
             let path = if path.is_empty() { "/" } else { path };
             Attributes::from(RequestInfo::parse(method, path, &query))
@@ -94,25 +94,25 @@ impl RequestAttributes {
             upgrade: requested_upgrade(headers).is_some(),
             events: accepts_events(headers),
         };
-        let long_running = resource_route.is_some_and(|found| found.resource.is_long_running(requested))
+        let is_long_running = resource_route.is_some_and(|found| found.resource.is_long_running(requested))
             || member.as_ref().is_some_and(|member| {
                 is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
             });
         let outer = &path[..path.len() - inner.map_or(0, str::len)];
         let inner = RequestPath::parse_for_forwarding(method, inner.unwrap_or_default());
-        let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
+        let path_error = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
         let (path, accepts_events) = (path.to_owned(), requested.events);
-        Self { route, path, query, authorized, member, cluster, accepts_events, long_running, refused }
+        Self { route, path, query, authorized, member, cluster, accepts_events, is_long_running, path_error }
     }
 
     /// The raw path after the version of the group (`/clusters/m1/status`); empty if the path leads to no resource.
-    pub fn tail(&self) -> &str {
-        self.route.resource_route().map_or("", |found| found.tail(&self.path))
+    pub fn resource_path(&self) -> &str {
+        self.route.resource_route().map_or("", |found| found.resource_path(&self.path))
     }
 
     /// The raw path below the object, empty or with its slash.
-    pub fn below(&self) -> &str {
-        self.route.resource_route().map_or("", |found| found.below(&self.path))
+    pub fn subpath(&self) -> &str {
+        self.route.resource_route().map_or("", |found| found.subpath(&self.path))
     }
 
     /// True if the request can change an object, here or in a member.
@@ -126,8 +126,8 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     accept.split(',').any(|media_type| media_type.trim().starts_with("text/event-stream"))
 }
 
-/// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that
-/// leads through this server's proxies again.
+/// True if a request to a member may upgrade its connection. Requests for lists and objects are not upgraded. Those
+/// whose path leads through this server's proxies again do not count as long-running.
 fn may_be_upgraded(member: &Attributes) -> bool {
     let proxy_groups = [cluster_karmada_io::NAME, search_karmada_io::NAME];
     !member.subresource.is_empty() && !proxy_groups.contains(&member.group.as_str())
@@ -171,23 +171,23 @@ mod tests {
     #[case("PATCH", "/m1", false, true)]
     fn long_running_and_mutating_requests_are_recognized(
         #[case] method: &str,
-        #[case] tail: &str,
-        #[case] long_running: bool,
+        #[case] resource_path: &str,
+        #[case] is_long_running: bool,
         #[case] writes: bool,
     ) {
-        let attributes = attributes(method, &format!("{CLUSTER}{tail}"), &[]);
-        assert_eq!((attributes.long_running, attributes.is_mutating()), (long_running, writes));
+        let attributes = attributes(method, &format!("{CLUSTER}{resource_path}"), &[]);
+        assert_eq!((attributes.is_long_running, attributes.is_mutating()), (is_long_running, writes));
     }
 
     #[test]
     fn streams_and_upgrades_are_long_running() {
         let query = "/apis/search.crowsnest.io/v1alpha1/query";
-        assert!(attributes("GET", query, &[("accept", "text/event-stream")]).long_running);
-        assert!(!attributes("GET", query, &[("accept", "application/json")]).long_running);
-        assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
+        assert!(attributes("GET", query, &[("accept", "text/event-stream")]).is_long_running);
+        assert!(!attributes("GET", query, &[("accept", "application/json")]).is_long_running);
+        assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).is_long_running);
         let count = "/apis/search.crowsnest.io/v1alpha1/count";
-        assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).long_running, "it has no stream");
-        for (operation, long_running) in [
+        assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).is_long_running, "it has no stream");
+        for (operation, is_long_running) in [
             ("query", true),
             ("status", true),
             ("count", false),
@@ -196,14 +196,16 @@ mod tests {
             ("journal", false),
         ] {
             let path = format!("/apis/search.crowsnest.io/v1alpha1/{operation}?watch=1");
-            assert_eq!(attributes("GET", &path, &[]).long_running, long_running, "{operation}");
+            assert_eq!(attributes("GET", &path, &[]).is_long_running, is_long_running, "{operation}");
         }
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
-        assert!(attributes("GET", &vnc, &upgrade).long_running);
+        assert!(attributes("GET", &vnc, &upgrade).is_long_running);
         // Headers alone do not exempt a request from the limits.
-        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
-        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
+        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).is_long_running);
+        assert!(
+            !attributes("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).is_long_running
+        );
     }
 
     #[test]
@@ -238,7 +240,7 @@ mod tests {
     #[case("/apis", false)]
     fn ambiguous_paths_are_refused(#[case] path: &str, #[case] expected: bool) {
         let attributes = attributes("GET", path, &[]);
-        assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
+        assert_eq!(attributes.path_error.is_some(), expected, "{attributes:?}");
     }
 
     #[rstest]
@@ -251,7 +253,7 @@ mod tests {
     fn a_watch_by_prefix_is_a_get(#[case] method: &str, #[case] expected: bool) {
         for path in [&*format!("{CLUSTER}/m1/proxy"), FLEET] {
             let attributes = attributes(method, &format!("{path}/apis/apps/v1/watch/namespaces/a/deployments/d"), &[]);
-            assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
+            assert_eq!(attributes.path_error.is_some(), expected, "{attributes:?}");
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
     fn nested_proxies_are_in_flight() {
         let nested = format!("{CLUSTER}/m1/proxy{CLUSTER}/m2/proxy/api/v1/namespaces/a/pods/p/exec");
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
-        assert!(!attributes("POST", &nested, &[]).long_running);
-        assert!(!attributes("POST", &nested, &upgrade).long_running);
+        assert!(!attributes("POST", &nested, &[]).is_long_running);
+        assert!(!attributes("POST", &nested, &upgrade).is_long_running);
     }
 }

@@ -27,7 +27,7 @@ pub struct Limits {
 /// Messages per second of a user of the Model Context Protocol, and the number that may be sent at once.
 const MESSAGES_PER_SECOND: f64 = 10.0;
 const MESSAGE_BURST: f64 = 20.0;
-/// Number of users above which token buckets that are full again are removed.
+/// Number of users above which the token buckets of idle users are removed.
 const MAX_TRACKED_USERS: usize = 1_000;
 
 /// Maximum number of concurrent requests of a user for paths or blast radius.
@@ -71,11 +71,11 @@ pub struct InFlight(Option<(Arc<RequestLimit>, Arc<ResponsePermit>)>);
 
 /// Time after which a response that is being sent loses its permit.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Responses of at most this size are sent without a permit, because they are computed completely.
+/// Responses of at most this size are sent without a permit, because no work is left except sending them.
 const MAX_SMALL_RESPONSE_BYTES: u64 = 64 * 1024;
 
 impl InFlight {
-    /// Limits the time of the permit when the response begins. `size` is the length of the body in bytes, if known.
+    /// Starts the expiry of the permit, when the response begins. `size` is the length of the body in bytes, if known.
     /// `None` if the permit is released immediately.
     pub fn start_response(self, size: Option<u64>, now: Instant) -> Option<Self> {
         let (limit, permit) = self.0.filter(|_| size.is_none_or(|size| size > MAX_SMALL_RESPONSE_BYTES))?;
@@ -131,7 +131,7 @@ impl Limits {
         if is_permitted { Ok(()) } else { Err(ApiError::too_many_requests()) }
     }
 
-    /// Fails with 429 if too many path searches are running, in total or of the user.
+    /// Fails with 429 if too many path searches are running, in total or for the user.
     pub fn admit_path_search(&self, caller: &UserInfo) -> Result<PathSearchPermit, ApiError> {
         let mut searches = self.path_searches.lock();
         let total: usize = searches.values().sum();
@@ -147,7 +147,7 @@ impl Limits {
     /// Fails with 429 if the limit of concurrent requests is reached.
     pub fn admit(&self, caller: &UserInfo, attributes: &RequestAttributes, now: Instant) -> Result<InFlight, ApiError> {
         let limit = if attributes.is_mutating() { &self.writes } else { &self.reads };
-        let (Some(limit), false) = (limit, attributes.long_running) else { return Ok(InFlight(None)) };
+        let (Some(limit), false) = (limit, attributes.is_long_running) else { return Ok(InFlight(None)) };
         match limit.permit(now) {
             Some(in_flight) => Ok(in_flight),
             None if caller.is_master() => Ok(InFlight(None)),
@@ -164,10 +164,10 @@ mod tests {
     use crowsnest_process::reply::StatusResponse;
     use http::{HeaderMap, Method, Uri};
 
-    fn attributes(verb: &str, long_running: bool) -> RequestAttributes {
+    fn attributes(verb: &str, is_long_running: bool) -> RequestAttributes {
         let uri = Uri::from_static("/apis");
         let mut attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri, &HeaderMap::new());
-        (attributes.authorized.verb, attributes.long_running) = (verb.to_owned(), long_running);
+        (attributes.authorized.verb, attributes.is_long_running) = (verb.to_owned(), is_long_running);
         attributes
     }
 
@@ -176,18 +176,18 @@ mod tests {
         let limits = Limits::new(1, 1);
         let alice = UserInfo::new("alice", ["dev"]);
         let now = Instant::now();
-        let admitted = |verb, lasts| limits.admit(&alice, &attributes(verb, lasts), now);
-        let first = admitted("list", false).unwrap();
-        let refused = admitted("get", false).err().unwrap().into_response();
+        let admit = |verb, is_long_running| limits.admit(&alice, &attributes(verb, is_long_running), now);
+        let first = admit("list", false).unwrap();
+        let refused = admit("get", false).err().unwrap().into_response();
         assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()["retry-after"], "1");
         // Writes have their own limit, and long-running requests have none.
-        let write = admitted("create", false).unwrap();
-        assert!(admitted("patch", false).is_err());
-        assert!(admitted("watch", true).is_ok());
+        let write = admit("create", false).unwrap();
+        assert!(admit("patch", false).is_err());
+        assert!(admit("watch", true).is_ok());
         assert!(limits.admit(&UserInfo::new("root", [MASTERS]), &attributes("get", false), now).is_ok());
         drop((first, write));
-        assert!(admitted("get", false).is_ok() && admitted("delete", false).is_ok());
+        assert!(admit("get", false).is_ok() && admit("delete", false).is_ok());
         let unbounded = Limits::new(0, 0);
         let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &attributes("get", false), now)).collect();
         assert!(many.iter().all(Result::is_ok));
@@ -262,16 +262,16 @@ mod tests {
     #[test]
     fn responses_that_clients_do_not_read_lose_their_permits() {
         let (limits, alice, now) = (Limits::new(1, 1), UserInfo::new("alice", ["dev"]), Instant::now());
-        let admitted = |now| limits.admit(&alice, &attributes("get", false), now);
-        // A small response needs none.
-        assert!(admitted(now).unwrap().start_response(Some(MAX_SMALL_RESPONSE_BYTES), now).is_none());
-        let large = admitted(now).unwrap().start_response(None, now);
-        assert!(large.is_some() && admitted(now + SEND_TIMEOUT - Duration::from_millis(1)).is_err());
-        let next = admitted(now + SEND_TIMEOUT);
+        let admit = |now| limits.admit(&alice, &attributes("get", false), now);
+        // A small response needs no permit.
+        assert!(admit(now).unwrap().start_response(Some(MAX_SMALL_RESPONSE_BYTES), now).is_none());
+        let large = admit(now).unwrap().start_response(None, now);
+        assert!(large.is_some() && admit(now + SEND_TIMEOUT - Duration::from_millis(1)).is_err());
+        let next = admit(now + SEND_TIMEOUT);
         assert!(next.is_ok());
         drop(large);
-        assert!(admitted(now + SEND_TIMEOUT).is_err(), "the permit belongs to the next request");
+        assert!(admit(now + SEND_TIMEOUT).is_err(), "the permit belongs to the next request");
         drop(next);
-        assert!(admitted(now + SEND_TIMEOUT).is_ok());
+        assert!(admit(now + SEND_TIMEOUT).is_ok());
     }
 }

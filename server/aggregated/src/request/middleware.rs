@@ -1,5 +1,5 @@
 //! Middleware from the socket to the handler, in this order: assign an ID → trace → authenticate → audit → impersonate
-//! → count → authorize → limit the time → handle. A panic is audited and passed on to the layer that responds to it.
+//! → limit concurrency → authorize → limit the time → handle. A panic is audited and passed on to the layer that responds to it.
 //!
 //! A request forwarded by a control plane in this process already has an audit record, which is found and extended.
 
@@ -32,7 +32,7 @@ use crate::request::context::{RequestAttributes, RequestContext};
 use crate::request::limits::{InFlight, Limits};
 use crate::request::trace;
 use crate::resource::registry::Route;
-use crate::server::{Aggregated, dispatch, health};
+use crate::server::{AggregatedServer, dispatch, health};
 use crowsnest_process::reply::{Body, ResponseStatus};
 use crowsnest_runtime::metrics::ProcessMetrics;
 
@@ -75,8 +75,12 @@ impl ApiMiddleware {
     }
 }
 
-pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<Peer>, request: Request) -> Response {
-    let received = Timestamp::now();
+pub async fn serve(
+    State(state): State<AggregatedServer>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    let received_at = Timestamp::now();
     // In-process requests have no connection and no host.
     if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
         return ApiError::bad_request("the request must have exactly one Host header").into_response();
@@ -87,8 +91,8 @@ pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<P
     }
     let id = audit::audit_id(request.headers(), || uuid::Uuid::new_v4().to_string());
     let span = trace::request_span((&attributes, &id), request.method(), request.headers(), &peer);
-    let is_long_running = attributes.long_running;
-    let response = respond(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
+    let is_long_running = attributes.is_long_running;
+    let response = respond(state, peer, request, attributes, (received_at, id)).instrument(span.clone()).await;
     trace::record_status(&span, response.status());
     // For watches and tunnels, the span covers the beginning only.
     match is_long_running || span.is_disabled() {
@@ -98,11 +102,11 @@ pub async fn serve(State(state): State<Aggregated>, Extension(peer): Extension<P
 }
 
 async fn respond(
-    state: Aggregated,
+    state: AggregatedServer,
     peer: Peer,
     mut request: Request,
     attributes: RequestAttributes,
-    (received, id): (Timestamp, String),
+    (received_at, id): (Timestamp, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
     // The caller's credentials must not reach any later handler.
@@ -114,14 +118,14 @@ async fn respond(
             let forwarded = attributes.forwarded_request();
             let audit_request = audit::Request {
                 audit_id: &id,
-                received_at: received,
+                received_at,
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
                 attributes: &attributes.authorized,
                 forwarded: Some(&forwarded),
             };
-            state.middleware.auditor.begin(&audit_request, caller.as_ref().ok(), attributes.long_running).await
+            state.middleware.auditor.begin(&audit_request, caller.as_ref().ok(), attributes.is_long_running).await
         }
     };
     // Bodies of requests to members are not audited here.
@@ -187,7 +191,7 @@ fn take_forwarded_record(auditor: &Auditor, peer: &Peer, request: &mut Request) 
 }
 
 async fn handle(
-    state: &Aggregated,
+    state: &AggregatedServer,
     context: Result<RequestContext, ApiError>,
     mut request: Request,
 ) -> Result<(Response, InFlight), ApiError> {
@@ -195,7 +199,7 @@ async fn handle(
     if !is_supported_method(request.method()) {
         return Err(ApiError::method_not_allowed());
     }
-    if let Some(error) = &context.attributes.refused {
+    if let Some(error) = &context.attributes.path_error {
         return Err(ApiError::bad_request(error.to_string()));
     }
     if let Some(requested) = impersonation::requested_user(request.headers())? {
@@ -210,17 +214,21 @@ async fn handle(
     let in_flight = state.middleware.limits.admit(&context.user, &context.attributes, Instant::now())?;
     authorize(&state.delegated, &context).await?;
     let handling = dispatch(state, &context, request);
-    let response = match context.attributes.long_running || context.attributes.member.is_some() {
+    let response = match context.attributes.is_long_running || context.attributes.member.is_some() {
         true => handling.await?,
         false => tokio::time::timeout(state.middleware.timeout, handling).await.map_err(|_| ApiError::timeout())??,
     };
     Ok((response, in_flight))
 }
 
-/// Authorizes and handles a request that a handler sends for the caller of its own request.
-pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Request) -> Result<Response, ApiError> {
+/// Authorizes and handles a request that a handler sends on behalf of its caller.
+pub async fn handle_for(
+    server: &AggregatedServer,
+    outer: &RequestContext,
+    request: Request,
+) -> Result<Response, ApiError> {
     let attributes = RequestAttributes::parse(server.registry, request.method(), request.uri(), request.headers());
-    if let Some(error) = &attributes.refused {
+    if let Some(error) = &attributes.path_error {
         return Err(ApiError::bad_request(error.to_string()));
     }
     let context = RequestContext { user: outer.user.clone(), peer: outer.peer.clone(), attributes, audit: None };
@@ -228,8 +236,8 @@ pub async fn handle_for(server: &Aggregated, outer: &RequestContext, request: Re
     dispatch(server, &context, request).await
 }
 
-/// Refuses a request that the caller may not make. As kube-apiserver's `system:discovery` does, discovery is allowed
-/// to all authenticated users.
+/// Refuses a request that the caller must not make. As with kube-apiserver's ClusterRole `system:discovery`, all
+/// authenticated users may use discovery.
 async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Result<(), ApiError> {
     let RequestContext { user, attributes, audit, .. } = context;
     if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {

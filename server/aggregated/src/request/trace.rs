@@ -53,18 +53,18 @@ pub fn request_span(
     );
     // Unauthenticated clients must not decide which requests are sampled.
     let is_trusted = peer.is_front_proxy || matches!(peer.certificate, Certificate::User(_));
-    follow(&span, headers, is_trusted);
+    join_caller_trace(&span, headers, is_trusted);
     span
 }
 
 /// The span of a request for a webhook. Its client is not authenticated.
 pub fn webhook_span(method: &Method, route: &str, headers: &HeaderMap) -> Span {
     let span = server_span!("webhook", (method, route), crowsnest.webhook = Empty);
-    follow(&span, headers, true);
+    join_caller_trace(&span, headers, true);
     span
 }
 
-/// Records the status of the response. Client errors are no failures of the span.
+/// Records the status of the response. Client errors do not fail the span.
 pub fn record_status(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
@@ -74,7 +74,7 @@ pub fn record_status(span: &Span, status: StatusCode) {
 
 /// Makes a span part of the caller's trace if the caller is trusted. Otherwise the span starts a new trace with a link
 /// to the caller's.
-fn follow(span: &Span, headers: &HeaderMap, is_trusted: bool) {
+fn join_caller_trace(span: &Span, headers: &HeaderMap, is_trusted: bool) {
     if span.is_disabled() {
         return;
     }

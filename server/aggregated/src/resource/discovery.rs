@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::registry::{Group, Registry};
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
 /// `/apis`; with `metrics`, including the groups of the metrics APIs.
 pub fn group_list(registry: &Registry, metrics: bool) -> Value {
@@ -21,12 +21,12 @@ pub fn group(group: &Group) -> Value {
 }
 
 /// `/apis/GROUP/VERSION`.
-pub async fn resources(server: &Aggregated, group: &Group, version: &str) -> Value {
+pub async fn resources(server: &AggregatedServer, group: &Group, version: &str) -> Value {
     let mut resources: Vec<Value> = Vec::new();
     for resource in group.resources {
         resources.extend(resource.discover(server).await);
     }
-    // Two resources may serve objects of one name each.
+    // Two definitions may have the same name, such as those of `proxying` in search.karmada.io.
     resources.dedup_by(|next, listed| next["name"] == listed["name"]);
     let version = format!("{}/{version}", group.api.name);
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})

@@ -22,7 +22,7 @@ use serde_json::Value;
 use self::openapi::Document;
 
 use crate::request::context::RequestContext;
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 use crate::stored::StoredGroup;
 
 /// A resource or subresource that this server serves.
@@ -32,10 +32,10 @@ use crate::stored::StoredGroup;
 pub trait Resource: Send + Sync {
     fn definition(&self) -> &Definition;
 
-    /// Length of the part of `tail` that names the resource and its object; `None` if the path does not lead to the
-    /// resource. `tail` is the raw path after the version (`/clusters/m1`).
-    fn locate(&self, tail: &str) -> Option<usize> {
-        self.definition().locate(tail)
+    /// Length of the part of `resource_path` that names the resource and its object; `None` if the path does not lead to the
+    /// resource. `resource_path` is the raw path after the version (`/clusters/m1`).
+    fn locate(&self, resource_path: &str) -> Option<usize> {
+        self.definition().locate(resource_path)
     }
 
     /// The group under which objects are read and written, if they are kept in the control plane.
@@ -54,7 +54,7 @@ pub trait Resource: Send + Sync {
     }
 
     /// Entries of the discovery document.
-    fn discover<'a>(&'a self, _server: &'a Aggregated) -> BoxFuture<'a, Vec<Value>> {
+    fn discover<'a>(&'a self, _server: &'a AggregatedServer) -> BoxFuture<'a, Vec<Value>> {
         Box::pin(async move { vec![self.definition().discovery()] })
     }
 
@@ -100,7 +100,7 @@ impl Resource for HandledResource {
 
 /// A request for a resource.
 pub struct Call<'r> {
-    pub server: &'r Aggregated,
+    pub server: &'r AggregatedServer,
     pub context: &'r RequestContext,
     pub request: Request,
 }
@@ -122,7 +122,7 @@ pub enum Connect {
     Nothing,
 }
 
-/// What a client requests by the query and headers.
+/// Features that a client requests with the query and headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFeatures {
     /// The verb is `watch`.
@@ -218,8 +218,8 @@ impl Definition {
     }
 
     /// See [`Resource::locate`]. Compares raw segments, so a path with a percent-encoded resource is not found.
-    fn locate(&self, tail: &str) -> Option<usize> {
-        let (mut resource, mut rest) = next_segment(tail);
+    fn locate(&self, resource_path: &str) -> Option<usize> {
+        let (mut resource, mut rest) = next_segment(resource_path);
         let is_namespaced_path = self.namespaced && resource == "namespaces";
         if is_namespaced_path {
             let (namespace, after) = next_segment(rest);
@@ -236,7 +236,7 @@ impl Definition {
             let ends_in_slash = self.paths == Paths::CollectionAndObject && below.is_empty();
             let is_collection = self.subresource.is_empty() && (rest.is_empty() || ends_in_slash);
             let has_collection = matches!(self.paths, Paths::Collection | Paths::CollectionAndObject);
-            return (is_collection && has_collection).then_some(tail.len());
+            return (is_collection && has_collection).then_some(resource_path.len());
         }
         if self.namespaced && !is_namespaced_path {
             return None;
@@ -255,7 +255,7 @@ impl Definition {
             Paths::ObjectAndSubpaths => true,
             Paths::SubpathsOf(only) => name == only,
         };
-        found.then(|| tail.len() - below.len())
+        found.then(|| resource_path.len() - below.len())
     }
 
     /// True if a verb of the resource has this method.

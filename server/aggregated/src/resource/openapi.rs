@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::registry::{Group, Registry, VERSION};
 
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 use crate::stored::STORAGE_GROUP;
 use crowsnest_api::storage::STORED_KINDS;
 
@@ -51,7 +51,7 @@ impl Document {
 }
 
 /// `/openapi/v3`, `/openapi/v3/apis/GROUP/VERSION`, `/openapi/v2`; `None` for other paths.
-pub async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, ApiError> {
+pub async fn document(server: &AggregatedServer, path: &str) -> Result<Option<Value>, ApiError> {
     match path.trim_end_matches('/') {
         "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
         "/openapi/v2" => build_v2(server).await.map(Some),
@@ -90,7 +90,7 @@ async fn build_v3(control_plane: &kube::Client, group: &Group, version: &str) ->
     Ok(document.0)
 }
 
-async fn build_v2(server: &Aggregated) -> Result<Value, ApiError> {
+async fn build_v2(server: &AggregatedServer) -> Result<Value, ApiError> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for (group, version) in versions(server.registry, server.metrics_adapter) {
         let document = build_v3(&server.control_plane, group, version).await?;

@@ -1,4 +1,4 @@
-//! The API groups of this server and their resources, and the routes to them. Pure.
+//! The API groups of this server and their resources, and the routes to them. Has no side effects.
 
 use std::fmt;
 
@@ -63,15 +63,15 @@ pub struct ResourceRoute {
     pub group: &'static Group,
     pub resource: &'static dyn Resource,
     /// Start of the path after the version.
-    tail: usize,
+    start: usize,
     /// Start of the path below the object.
-    below: usize,
+    subpath: usize,
 }
 
 impl Registry {
     /// Groups that are served, those of metrics only if `metrics` is true.
     pub fn groups(&self, metrics: bool) -> impl Iterator<Item = &'static Group> + use<> {
-        self.groups.iter().filter(move |group| metrics || !group.api.of_metrics)
+        self.groups.iter().filter(move |group| metrics || !group.api.is_metrics)
     }
 
     /// Finds the route of a raw path.
@@ -88,18 +88,18 @@ impl Registry {
     fn route_below_apis(&self, path: &str) -> Option<Route> {
         let (name, rest) = split_segment(path.strip_prefix("/apis/")?);
         let group = self.groups.iter().find(|group| group.api.name == name)?;
-        let (version, tail) = split_segment(rest.strip_prefix('/').unwrap_or_default());
+        let (version, resource_path) = split_segment(rest.strip_prefix('/').unwrap_or_default());
         if version.is_empty() {
             return Some(Route::Group(group));
         }
         let (version, _) = group.api.versions.iter().find(|(known, _)| *known == version)?;
-        if matches!(tail, "" | "/") {
+        if matches!(resource_path, "" | "/") {
             return Some(Route::Resources(group, version));
         }
-        let start = path.len() - tail.len();
+        let start = path.len() - resource_path.len();
         group.resources.iter().find_map(|resource| {
-            let end = resource.locate(tail)?;
-            Some(Route::Resource(ResourceRoute { group, resource: *resource, tail: start, below: start + end }))
+            let end = resource.locate(resource_path)?;
+            Some(Route::Resource(ResourceRoute { group, resource: *resource, start, subpath: start + end }))
         })
     }
 }
@@ -149,13 +149,13 @@ impl Route {
 
 impl ResourceRoute {
     /// The path after the version (`/clusters/m1/status`).
-    pub fn tail<'p>(&self, path: &'p str) -> &'p str {
-        path.get(self.tail..).unwrap_or_default()
+    pub fn resource_path<'p>(&self, path: &'p str) -> &'p str {
+        path.get(self.start..).unwrap_or_default()
     }
 
     /// The path below the object, empty or with its slash.
-    pub fn below<'p>(&self, path: &'p str) -> &'p str {
-        path.get(self.below..).unwrap_or_default()
+    pub fn subpath<'p>(&self, path: &'p str) -> &'p str {
+        path.get(self.subpath..).unwrap_or_default()
     }
 
     /// True if the attributes that are authorized name this resource.
@@ -171,7 +171,7 @@ impl ResourceRoute {
 
 impl fmt::Debug for ResourceRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} {}..{}", self.group.api.name, self.resource.definition().name(), self.tail, self.below)
+        write!(f, "{}/{} {}..{}", self.group.api.name, self.resource.definition().name(), self.start, self.subpath)
     }
 }
 

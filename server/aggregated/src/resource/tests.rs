@@ -43,9 +43,9 @@ fn route(path: &str) -> String {
         Route::Group(group) => group.api.name.to_owned(),
         Route::Resources(group, version) => format!("{}/{version}", group.api.name),
         Route::Resource(found) => {
-            let below = found.below(path);
-            let gap = if below.is_empty() { "" } else { " " };
-            format!("{}{gap}{below}", found.resource.definition().route)
+            let subpath = found.subpath(path);
+            let gap = if subpath.is_empty() { "" } else { " " };
+            format!("{}{gap}{subpath}", found.resource.definition().route)
         }
         Route::OpenApi => "openapi".to_owned(),
         Route::Health => "health".to_owned(),
@@ -83,7 +83,7 @@ fn paths_have_routes() {
         (format!("{clusters}/clusters//m1/proxy/api"), ""),
         (format!("{karmada_search}/proxying/karmada//proxy/api"), ""),
         (format!("{karmada_search}/search//cache/api/v1/pods"), ""),
-        // An escape is not a spelling of a resource.
+        // A percent-encoded resource is not found.
         (format!("{clusters}/%63lusters/m1"), ""),
         (format!("{clusters}/clusters/m1/%70roxy/api"), ""),
         (format!("{karmada_search}/search/%63ache/api/v1/pods"), ""),
@@ -173,7 +173,7 @@ fn paths_of_metrics_have_routes_and_attributes(#[case] path: &str, #[case] expec
 #[case("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods//")]
 fn ambiguous_paths_of_metrics_are_refused(#[case] path: &str) {
     let attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &path.parse().unwrap(), &HeaderMap::new());
-    assert!(attributes.refused.is_some());
+    assert!(attributes.path_error.is_some());
 }
 
 #[test]
@@ -197,9 +197,9 @@ proptest::proptest! {
     #[test]
     fn routes_and_attributes_agree(
         group in "(cluster\\.karmada\\.io|search\\.karmada\\.io|search\\.crowsnest\\.io|propagation\\.crowsnest\\.io)",
-        tail in "(/(clusters|status|proxy|attach|watch|namespaces|search|cache|proxying|query|plans|explanations|%70roxy|x|)){0,6}",
+        resource_path in "(/(clusters|status|proxy|attach|watch|namespaces|search|cache|proxying|query|plans|explanations|%70roxy|x|)){0,6}",
     ) {
-        let path = format!("/apis/{group}/{VERSION}{tail}");
+        let path = format!("/apis/{group}/{VERSION}{resource_path}");
         let refused = RequestPath::parse(&path).is_err();
         if let (Route::Resource(found), false) = (REGISTRY.route(&path), refused) {
             let info = RequestInfo::parse(&Method::GET, &path, &Query::default());
@@ -262,7 +262,7 @@ fn control_plane(reviews: &Reviews) -> kube::Client {
 }
 
 /// A server with these groups, and without limits.
-fn aggregated(registry: &'static Registry, control_plane: kube::Client) -> Aggregated {
+fn aggregated(registry: &'static Registry, control_plane: kube::Client) -> AggregatedServer {
     let middleware = ApiMiddleware {
         auditor: Auditor::default(),
         limits: Limits::new(0, 0),
@@ -270,7 +270,7 @@ fn aggregated(registry: &'static Registry, control_plane: kube::Client) -> Aggre
         metrics: Arc::new(ProcessMetrics::new()),
         timeout: Duration::from_secs(60),
     };
-    Aggregated {
+    AggregatedServer {
         registry,
         control_plane: control_plane.clone(),
         admission: Arc::new(AdmissionChain::new(
@@ -312,12 +312,12 @@ async fn send(method: &str, uri: &str) -> (StatusCode, Value, Vec<Value>) {
 #[tokio::test]
 async fn a_new_resource_is_authorized_and_served(
     #[case] method: &str,
-    #[case] tail: &str,
+    #[case] resource_path: &str,
     #[case] verb: &str,
     #[case] code: u16,
     #[case] served: &str,
 ) {
-    let (status, body, reviews) = send(method, &format!("/apis/example.io/{VERSION}{tail}")).await;
+    let (status, body, reviews) = send(method, &format!("/apis/example.io/{VERSION}{resource_path}")).await;
     assert_eq!((status.as_u16(), body["served"].as_str().unwrap_or_default()), (code, served), "{body}");
     let [review] = reviews.as_slice() else { panic!("{reviews:?}") };
     assert_eq!((review["verb"].as_str(), review["group"].as_str()), (Some(verb), Some("example.io")), "{review}");

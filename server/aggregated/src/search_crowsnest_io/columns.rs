@@ -1,5 +1,5 @@
 //! Requested columns in addition to the fields of a hit: the time of the last change, values of labels, printed columns
-//! of kubectl, and values at a path of the manifest. Pure.
+//! of kubectl, and values at a path of the manifest. Has no side effects.
 
 use crowsnest_apimachinery::printers::columns::columns;
 use crowsnest_apimachinery::status::ApiError;
@@ -109,8 +109,8 @@ impl Columns {
         let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
             let invalid = || {
-                let why = "valid are changed, label:KEY, print:NAME and .PATH";
-                ApiError::bad_request(format!("columns={name:?}: {why}"))
+                let reason = "valid are changed, label:KEY, print:NAME and .PATH";
+                ApiError::bad_request(format!("columns={name:?}: {reason}"))
             };
             Column::parse(name).ok_or_else(invalid)
         };

@@ -65,8 +65,8 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     };
     let mut request = parameters.search(user)?;
     // A file cannot contain notices; without them, an unanswerable query would look like a query without hits.
-    if let Some(why) = request.query_error() {
-        return Err(ApiError::bad_request(why));
+    if let Some(reason) = request.query_error() {
+        return Err(ApiError::bad_request(reason));
     }
     request.page.limit = parameters.number("limit")?;
     request.include_manifests = format.reads_manifests();

@@ -44,7 +44,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The ID and entry of an Event; `None` if the Event is no entry of the journal.
+    /// The ID and entry of an Event; `None` if the Event is not an entry of the journal.
     fn from_event(object: &Object) -> Result<Option<(String, Self)>, ApiError> {
         let event: Value = object.parse().map_err(ApiError::internal)?;
         let annotation_value = |key: &str| {
@@ -135,7 +135,7 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     (request.page.limit, request.include_manifests) = (Some(limit), true);
     request.counts.facets.clear();
     let mut response = cache.searcher().search_all(request).await.map_err(ApiError::internal)?;
-    // Events of members are no entries, so skipped members do not matter.
+    // Events of members are not entries, so skipped members do not matter.
     response.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
     for hit in &response.hits {
@@ -214,8 +214,8 @@ async fn read_causes(
     Ok(causes)
 }
 
-/// Entries as JSON, oldest first and causes before effects. Each has the IDs of its causes up to the root, as far as
-/// they are known.
+/// Entries as JSON, oldest first and causes before effects. Each has the IDs of its known causes, up to
+/// the root.
 fn sorted_entries(entries: Entries, causes: Entries) -> Vec<Value> {
     let cause_id: HashMap<String, String> =
         entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.cause_id.clone()?))).collect();

@@ -146,7 +146,7 @@ fn to_event(event: LogEvent) -> (&'static str, Value) {
 impl TextFormat {
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, event: &LogEvent) {
-        let written = match event {
+        let result = match event {
             LogEvent::Source(source, SourceEvent::Line(line)) => {
                 let mut prefix = if self.prefix { format!("{} | ", source_text(source)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
@@ -173,7 +173,7 @@ impl TextFormat {
                 None => Ok(()),
             },
         };
-        if let Err(error) = written {
+        if let Err(error) = result {
             tracing::error!(%error, "cannot format a log event");
         }
     }

@@ -19,7 +19,7 @@ use crate::request::context::RequestContext;
 use crate::request::middleware::handle_for;
 use crate::resource::schema::{JSON, integer, object, responses, status, string};
 use crate::resource::{CREATE, Call, Definition, HandledResource, Paths};
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
 const KIND: &str = "McpMessage";
 /// Audit annotation with the tool of a call.
@@ -35,7 +35,7 @@ const HEADERS: [(&str, &str); 3] = [
 /// Responses with a Status.
 const FAILURES: [(&str, &str); 4] = [
     ("401", "The caller is not authenticated."),
-    ("403", "The caller has no right to create mcp, or a page of another origin sent the request."),
+    ("403", "The caller has no permission to create mcp, or a page of another origin sent the request."),
     ("413", "The message is too large."),
     ("429", "The caller sends messages too fast."),
 ];
@@ -60,7 +60,7 @@ fn operation() -> Value {
         json!({"description": "The method is unknown (since 2026-07-28).", "content": content(ref_to(KIND))});
     responses["415"] = json!({"description": "The body is not JSON."});
     json!({"operationId": "mcp-create", "tags": ["search"],
-        "summary": "Handles one message of the Model Context Protocol, with the rights of the caller.",
+        "summary": "Handles one message of the Model Context Protocol, with the permissions of the caller.",
         "parameters": HEADERS.map(header), "responses": responses,
         "requestBody": {"required": true, "content": content(ref_to(KIND))}})
 }
@@ -99,7 +99,7 @@ async fn handle(Call { server, context, request }: Call<'_>) -> Result<Response,
 
 /// The caller of a message, who sends the requests of its tools.
 struct CallerApi<'c> {
-    server: &'c Aggregated,
+    server: &'c AggregatedServer,
     context: &'c RequestContext,
     /// Records the clusters that requests reach, for the audit log.
     observer: Option<Arc<dyn crowsnest_proxy::ClusterObserver>>,

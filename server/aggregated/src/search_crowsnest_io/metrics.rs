@@ -1,4 +1,4 @@
-//! `metrics`: metrics of the process as OpenMetrics text, for operators. They contain nothing of an object.
+//! `metrics`: metrics of the process as OpenMetrics text, for operators. They contain no data of objects.
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;

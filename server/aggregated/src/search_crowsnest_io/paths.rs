@@ -5,7 +5,7 @@ use crowsnest_apimachinery::field::FieldErrorKind;
 use crowsnest_apimachinery::status::{ApiError, Cause, Details};
 use crowsnest_query::path::{PathPattern, PatternError, Property};
 use crowsnest_query::{Limits, parse};
-use crowsnest_search::paths::AnswerGraph;
+use crowsnest_search::paths::ResponseGraph;
 use serde_json::{Value, json};
 
 use super::call::{SearchCall, typed_response};
@@ -95,7 +95,7 @@ fn invalid_parameter(field: &str, reason: &str) -> ApiError {
 }
 
 /// The objects of an answer, with their identity and state, and its edges.
-pub(super) fn graph_body(graph: &AnswerGraph) -> Result<Value, ApiError> {
+pub(super) fn graph_body(graph: &ResponseGraph) -> Result<Value, ApiError> {
     let nodes = graph.nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;
     Ok(json!({
         "nodes": nodes,

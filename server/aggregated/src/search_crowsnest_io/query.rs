@@ -28,7 +28,7 @@ pub(super) struct Query;
 impl SearchOperation for Query {
     const DEFINITION: Definition =
         Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
-    const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
+    const SUMMARY: &str = "Matching objects, best first, with counts; as server-sent events (notices, skipped, matches, summary, facets, groups, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.";
     const PARAMETERS: &[Parameter] =
         &[Q, LIMIT, CURSOR, FACETS, SUMS, COLUMNS, Parameter::boolean("watch", "Send changes after the result.")];
     const RESPONSES: ResponseSchemas = &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])];
@@ -89,6 +89,7 @@ fn to_event(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
             Ok(hits) => event("matches", &Value::Array(hits)),
             Err(error) => error_event(&error),
         },
+        Ok(SearchEvent::Summary(summary)) => event("summary", &summary_fields(&summary)),
         Ok(SearchEvent::Done(summary)) => event("done", &summary_fields(&summary)),
         Err(error) => error_event(&error),
     }
@@ -138,7 +139,8 @@ fn schemas(document: &mut Document) {
     }
     let counts = object(json!({"total": integer(), "facets": facets(), "groups": ref_to("Groups")}), &["groups"]);
     let events = json!({"notices": list(ref_to("Notice")), "skipped": list(ref_to("Skipped")), "facets": facets(),
-        "groups": ref_to("Groups"), "matches": list(ref_to("Hit")), "done": ref_to("Summary"), "changed": ref_to("Hit"), "left": ref_to("Hit"),
+        "groups": ref_to("Groups"), "matches": list(ref_to("Hit")), "summary": ref_to("Summary"), "done": ref_to("Summary"),
+        "changed": ref_to("Hit"), "left": ref_to("Hit"),
         "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": string()}), &[])});
     let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
         "x-events": events});

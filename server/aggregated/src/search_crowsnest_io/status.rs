@@ -70,7 +70,7 @@ impl SearchOperation for Status {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, accepts_events, .. } = call;
         if accepts_events || parameters.flag("watch") {
-            let events = follow(running, user).map(|next| match next {
+            let events = stream_statuses(running, user).map(|next| match next {
                 Ok(status) => event("status", &status),
                 Err(message) => error(&message),
             });
@@ -82,9 +82,9 @@ impl SearchOperation for Status {
 }
 
 /// The current status, and the next one after each change.
-fn follow(running: &RunningRoles, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+fn stream_statuses(running: &RunningRoles, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
     let (cache, reader) = (running.cache.clone(), authorization_key(reader));
-    running.statuses.subscribe(reader.clone(), move |sender| publish_statuses(cache, reader, sender))
+    running.status_streams.subscribe(reader.clone(), move |sender| publish_statuses(cache, reader, sender))
 }
 
 /// The user reduced to what authorization depends on, without the UID, extras and the order of groups. Users with an

@@ -6,7 +6,7 @@ mod search;
 
 use crate::resource::Resource;
 use crate::resource::registry::Group;
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 use crowsnest_api::aggregated_groups;
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_runtime::roles::RunningRoles;
@@ -26,7 +26,7 @@ pub const GROUP: Group = Group::new(&aggregated_groups::SEARCH, RESOURCES);
 
 /// The running roles. Fails until registries have been read, because until then a request for a registered resource
 /// would go to the control plane.
-fn running_with_registries(server: &Aggregated) -> Result<&RunningRoles, ApiError> {
+fn running_with_registries(server: &AggregatedServer) -> Result<&RunningRoles, ApiError> {
     let running = server.running()?;
     match running.has_listed_registries() {
         true => Ok(running),

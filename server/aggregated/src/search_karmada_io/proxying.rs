@@ -25,7 +25,7 @@ pub(super) static FLEET_PROXY: HandledResource = HandledResource::new(
 );
 
 async fn forward(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
-    let path = context.attributes.below();
+    let path = context.attributes.subpath();
     let running = match crowsnest_proxy::is_resource_or_subresource_path(path) {
         true => running_with_registries(server)?,
         false => server.running()?,

@@ -26,7 +26,7 @@ const fn definition(object: &'static str, route: &'static str) -> Definition {
 }
 
 async fn search_cache(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
-    let (proxy, path) = (&running_with_registries(server)?.proxy, context.attributes.below());
+    let (proxy, path) = (&running_with_registries(server)?.proxy, context.attributes.subpath());
     Ok(to_response(proxy.search_cache(&context.user, path, to_proxy_request(request)).await))
 }
 
@@ -35,7 +35,7 @@ async fn search_opensearch(call: Call<'_>) -> Result<Response, ApiError> {
     if call.request.method() != Method::GET {
         return Err(ApiError::method_not_allowed());
     }
-    match crowsnest_proxy::is_resource_path(call.context.attributes.below()) {
+    match crowsnest_proxy::is_resource_path(call.context.attributes.subpath()) {
         true => Ok(Response::new(Body::empty())),
         false => Err(ApiError::unknown_resource()),
     }

@@ -1,4 +1,5 @@
-//! Bodies of writes under admission: the objects and options in them, and the changes that admission requires. Pure.
+//! Bodies of writes under admission: the objects and options in them, and the changes that admission requires. Has no
+//! side effects.
 
 use bytes::Bytes;
 use crowsnest_apimachinery::request::Query;
@@ -346,7 +347,7 @@ mod tests {
     #[case::status(json!({"metadata": {"resourceVersion": "2"}, "spec": {"a": 1}, "status": {"b": 2}}), true)]
     #[case::spec(json!({"metadata": {"resourceVersion": "2"}, "spec": {"a": 2}}), false)]
     #[case::labels(json!({"metadata": {"labels": {}}, "spec": {"a": 1}}), false)]
-    fn changes_of_the_status_are_no_changes_of_the_object(#[case] after: Value, #[case] expected: bool) {
+    fn changes_of_the_status_do_not_change_the_object(#[case] after: Value, #[case] expected: bool) {
         let before = json!({"metadata": {"resourceVersion": "1"}, "spec": {"a": 1}});
         assert_eq!(differs_in_status_only(&before, &after), expected);
     }

@@ -56,14 +56,14 @@ fn unconditional_replacement(method: &Method, body: &[u8]) -> Option<Value> {
 }
 
 impl Forward<'_> {
-    /// Sends `body` to `tail`, a path of the public kind (`/clusters/m1/status`).
-    pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    /// Sends `body` to `resource_path`, a path of the public kind (`/clusters/m1/status`).
+    pub(super) async fn send(&self, resource_path: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         if self.is_strategic_patch {
             let patch = parse_merge_patch(body)?;
             // A client that sends a resourceVersion must receive the conflict.
             let attempts = if names_version(&patch) { 1 } else { MAX_ATTEMPTS };
             let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
-            return self.update_with_retry(tail, attempts, merged).await;
+            return self.update_with_retry(resource_path, attempts, merged).await;
         }
         if let Some(object) = unconditional_replacement(&self.method, body) {
             let next = |live: &Value| {
@@ -72,19 +72,23 @@ impl Forward<'_> {
                     live.pointer(RESOURCE_VERSION_POINTER).cloned().unwrap_or_default();
                 Ok(next)
             };
-            return self.update_with_retry(tail, MAX_ATTEMPTS, next).await;
+            return self.update_with_retry(resource_path, MAX_ATTEMPTS, next).await;
         }
         match self.writer {
             Some(writer) if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {
-                writer.send(self, tail, body).await
+                writer.send(self, resource_path, body).await
             }
-            _ => self.send_unchanged(tail, body).await,
+            _ => self.send_unchanged(resource_path, body).await,
         }
     }
 
     /// Sends `body` unchanged.
-    pub(super) async fn send_unchanged(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
-        self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
+    pub(super) async fn send_unchanged(
+        &self,
+        resource_path: &str,
+        body: &[u8],
+    ) -> Result<Response<KubeBody>, ApiError> {
+        self.request(&self.method, resource_path, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
     /// A copy whose requests are dry runs with JSON responses, and are not reviewed. It checks that the second of two
@@ -95,34 +99,35 @@ impl Forward<'_> {
     }
 
     /// The response to `body` as a dry run, as JSON.
-    pub(super) async fn send_dry_run(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    pub(super) async fn send_dry_run(&self, resource_path: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
-        let request = self.build_request(&self.method, tail, &query, self.content_type.as_ref(), ACCEPT_JSON)?;
+        let request =
+            self.build_request(&self.method, resource_path, &query, self.content_type.as_ref(), ACCEPT_JSON)?;
         self.send_to_control_plane(request, body).await
     }
 
     /// The stored object; an error response is not an object.
-    pub(super) async fn get_stored(&self, tail: &str) -> Result<Value, ApiError> {
-        let found = self.get(tail).await?;
-        let found = found.into_body().collect().await.map_err(api_error)?.to_bytes();
-        serde_json::from_slice(&found).map_err(ApiError::internal)
+    pub(super) async fn get_stored(&self, resource_path: &str) -> Result<Value, ApiError> {
+        let response = self.get(resource_path).await?;
+        let bytes = response.into_body().collect().await.map_err(api_error)?.to_bytes();
+        serde_json::from_slice(&bytes).map_err(ApiError::internal)
     }
 
     /// The response to a read of the stored object.
-    async fn get(&self, tail: &str) -> Result<Response<KubeBody>, ApiError> {
-        let request = self.build_request(&Method::GET, tail, "", None, ACCEPT_JSON)?;
+    async fn get(&self, resource_path: &str) -> Result<Response<KubeBody>, ApiError> {
+        let request = self.build_request(&Method::GET, resource_path, "", None, ACCEPT_JSON)?;
         self.send_to_control_plane(request, Vec::new()).await
     }
 
     async fn request(
         &self,
         method: &Method,
-        tail: &str,
+        resource_path: &str,
         query: &str,
         content_type: Option<&HeaderValue>,
         body: Vec<u8>,
     ) -> Result<Response<KubeBody>, ApiError> {
-        let request = self.build_request(method, tail, query, content_type, self.accept.clone())?;
+        let request = self.build_request(method, resource_path, query, content_type, self.accept.clone())?;
         self.send_to_control_plane(request, body).await
     }
 
@@ -134,12 +139,12 @@ impl Forward<'_> {
     fn build_request(
         &self,
         method: &Method,
-        tail: &str,
+        resource_path: &str,
         query: &str,
         content_type: Option<&HeaderValue>,
         accept: HeaderValue,
     ) -> Result<Builder, ApiError> {
-        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}{query}", self.kind.stored_path(tail));
+        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}{query}", self.kind.stored_path(resource_path));
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(headers) = request.headers_mut() {
             if let Some(value) = self.headers.get(header::USER_AGENT) {
@@ -156,13 +161,13 @@ impl Forward<'_> {
     /// Writes an object derived from the stored one, and retries after conflicts.
     async fn update_with_retry(
         &self,
-        tail: &str,
+        resource_path: &str,
         attempts: usize,
         update: impl Fn(&Value) -> Result<Value, ApiError>,
     ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
-            let live = self.get(tail).await?;
+            let live = self.get(resource_path).await?;
             if !live.status().is_success() {
                 return Ok(live);
             }
@@ -173,7 +178,7 @@ impl Forward<'_> {
                 writer.check_values(&live, &next).await?;
             }
             let next = serde_json::to_vec(&next).map_err(ApiError::internal)?;
-            let response = self.request(&Method::PUT, tail, &self.query, Some(&JSON_MEDIA_TYPE), next).await?;
+            let response = self.request(&Method::PUT, resource_path, &self.query, Some(&JSON_MEDIA_TYPE), next).await?;
             if response.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(response);
             }

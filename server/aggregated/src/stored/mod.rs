@@ -50,8 +50,12 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MAX_PARAMETERS: usize = 1_000;
 
 /// Reads a stored object, or a complete list, by the path of the public kind after the version.
-pub async fn read_stored(control_plane: &kube::Client, kind: &StoredKind, tail: &str) -> Result<Value, kube::Error> {
-    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}", kind.stored_path(tail));
+pub async fn read_stored(
+    control_plane: &kube::Client,
+    kind: &StoredKind,
+    resource_path: &str,
+) -> Result<Value, kube::Error> {
+    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{}", kind.stored_path(resource_path));
     let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
     control_plane.request(request).await
 }
@@ -67,7 +71,7 @@ pub struct StoredGroup {
 /// Path after the version of a group (`/clusters/m1/status`), with the query.
 #[derive(Clone, Copy)]
 pub struct Target<'r> {
-    pub tail: &'r str,
+    pub resource_path: &'r str,
     pub query: &'r Query,
     /// True to write only the status, even if the body has other fields.
     pub status_only: bool,
@@ -79,12 +83,12 @@ impl StoredGroup {
     pub async fn serve(
         self,
         control_plane: &kube::Client,
-        Target { tail, query, status_only }: Target<'_>,
+        Target { resource_path, query, status_only }: Target<'_>,
         request: Request<Body>,
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, ApiError> {
         let caller = writer;
-        let writer = self.writer_to_review(writer, request.method(), tail)?;
+        let writer = self.writer_to_review(writer, request.method(), resource_path)?;
         let (parts, body) = request.into_parts();
         let is_watch = parts.method == Method::GET && query.flag("watch");
         let representation = Representation::choose(&parts.headers, is_watch)?;
@@ -114,11 +118,11 @@ impl StoredGroup {
         };
         let spec_write = match status_only {
             true => None,
-            false => self.spec_in_status_write(&forward, tail, &bytes).await?,
+            false => self.spec_in_status_write(&forward, resource_path, &bytes).await?,
         };
         if let Some((object_path, mut status)) = spec_write {
             // The status is written last. If a dry run refuses it, the object is not written either.
-            let dry_run_response = forward.to_dry_run().send(tail, &bytes).await?;
+            let dry_run_response = forward.to_dry_run().send(resource_path, &bytes).await?;
             if !dry_run_response.status().is_success() {
                 return self.translate_object_response(dry_run_response, None, representation).await;
             }
@@ -127,20 +131,20 @@ impl StoredGroup {
             if !response.status().is_success() {
                 return self.translate_object_response(response, None, representation).await;
             }
-            let written = response.into_body().collect().await.map_err(api_error)?.to_bytes();
-            copy_version(&mut status, &serde_json::from_slice(&written).map_err(ApiError::internal)?);
+            let object_bytes = response.into_body().collect().await.map_err(api_error)?.to_bytes();
+            copy_version(&mut status, &serde_json::from_slice(&object_bytes).map_err(ApiError::internal)?);
             bytes = serde_json::to_vec(&status).map_err(ApiError::internal)?;
-        } else if parent_path(tail).is_none() {
-            bytes = self.check_create(caller, &forward, tail, bytes).await?;
+        } else if parent_path(resource_path).is_none() {
+            bytes = self.check_create(caller, &forward, resource_path, bytes).await?;
         }
-        if parent_path(tail).is_some() {
+        if parent_path(resource_path).is_some() {
             // A write to the status cannot change references to tokens: the control plane keeps the rest of the object.
             forward.writer = None;
         }
         if forward.method == Method::DELETE {
-            translate_uid_precondition(&forward, tail, &mut bytes).await?;
+            translate_uid_precondition(&forward, resource_path, &mut bytes).await?;
         }
-        let response = forward.send(tail, &bytes).await?;
+        let response = forward.send(resource_path, &bytes).await?;
         if is_watch && response.status().is_success() {
             return Ok(self.translate_watch(response, table));
         }
@@ -153,14 +157,14 @@ impl StoredGroup {
         self,
         writer: Option<Writer<'w>>,
         method: &Method,
-        tail: &str,
+        resource_path: &str,
     ) -> Result<Option<Writer<'w>>, ApiError> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let is_cluster = self.kind.group == cluster_karmada_io::NAME;
         let is_reviewed = is_cluster || self.kind.group == search_karmada_io::NAME;
         let Some(writer) = writer.filter(|_| is_reviewed && !reads) else { return Ok(None) };
         if is_cluster && *method != Method::POST {
-            writer.check_name(name_of(tail))?;
+            writer.check_name(name_of(resource_path))?;
         }
         Ok(Some(writer))
     }
@@ -172,16 +176,16 @@ impl StoredGroup {
         self,
         caller: Option<Writer<'_>>,
         forward: &Forward<'_>,
-        tail: &str,
+        resource_path: &str,
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ApiError> {
         let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
         let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
-        let resource = tail.split('/').nth(1).unwrap_or_default();
-        let Err(forbidden) = caller.check_create(self.kind.group, resource, name_of(tail)).await? else {
+        let resource = resource_path.split('/').nth(1).unwrap_or_default();
+        let Err(forbidden) = caller.check_create(self.kind.group, resource, name_of(resource_path)).await? else {
             return Ok(body);
         };
-        let live = forward.get_stored(tail).await?;
+        let live = forward.get_stored(resource_path).await?;
         let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         version
             .filter(|_| live["kind"] != "Status")
@@ -195,20 +199,20 @@ impl StoredGroup {
     async fn spec_in_status_write<'t>(
         self,
         forward: &Forward<'_>,
-        tail: &'t str,
+        resource_path: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, ApiError> {
-        let object_path = parent_path(tail).filter(|_| writes_spec_with_status(self));
-        let written = matches!(forward.method, Method::PUT | Method::PATCH)
+        let object_path = parent_path(resource_path).filter(|_| writes_spec_with_status(self));
+        let is_stored_update = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
-        let Some(object_path) = object_path.filter(|_| written) else { return Ok(None) };
+        let Some(object_path) = object_path.filter(|_| is_stored_update) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
         let has_more = has_other_fields(&body);
-        let accepted = match forward.writer {
+        let may_write = match forward.writer {
             Some(writer) if has_more => writer.may_write(&forward.method, name_of(object_path)).await?,
             _ => has_more,
         };
-        Ok(accepted.then_some((object_path, body)))
+        Ok(may_write.then_some((object_path, body)))
     }
 
     /// Renames group and kind in a request body.
@@ -332,10 +336,14 @@ fn writes_spec_with_status(group: StoredGroup) -> bool {
 }
 
 /// Replaces the UID in the precondition of a deletion: clients send the UID from before a migration.
-async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), ApiError> {
+async fn translate_uid_precondition(
+    forward: &Forward<'_>,
+    resource_path: &str,
+    bytes: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let Some(expected) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
-    let found = forward.get_stored(tail).await?;
+    let found = forward.get_stored(resource_path).await?;
     if annotation(&found, MIGRATED_UID).is_some_and(|uid| *expected == uid) {
         *expected = found["metadata"]["uid"].clone();
         *bytes = serde_json::to_vec(&options).map_err(ApiError::internal)?;
@@ -344,14 +352,14 @@ async fn translate_uid_precondition(forward: &Forward<'_>, tail: &str, bytes: &m
 }
 
 /// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
-fn parent_path(tail: &str) -> Option<&str> {
-    let path = tail.strip_suffix("/status")?;
+fn parent_path(resource_path: &str) -> Option<&str> {
+    let path = resource_path.strip_suffix("/status")?;
     matches!(path.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(path)
 }
 
 /// The name in `/clusters/m1/status`; empty for collections.
-fn name_of(tail: &str) -> &str {
-    tail.split('/').nth(2).unwrap_or_default()
+fn name_of(resource_path: &str) -> &str {
+    resource_path.split('/').nth(2).unwrap_or_default()
 }
 
 /// Splits a byte stream of the control plane into lines of any length. An incomplete last line is dropped.
@@ -375,7 +383,7 @@ fn split_lines(
     })
 }
 
-/// A response of the control plane with another body of the same media type.
+/// The control plane's response with its body replaced by one of the same media type.
 fn with_body(body: Body, parts: Parts) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;

@@ -1,4 +1,5 @@
-//! The resourceVersion that a write expects: the write fails with a conflict if the object has another one. Pure.
+//! The resourceVersion that a write expects: the write fails with a conflict if the object has another one. Has no side
+//! effects.
 
 use crowsnest_apimachinery::status::ApiError;
 use serde_json::{Value, json};
@@ -56,7 +57,7 @@ pub(super) fn set_expected_version(body: &mut Value, version: &str) -> Result<()
     Ok(())
 }
 
-/// Updates the resourceVersion, if an object names one, to that of the object that was written before it.
+/// Sets the resourceVersion of `object`, if it names one, to that of `written`, which was written before it.
 pub(super) fn copy_version(object: &mut Value, written: &Value) {
     if !names_version(object) {
         return;

@@ -20,10 +20,10 @@ impl Representation {
     pub(super) fn choose(headers: &HeaderMap, is_watch: bool) -> Result<Self, ApiError> {
         let clauses = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let clauses: Vec<&str> = clauses.collect();
-        let accepted = content_negotiation::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
-        match is_watch && accepted.encoding == Encoding::Yaml {
+        let representation = content_negotiation::choose_representation(Some(&clauses.join(",")), Offer::Custom)?;
+        match is_watch && representation.encoding == Encoding::Yaml {
             true => Err(content_negotiation::stream_not_acceptable()),
-            false => Ok(Self(accepted)),
+            false => Ok(Self(representation)),
         }
     }
 
@@ -42,7 +42,7 @@ impl Representation {
             Shape::Table => "Table",
             Shape::PartialMetadata => "PartialObjectMetadata",
             Shape::PartialMetadataList => "PartialObjectMetadataList",
-            Shape::Object | Shape::Aggregated { .. } => return JSON_MEDIA_TYPE,
+            Shape::Object | Shape::AggregatedDiscovery { .. } => return JSON_MEDIA_TYPE,
         };
         let version = if self.0.is_beta { "v1beta1" } else { "v1" };
         let accept = format!("application/json;as={target};g=meta.k8s.io;v={version}");

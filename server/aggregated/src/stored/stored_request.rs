@@ -23,13 +23,13 @@ use super::{StoredGroup, Target, name_of, parent_path};
 use crate::admission::{AdmissionRequest, ApplicablePhases, OperationDetails, with_warnings};
 use crate::request::context::RequestContext;
 use crate::resource::registry::ResourceRoute;
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
 /// A request for a stored kind.
 #[derive(Clone, Copy)]
 pub(super) struct StoredRequest<'r> {
     pub(super) group: StoredGroup,
-    pub(super) server: &'r Aggregated,
+    pub(super) server: &'r AggregatedServer,
     pub(super) context: &'r RequestContext,
     pub(super) route: &'r ResourceRoute,
     pub(super) writer: Option<Writer<'r>>,
@@ -43,7 +43,7 @@ struct Admission<'r> {
     request: AdmissionRequest<'r>,
     phases: ApplicablePhases,
     /// Path of the object, or of its subresource.
-    tail: &'r str,
+    resource_path: &'r str,
     /// The stored object; `None` for a new one.
     old: Option<Value>,
 }
@@ -63,40 +63,47 @@ impl<'r> StoredRequest<'r> {
         representation: Representation,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
-        let tail = self.context.attributes.tail();
-        let has_name = !name_of(tail).is_empty();
+        let resource_path = self.context.attributes.resource_path();
+        let has_name = !name_of(resource_path).is_empty();
         if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
-            let target = Target { tail, query: self.context.query(), status_only: false };
+            let target = Target { resource_path, query: self.context.query(), status_only: false };
             return self.group.serve(&self.server.control_plane, target, request, self.writer).await;
         }
         let (parts, body) = request.into_parts();
         let buffered = BufferedRequest { method: parts.method, headers: parts.headers, body: collect(body).await? };
         let method = buffered.method.clone();
         match (&method, has_name) {
-            (&Method::POST, false) => self.create(tail, &buffered, warnings).await,
-            (&Method::PUT | &Method::PATCH, true) => self.update(tail, buffered, warnings).await,
-            (&Method::DELETE, true) => self.delete(tail, &buffered, warnings).await,
-            (&Method::DELETE, false) => self.delete_collection(tail, &buffered, representation, warnings).await,
+            (&Method::POST, false) => self.create(resource_path, &buffered, warnings).await,
+            (&Method::PUT | &Method::PATCH, true) => self.update(resource_path, buffered, warnings).await,
+            (&Method::DELETE, true) => self.delete(resource_path, &buffered, warnings).await,
+            (&Method::DELETE, false) => {
+                self.delete_collection(resource_path, &buffered, representation, warnings).await
+            }
             // The control plane refuses other combinations with its own message.
-            _ => self.store(tail, self.context.query(), &buffered).await,
+            _ => self.store(resource_path, self.context.query(), &buffered).await,
         }
     }
 
     /// Sends a request to the control plane, with the caller's `Accept` header.
-    async fn store(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Response, ApiError> {
-        let target = Target { tail, query, status_only: false };
+    async fn store(self, resource_path: &str, query: &Query, buffered: &BufferedRequest) -> Result<Response, ApiError> {
+        let target = Target { resource_path, query, status_only: false };
         self.group.serve(&self.server.control_plane, target, buffered.request(), self.writer).await
     }
 
     /// Sends a write to the status, and never a write of the object itself.
-    async fn store_status(self, tail: &str, buffered: &BufferedRequest) -> Result<Response, ApiError> {
-        let target = Target { tail, query: self.context.query(), status_only: true };
+    async fn store_status(self, resource_path: &str, buffered: &BufferedRequest) -> Result<Response, ApiError> {
+        let target = Target { resource_path, query: self.context.query(), status_only: true };
         self.group.serve(&self.server.control_plane, target, buffered.request(), self.writer).await
     }
 
     /// Sends a request and parses the object in the response.
-    async fn request_object(self, tail: &str, query: &Query, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
-        let response = self.store(tail, query, &buffered.accepting_json()).await?;
+    async fn request_object(
+        self,
+        resource_path: &str,
+        query: &Query,
+        buffered: &BufferedRequest,
+    ) -> Result<Outcome, ApiError> {
+        let response = self.store(resource_path, query, &buffered.accepting_json()).await?;
         if !response.status().is_success() {
             return Ok(Err(response));
         }
@@ -105,22 +112,28 @@ impl<'r> StoredRequest<'r> {
     }
 
     /// Reads an object, or a list with the selectors of `query`.
-    async fn read(self, tail: &str, query: &Query) -> Result<Outcome, ApiError> {
-        self.request_object(tail, query, &BufferedRequest::get()).await
+    async fn read(self, resource_path: &str, query: &Query) -> Result<Outcome, ApiError> {
+        self.request_object(resource_path, query, &BufferedRequest::get()).await
     }
 
     /// Determines the result of a write by a dry run.
-    async fn dry_run(self, tail: &str, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
+    async fn dry_run(self, resource_path: &str, buffered: &BufferedRequest) -> Result<Outcome, ApiError> {
         let query = self.context.query();
         let dry_run = match query.has("dryRun") {
             true => query.clone(),
             false => Query::parse(super::writer::dry_run(&super::encode_query(query)).strip_prefix('?')),
         };
-        self.request_object(tail, &dry_run, buffered).await
+        self.request_object(resource_path, &dry_run, buffered).await
     }
 
-    fn request(self, tail: &str, operation: Operation, name: &str, options: (Value, bool)) -> AdmissionRequest<'r> {
-        let subresource = if parent_path(tail).is_some() { "status" } else { "" };
+    fn request(
+        self,
+        resource_path: &str,
+        operation: Operation,
+        name: &str,
+        options: (Value, bool),
+    ) -> AdmissionRequest<'r> {
+        let subresource = if parent_path(resource_path).is_some() { "status" } else { "" };
         let (options, dry_run) = options;
         let details = OperationDetails { operation, name, subresource, options, dry_run };
         self.server.admission.request(self.context, self.route, details)
@@ -129,19 +142,19 @@ impl<'r> StoredRequest<'r> {
     /// A write under admission, without the stored object.
     async fn admission(
         self,
-        tail: &'r str,
+        resource_path: &'r str,
         operation: Operation,
         name: &str,
         options: (Value, bool),
     ) -> Result<Admission<'r>, ApiError> {
-        let request = self.request(tail, operation, name, options);
+        let request = self.request(resource_path, operation, name, options);
         let phases = request.applicable_phases().await?;
-        Ok(Admission { request, phases, tail, old: None })
+        Ok(Admission { request, phases, resource_path, old: None })
     }
 
     async fn create(
         self,
-        tail: &'r str,
+        resource_path: &'r str,
         buffered: &BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
@@ -149,13 +162,13 @@ impl<'r> StoredRequest<'r> {
         let object = buffered.object().unwrap_or_default();
         let options = WriteOptions::parse("CreateOptions", self.context.query(), "", false)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let admission = self.admission(tail, Operation::Create, name, (options.raw, options.dry_run)).await?;
+        let admission = self.admission(resource_path, Operation::Create, name, (options.raw, options.dry_run)).await?;
         self.admit(&admission, buffered.clone(), warnings).await
     }
 
     async fn update(
         self,
-        tail: &'r str,
+        resource_path: &'r str,
         buffered: BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
@@ -163,16 +176,16 @@ impl<'r> StoredRequest<'r> {
         let kind = if buffered.method == Method::PUT { "UpdateOptions" } else { "PatchOptions" };
         let options = WriteOptions::parse(kind, query, "", buffered.is_apply())?;
         let admission_options = || (options.raw.clone(), options.dry_run);
-        let parent = parent_path(tail);
-        let object_tail = parent.unwrap_or(tail);
-        let mut request_admission = self.admission(tail, Operation::Update, name, admission_options()).await?;
-        let writes_object = parent.is_some() && !options.dry_run && self.writes_object(object_tail, &buffered).await?;
+        let parent = parent_path(resource_path);
+        let object_path = parent.unwrap_or(resource_path);
+        let mut request_admission = self.admission(resource_path, Operation::Update, name, admission_options()).await?;
+        let writes_object = parent.is_some() && !options.dry_run && self.writes_object(object_path, &buffered).await?;
         let mut object_admission = match writes_object {
-            true => Some(self.admission(object_tail, Operation::Update, name, admission_options()).await?),
+            true => Some(self.admission(object_path, Operation::Update, name, admission_options()).await?),
             false => None,
         };
         let creation = match buffered.is_apply() && parent.is_none() {
-            true => Some(self.admission(tail, Operation::Create, name, admission_options()).await?),
+            true => Some(self.admission(resource_path, Operation::Create, name, admission_options()).await?),
             false => None,
         };
         if ![Some(&request_admission), object_admission.as_ref(), creation.as_ref()]
@@ -180,11 +193,11 @@ impl<'r> StoredRequest<'r> {
             .flatten()
             .any(|admission| admission.phases.any())
         {
-            return self.store(tail, query, &buffered).await;
+            return self.store(resource_path, query, &buffered).await;
         }
         let mut attempt = 1;
         loop {
-            let live = match (self.read(object_tail, &Query::default()).await?, &creation) {
+            let live = match (self.read(object_path, &Query::default()).await?, &creation) {
                 (Ok(live), _) => live,
                 (Err(missing), Some(creation)) if missing.status() == StatusCode::NOT_FOUND => {
                     return self.admit(creation, buffered, warnings).await;
@@ -209,12 +222,12 @@ impl<'r> StoredRequest<'r> {
     }
 
     /// True if a write to the status also writes the other fields of the object, as in Karmada for a Cluster.
-    async fn writes_object(self, object_tail: &str, buffered: &BufferedRequest) -> Result<bool, ApiError> {
+    async fn writes_object(self, object_path: &str, buffered: &BufferedRequest) -> Result<bool, ApiError> {
         if !super::writes_spec_with_status(self.group) || !buffered.has_more_than_status() {
             return Ok(false);
         }
         match self.writer {
-            Some(writer) => writer.may_write(&buffered.method, name_of(object_tail)).await,
+            Some(writer) => writer.may_write(&buffered.method, name_of(object_path)).await,
             None => Ok(true),
         }
     }
@@ -232,28 +245,28 @@ impl<'r> StoredRequest<'r> {
         let live = request_admission.old.clone().unwrap_or_default();
         let mut object_write = None;
         if let Some(object_admission) = object_admission {
-            let result = self.dry_run(object_admission.tail, &buffered).await?;
+            let result = self.dry_run(object_admission.resource_path, &buffered).await?;
             if !result.as_ref().is_ok_and(|object| differs_in_status_only(&live, object)) {
                 match self.prepare(object_admission, buffered.clone(), result, warnings).await? {
-                    Ok(prepared) => object_write = Some((object_admission.tail, prepared)),
+                    Ok(prepared) => object_write = Some((object_admission.resource_path, prepared)),
                     Err(refused) => return Ok(refused),
                 }
             }
         }
         let status = buffered.status_only(&live);
-        let result = self.dry_run(request_admission.tail, &status).await?;
+        let result = self.dry_run(request_admission.resource_path, &status).await?;
         let mut status = match self.prepare(request_admission, status, result, warnings).await? {
             // Mutating admission of the status cannot change the other fields.
             Ok(prepared) => prepared.status_only(&live),
             Err(refused) => return Ok(refused),
         };
-        if let Some((tail, write)) = object_write {
-            match self.request_object(tail, self.context.query(), &write).await? {
+        if let Some((resource_path, write)) = object_write {
+            match self.request_object(resource_path, self.context.query(), &write).await? {
                 Ok(written) => status.update_version(&written),
                 Err(refused) => return Ok(refused),
             }
         }
-        self.store_status(request_admission.tail, &status).await
+        self.store_status(request_admission.resource_path, &status).await
     }
 
     /// Admits the object that `buffered` results in, with the changes of mutating admission, and sends the write.
@@ -265,16 +278,16 @@ impl<'r> StoredRequest<'r> {
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
         if !admission.phases.any() {
-            return self.store(admission.tail, query, &buffered).await;
+            return self.store(admission.resource_path, query, &buffered).await;
         }
-        let result = self.dry_run(admission.tail, &buffered).await?;
+        let result = self.dry_run(admission.resource_path, &buffered).await?;
         match self.prepare(admission, buffered, result, warnings).await? {
-            Ok(buffered) => self.store(admission.tail, query, &buffered).await,
+            Ok(buffered) => self.store(admission.resource_path, query, &buffered).await,
             Err(refused) => Ok(refused),
         }
     }
 
-    /// Admits `result`, that of a dry run of `buffered`. Returns the write with the changes of mutating admission.
+    /// Admits `result`, the result of a dry run of `buffered`. Returns the write with the changes of mutating admission.
     async fn prepare(
         self,
         admission: &Admission<'_>,
@@ -282,7 +295,7 @@ impl<'r> StoredRequest<'r> {
         mut result: Outcome,
         warnings: &mut Vec<String>,
     ) -> Result<Outcome<BufferedRequest>, ApiError> {
-        let Admission { request, phases, tail, old } = admission;
+        let Admission { request, phases, resource_path, old } = admission;
         if phases.mutating {
             let base = match &result {
                 Ok(object) if old.is_none() => buffered.without_identity(object),
@@ -300,7 +313,7 @@ impl<'r> StoredRequest<'r> {
                 request.mutate(Some(&mut changed), old.as_ref(), warnings).await?;
                 if changed != base {
                     buffered = buffered.with_result(&base, changed)?;
-                    result = self.dry_run(tail, &buffered).await?;
+                    result = self.dry_run(resource_path, &buffered).await?;
                 }
             }
         }
@@ -319,24 +332,24 @@ impl<'r> StoredRequest<'r> {
 
     async fn delete(
         self,
-        tail: &'r str,
+        resource_path: &'r str,
         buffered: &BufferedRequest,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
         let options = buffered.delete_options(query)?;
         let admission_options = (options.raw.clone(), options.dry_run);
-        let request = self.request(tail, Operation::Delete, self.context.name(), admission_options);
+        let request = self.request(resource_path, Operation::Delete, self.context.name(), admission_options);
         if !request.applicable_phases().await?.any() {
-            return self.store(tail, query, buffered).await;
+            return self.store(resource_path, query, buffered).await;
         }
-        self.delete_admitted(tail, &request, (buffered, &options), warnings).await
+        self.delete_admitted(resource_path, &request, (buffered, &options), warnings).await
     }
 
     /// Admits and deletes one object. Repeats both if the object has changed meanwhile.
     async fn delete_admitted(
         self,
-        tail: &str,
+        resource_path: &str,
         request: &AdmissionRequest<'_>,
         (buffered, options): (&BufferedRequest, &DeleteOptions),
         warnings: &mut Vec<String>,
@@ -344,13 +357,13 @@ impl<'r> StoredRequest<'r> {
         let has_preconditions = !options.preconditions.is_empty();
         let mut attempt = 1;
         loop {
-            let live = match self.read(tail, &Query::default()).await? {
+            let live = match self.read(resource_path, &Query::default()).await? {
                 Ok(live) => live,
                 Err(missing) => return Ok(missing),
             };
             request.mutate(None, Some(&live), warnings).await?;
             request.validate(None, Some(&live), warnings).await?;
-            let response = self.store(tail, self.context.query(), &buffered.deletion(options, &live)).await?;
+            let response = self.store(resource_path, self.context.query(), &buffered.deletion(options, &live)).await?;
             if response.status() != StatusCode::CONFLICT || has_preconditions || attempt == MAX_ATTEMPTS {
                 return Ok(response);
             }
@@ -363,18 +376,18 @@ impl<'r> StoredRequest<'r> {
     /// name.
     async fn delete_collection(
         self,
-        tail: &'r str,
+        resource_path: &'r str,
         buffered: &BufferedRequest,
         representation: Representation,
         warnings: &mut Vec<String>,
     ) -> Result<Response, ApiError> {
         let query = self.context.query();
         let options = buffered.delete_options(query)?;
-        let request = self.request(tail, Operation::Delete, "", (options.raw.clone(), options.dry_run));
+        let request = self.request(resource_path, Operation::Delete, "", (options.raw.clone(), options.dry_run));
         if !request.applicable_phases().await?.any() {
-            return self.store(tail, query, buffered).await;
+            return self.store(resource_path, query, buffered).await;
         }
-        let list = match self.read(tail, &list_query(query)).await? {
+        let list = match self.read(resource_path, &list_query(query)).await? {
             Ok(list) => list,
             Err(refused) => return Ok(refused),
         };
@@ -385,7 +398,7 @@ impl<'r> StoredRequest<'r> {
         }
         for item in items {
             let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            let item_path = format!("{}/{}", tail.trim_end_matches('/'), path_segment(name));
+            let item_path = format!("{}/{}", resource_path.trim_end_matches('/'), path_segment(name));
             let deletion = buffered.deletion(&options, item);
             let mut response = self.store(&item_path, &Query::default(), &deletion).await?;
             if response.status() == StatusCode::CONFLICT {

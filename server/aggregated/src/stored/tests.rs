@@ -67,8 +67,8 @@ fn responses_are_translated_to_the_public_group() {
 #[case("/clusters/m1/x/status", None, "m1")]
 #[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
 #[case("/clusters", None, "")]
-fn status_paths_are_recognized(#[case] tail: &str, #[case] parent: Option<&str>, #[case] name: &str) {
-    assert_eq!((parent_path(tail), name_of(tail)), (parent, name));
+fn status_paths_are_recognized(#[case] resource_path: &str, #[case] parent: Option<&str>, #[case] name: &str) {
+    assert_eq!((parent_path(resource_path), name_of(resource_path)), (parent, name));
 }
 
 #[tokio::test]
@@ -92,24 +92,24 @@ pub(crate) async fn control_plane() -> ApiServer {
     server
 }
 
-async fn call(server: &ApiServer, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
+async fn call(server: &ApiServer, method: &str, resource_path: &str, content_type: &str, body: &Value) -> (u16, Value) {
     let request = Request::builder()
         .method(method)
-        .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
+        .uri(format!("/apis/cluster.karmada.io/v1alpha1{resource_path}"))
         .header("content-type", content_type)
         .body(Body::from(body.to_string()));
-    serve(CLUSTERS, server, tail, request.unwrap(), None).await
+    serve(CLUSTERS, server, resource_path, request.unwrap(), None).await
 }
 
 async fn serve(
     group: StoredGroup,
     server: &ApiServer,
-    tail: &str,
+    resource_path: &str,
     request: Request<Body>,
     writer: Option<Writer<'_>>,
 ) -> (u16, Value) {
     let query = Query::parse(request.uri().query());
-    let target = Target { tail: tail.split('?').next().unwrap(), query: &query, status_only: false };
+    let target = Target { resource_path: resource_path.split('?').next().unwrap(), query: &query, status_only: false };
     let response = match group.serve(&server.admin(), target, request, writer).await {
         Ok(response) => response,
         Err(failure) => failure.into_response(),
@@ -230,8 +230,8 @@ async fn merge_json_and_apply_patches_are_applied() {
 
     let applied = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
         "spec": {"provider": "alpha"}});
-    let tail = "/clusters/m1?fieldManager=me";
-    let (code, patched) = call(&server, "PATCH", tail, "application/apply-patch+yaml", &applied).await;
+    let resource_path = "/clusters/m1?fieldManager=me";
+    let (code, patched) = call(&server, "PATCH", resource_path, "application/apply-patch+yaml", &applied).await;
     assert_eq!(code, 200, "{patched}");
     assert_eq!(patched["spec"]["provider"], "alpha");
     assert_eq!(patched["metadata"]["finalizers"], json!(["x.io/two"]));

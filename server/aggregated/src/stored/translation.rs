@@ -1,4 +1,5 @@
-//! Translates names between the public groups and the internal group, in objects, lists, tables and Statuses. Pure.
+//! Translates names between the public groups and the internal group, in objects, lists, tables and Statuses. Has no
+//! side effects.
 
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use serde_json::Value;
@@ -52,7 +53,7 @@ impl StoredGroup {
         }
         if status.pointer("/details/group").and_then(Value::as_str) == Some(STORAGE_GROUP) {
             status["details"]["group"] = self.kind.group.into();
-            // The plural, or the kind where the object is invalid.
+            // `details.kind` is the plural, except for an invalid object: then it is the kind.
             if let Some(kind) =
                 status.pointer("/details/kind").and_then(Value::as_str).map(|k| self.kind.public_text(k))
             {

@@ -70,21 +70,21 @@ pub struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Refuses an agent that writes a cluster with another name than its own.
+    /// Refuses an agent that writes a cluster other than its own.
     pub fn check_name(self, cluster: &str) -> Result<(), ApiError> {
-        agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
+        agents::check_cluster(self.user, cluster).map_err(|reason| forbidden(cluster, &reason))
     }
 
     /// Refuses a write that changes where tokens are sent if the caller may not read those tokens.
     pub async fn check(self, before: PriorObject<'_>, after: &Cluster) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
-        agents::check_registration(self.user, before, after).map_err(|why| forbidden(name, &why))?;
+        agents::check_registration(self.user, before, after).map_err(|reason| forbidden(name, &reason))?;
         if matches!(before, PriorObject::Absent) && agents::agent_cluster(self.user).is_some() {
             self.check_id(after).await?;
         }
         let report = destination::required_permissions(before, after);
-        self.check_uses(&report, |why| forbidden(name, why)).await
+        self.check_uses(&report, |reason| forbidden(name, reason)).await
     }
 
     /// Refuses a write that changes where objects and credentials of a registry are sent if the caller may not read
@@ -96,7 +96,8 @@ impl Writer<'_> {
     ) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         let report = backend_store::required_permissions(before, after);
-        self.check_uses(&report, |why| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, why)).await
+        self.check_uses(&report, |reason| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, reason))
+            .await
     }
 
     async fn check_uses(
@@ -196,12 +197,12 @@ impl Writer<'_> {
         Ok(self.delegated.review(self.user, &attributes).await?.allowed)
     }
 
-    /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
+    /// Sends `body` to `resource_path` after the resulting Cluster has been reviewed. The write names the reviewed
     /// resourceVersion, so it conflicts with any concurrent change.
     pub(super) async fn send(
         self,
         forward: &Forward<'_>,
-        tail: &str,
+        resource_path: &str,
         body: &[u8],
     ) -> Result<Response<KubeBody>, ApiError> {
         let content_type =
@@ -209,35 +210,44 @@ impl Writer<'_> {
         let content_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match (&forward.method, content_type.as_str()) {
             (&Method::POST, JSON) => {
-                let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
+                let Some(after) = parse_object(body) else {
+                    return refuse_unreadable(forward, resource_path, body).await;
+                };
                 self.check_object(PriorObject::Absent, &after).await?;
-                forward.send_unchanged(tail, body).await
+                forward.send_unchanged(resource_path, body).await
             }
             (&Method::PUT, JSON) => {
-                let Some(after) = parse_object(body) else { return refuse_unreadable(forward, tail, body).await };
-                let live = get_stored_object(forward, tail).await?;
+                let Some(after) = parse_object(body) else {
+                    return refuse_unreadable(forward, resource_path, body).await;
+                };
+                let live = get_stored_object(forward, resource_path).await?;
                 if let (Some(live), Some(after)) = (live.as_ref().and_then(ReviewedObject::cluster), after.cluster()) {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
                     // A write without a resourceVersion replaces the stored object unconditionally.
                     let checked = agents::check_registration(self.user, PriorObject::Stored(live), after);
-                    checked.map_err(|why| forbidden(name, &why))?;
+                    checked.map_err(|reason| forbidden(name, &reason))?;
                 }
                 let version = &after.metadata().resource_version;
                 let expected = live.as_ref().filter(|live| live.metadata().resource_version == *version);
                 self.check_object(expected.map_or(PriorObject::Absent, PriorObject::Stored), &after).await?;
-                forward.send_unchanged(tail, body).await
+                forward.send_unchanged(resource_path, body).await
             }
-            (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body).await,
-            _ => refuse_unreadable(forward, tail, body).await,
+            (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, resource_path, body).await,
+            _ => refuse_unreadable(forward, resource_path, body).await,
         }
     }
 
     /// Reviews and sends a patch. A dry run in the control plane determines the resulting Cluster.
-    async fn patch(self, forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
+    async fn patch(
+        self,
+        forward: &Forward<'_>,
+        resource_path: &str,
+        body: &[u8],
+    ) -> Result<Response<KubeBody>, ApiError> {
         let mut attempt = 1;
         loop {
-            let live = get_stored_object(forward, tail).await?;
-            let dry_run_response = forward.send_dry_run(tail, body).await?;
+            let live = get_stored_object(forward, resource_path).await?;
+            let dry_run_response = forward.send_dry_run(resource_path, body).await?;
             if !dry_run_response.status().is_success() {
                 return Ok(dry_run_response);
             }
@@ -250,7 +260,7 @@ impl Writer<'_> {
                 Some(version) => patch_with_expected_version(body, version)?,
                 None => body.to_vec(),
             };
-            let response = forward.send_unchanged(tail, &expecting_version).await?;
+            let response = forward.send_unchanged(resource_path, &expecting_version).await?;
             if response.status() != StatusCode::CONFLICT || version.is_none() || attempt == MAX_ATTEMPTS {
                 return Ok(response);
             }
@@ -285,14 +295,14 @@ fn parse_patch(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 /// The stored object that a write applies to.
-async fn get_stored_object(forward: &Forward<'_>, tail: &str) -> Result<Option<ReviewedObject>, ApiError> {
-    let found = forward.get_stored(tail).await?;
+async fn get_stored_object(forward: &Forward<'_>, resource_path: &str) -> Result<Option<ReviewedObject>, ApiError> {
+    let found = forward.get_stored(resource_path).await?;
     // An object that cannot be read is reviewed like a new one; the write gets the same error from the control plane.
     if found["kind"] == "Status" {
         return Ok(None);
     }
     match decode(&found) {
-        Some(written) => Ok(Some(written)),
+        Some(object) => Ok(Some(object)),
         None => Err(ApiError::internal("the control plane returned an object of another kind")),
     }
 }
@@ -315,21 +325,25 @@ fn decode(object: &Value) -> Option<ReviewedObject> {
 }
 
 /// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
-async fn refuse_unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
-    let dry_run_response = forward.send_dry_run(tail, body).await?;
+async fn refuse_unreadable(
+    forward: &Forward<'_>,
+    resource_path: &str,
+    body: &[u8],
+) -> Result<Response<KubeBody>, ApiError> {
+    let dry_run_response = forward.send_dry_run(resource_path, body).await?;
     if !dry_run_response.status().is_success() {
         return Ok(dry_run_response);
     }
     Err(unsupported_media_type(&["application/json", "application/yaml"]))
 }
 
-fn forbidden(cluster: &str, why: &str) -> ApiError {
-    forbidden_in(cluster_karmada_io::NAME, "clusters", cluster, why)
+fn forbidden(cluster: &str, reason: &str) -> ApiError {
+    forbidden_in(cluster_karmada_io::NAME, "clusters", cluster, reason)
 }
 
-fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
+fn forbidden_in(group: &str, resource: &str, name: &str, reason: &str) -> ApiError {
     let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
-    let text = format!("{resource}.{group}{quoted} is forbidden: {why}");
+    let text = format!("{resource}.{group}{quoted} is forbidden: {reason}");
     ApiError::new(Reason::Forbidden, text).with_object(group, resource, name)
 }
 

@@ -1,4 +1,4 @@
-//! Attributes of a request, as RBAC and audit policies match them. Pure.
+//! Attributes of a request, as RBAC and audit policies match them. Has no side effects.
 
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::request::RequestInfo;

@@ -1,4 +1,4 @@
-//! Events of the audit log: `audit.k8s.io/v1` `Event`, one JSON line each. Pure.
+//! Events of the audit log: `audit.k8s.io/v1` `Event`, one JSON line each. Has no side effects.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

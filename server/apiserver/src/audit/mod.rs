@@ -33,7 +33,7 @@ pub use record::Record;
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Header with the key under which a server that shares the audit log finds the record of a forwarded request.
 pub const FORWARDED_RECORD: HeaderName = HeaderName::from_static("x-crowsnest-audit-record");
-/// Longest `Audit-ID` that is taken from a request, as in kube-apiserver.
+/// Maximum length of an `Audit-ID` header that is accepted from a request, as in kube-apiserver.
 const MAX_ID_LENGTH: usize = 64;
 /// Memory limit of bodies in queued events, in units of [`BODY_MEMORY_UNIT_BYTES`].
 const BODY_MEMORY_UNITS: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! `audit.k8s.io/v1` `Policy`: which requests are logged, at which level and stages. Pure.
+//! `audit.k8s.io/v1` `Policy`: which requests are logged, at which level and stages. Has no side effects.
 //!
 //! Resources, namespaces and paths of a rule match the request itself or its attributes at the server to which it is
 //! forwarded, so `pods/exec` matches an exec in any member. Bodies that may contain secrets are logged only by a
@@ -132,7 +132,7 @@ impl Policy {
             return Err(PolicyError::Empty);
         }
         for (index, rule) in document.rules.iter().enumerate() {
-            rule.check().map_err(|why| PolicyError::Rule(index, why))?;
+            rule.check().map_err(|reason| PolicyError::Rule(index, reason))?;
         }
         let Document { rules, omit_stages, omit_managed_fields, .. } = document;
         Ok(Self { rules, omit_stages, omit_managed_fields, additional_sensitive_resources: Vec::new() })

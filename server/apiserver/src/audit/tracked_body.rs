@@ -51,7 +51,7 @@ pub struct BodyCapture {
 }
 
 impl BodyCapture {
-    /// Copies a request body, from which the object reference is completed. Only JSON and YAML are read.
+    /// Copies a request body, which also completes the event's object reference. Only JSON and YAML are read.
     pub fn request(record: &Arc<Record>, headers: &HeaderMap) -> Option<Self> {
         Self::new(record, Direction::Request, headers)
     }

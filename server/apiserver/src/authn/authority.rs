@@ -156,7 +156,7 @@ impl Authority {
             .await;
     }
 
-    /// A kubeconfig (JSON, which is YAML) for one user of one server.
+    /// A kubeconfig in YAML for one user of one server.
     pub fn kubeconfig(&self, context: &str, server: &str, credentials: &Credentials) -> String {
         let encode = |text: &str| STANDARD.encode(text);
         let config = json!({

@@ -176,7 +176,7 @@ mod tests {
         }
         assert_eq!(bearer_token(&fields), expected.map(|token| token.map(str::to_owned)));
         fields.remove(UPGRADE);
-        assert_eq!(bearer_token(&fields), Ok(None), "it is no WebSocket");
+        assert_eq!(bearer_token(&fields), Ok(None), "it is not a WebSocket request");
     }
 
     #[test]

@@ -171,7 +171,7 @@ mod tests {
     #[case::latin_group(&[("user", "a"), ("group", "dev"), ("group", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra(&[("user", "a"), ("extra-scopes", "\u{ff}")], "not UTF-8")]
     #[case::latin_extra_key(&[("user", "a"), ("extra-%ff", "x")], "not UTF-8")]
-    fn ambiguous_headers_are_refused(#[case] fields: &[(&'static str, &str)], #[case] why: &str) {
+    fn ambiguous_headers_are_refused(#[case] fields: &[(&'static str, &str)], #[case] reason: &str) {
         for prefix in PREFIXES {
             let headers = latin1_headers(fields, prefix);
             let refused = match prefix {
@@ -179,7 +179,7 @@ mod tests {
                 _ => impersonated_user(&headers).map(drop),
             };
             let error = refused.unwrap_err().to_string();
-            assert!(error.contains(why) && error.contains(prefix), "{error}");
+            assert!(error.contains(reason) && error.contains(prefix), "{error}");
         }
     }
 

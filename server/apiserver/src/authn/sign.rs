@@ -18,7 +18,8 @@ use crate::error::{Error, Result};
 
 /// Seconds by which `notBefore` of issued certificates is backdated, to tolerate clock differences.
 const BACKDATE_SECONDS: i64 = 5 * 60;
-/// Limit in seconds below which the requested validity counts from now. A longer validity includes the backdating.
+/// A requested validity below this limit, in seconds, counts from now; a longer one counts from the backdated
+/// `notBefore`.
 const SHORT_TTL_SECONDS: i64 = 8 * 3600;
 /// Index of the subject in a TBSCertificate: version, serial number, algorithm, issuer and validity precede it.
 const SUBJECT_INDEX: usize = 5;
@@ -29,9 +30,9 @@ impl Authority {
     pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
         let not_after = self.not_after()?;
         if now >= not_after {
-            let why = "refusing to sign a certificate that expired in the past";
+            let reason = "refusing to sign a certificate that expired in the past";
             return Err(Error::Key(format!(
-                "{why}: NotAfter={}",
+                "{reason}: NotAfter={}",
                 jiff::Timestamp::from_second(not_after).unwrap_or_default()
             )));
         }

@@ -73,10 +73,10 @@ pub struct Target {
 pub enum OutboundError {
     #[error("clientConfig: {0}")]
     Config(String),
-    #[error("{verb} {url:?}: {why}")]
-    Resolve { verb: String, url: String, why: ResolveError },
-    #[error("{verb} {url:?}: {why}")]
-    Call { verb: String, url: String, why: String },
+    #[error("{verb} {url:?}: {reason}")]
+    Resolve { verb: String, url: String, reason: ResolveError },
+    #[error("{verb} {url:?}: {reason}")]
+    Call { verb: String, url: String, reason: String },
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error("request: {0}")]
@@ -237,7 +237,7 @@ impl OutboundClients {
             ServerAddress::Url(url) => (url.clone(), None),
             ServerAddress::Service(service) => {
                 match self.resolver.resolve(&service.namespace, &service.name, service.port) {
-                    Err(why) => return Err(OutboundError::Resolve { verb, url: display_url, why }),
+                    Err(reason) => return Err(OutboundError::Resolve { verb, url: display_url, reason }),
                     Ok(Endpoint::InProcess(service)) => return Ok(service.serve(request).await),
                     Ok(Endpoint::Address { host, port }) => {
                         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -267,7 +267,7 @@ impl OutboundClients {
         match result {
             Ok(response) => Ok(response.map(Body::new)),
             Err(error) => {
-                Err(OutboundError::Call { verb, url: display_url, why: tls::describe_error(&error, &address) })
+                Err(OutboundError::Call { verb, url: display_url, reason: tls::describe_error(&error, &address) })
             }
         }
     }

@@ -17,7 +17,7 @@ impl ServiceResolver for NoServices {
     }
 }
 
-/// Reports the client certificate of each connection, and answers one request with an empty response.
+/// Reports the client certificate of each connection, and responds to one request with an empty body.
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<Vec<u8>>) {
     while let Ok((socket, _)) = listener.accept().await {
         let mut stream = acceptor.accept(socket).await.unwrap();
@@ -32,11 +32,11 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<
     }
 }
 
-/// Answers the first request on each connection, and closes the connection on the second one; reports each answered
-/// request.
-async fn serve_one_request_per_connection(listener: TcpListener, answered: mpsc::Sender<()>) {
+/// Responds to the first request on each connection, and closes the connection on the second one; reports each
+/// response.
+async fn serve_one_request_per_connection(listener: TcpListener, responses: mpsc::Sender<()>) {
     while let Ok((mut stream, _)) = listener.accept().await {
-        let answered = answered.clone();
+        let responses = responses.clone();
         tokio::spawn(async move {
             for responds in [true, false] {
                 let mut head = Vec::new();
@@ -46,7 +46,7 @@ async fn serve_one_request_per_connection(listener: TcpListener, answered: mpsc:
                 if responds {
                     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await?;
                     // The receiver may be closed at the end of the test.
-                    let _ = answered.send(()).await;
+                    let _ = responses.send(()).await;
                 }
             }
             std::io::Result::Ok(())
@@ -59,7 +59,7 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = ServerAddress::Url(format!("http://{}", listener.local_addr().unwrap()));
     let target = Target { address, ca_bundle: Vec::new(), insecure: false };
-    let (sender, mut answered) = mpsc::channel(16);
+    let (sender, mut responses) = mpsc::channel(16);
     let server = tokio::spawn(serve_one_request_per_connection(listener, sender));
     let outbound = OutboundClients::new(Arc::new(NoServices), None);
     let request = async |method: http::Method, body: Body| {
@@ -69,7 +69,7 @@ async fn idempotent_requests_are_retried_when_a_pooled_connection_is_closed() {
     // The second request uses a pooled connection that the server closes.
     for _ in 0..3 {
         assert_eq!(request(http::Method::GET, Body::empty()).await.unwrap(), 200);
-        answered.recv().await.unwrap();
+        responses.recv().await.unwrap();
     }
     // The result of a write is unknown, so it is not retried.
     let error = request(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();

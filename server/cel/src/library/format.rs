@@ -14,13 +14,13 @@ const DEFAULT_PRECISION: usize = 6;
 /// Maximum number of decimals.
 const MAX_PRECISION: usize = 1000;
 
-fn format_error(why: impl Into<String>) -> ExecutionError {
-    ExecutionError::function_error("format", why.into())
+fn format_error(reason: impl Into<String>) -> ExecutionError {
+    ExecutionError::function_error("format", reason.into())
 }
 
 /// `text.format(values)`.
-pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
-    let (Cel::String(template), Some(Cel::List(values))) = (&this, given.first()) else {
+pub(super) fn format(This(this): This<Cel>, Arguments(args): Arguments) -> Outcome {
+    let (Cel::String(template), Some(Cel::List(values))) = (&this, args.first()) else {
         return Err(ExecutionError::NoSuchOverload);
     };
     let (mut out, mut rest, mut values) = (String::new(), template.as_str(), values.iter().enumerate());
@@ -37,10 +37,10 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
         if after.is_empty() {
             return Err(format_error("unexpected end of string"));
         }
-        let clause_error = |why: String| format_error(format!("could not parse formatting clause: {why}"));
+        let clause_error = |reason: String| format_error(format!("could not parse formatting clause: {reason}"));
         let (precision, clause, after) = parse_clause(after).map_err(clause_error)?;
         let formatted = format_value(clause, precision, value)
-            .map_err(|why| format_error(format!("error during formatting: {why}")))?;
+            .map_err(|reason| format_error(format!("error during formatting: {reason}")))?;
         charge_or_fail(formatted.len() as u64 / 10)?;
         out.push_str(&formatted);
         rest = after;
@@ -59,9 +59,9 @@ pub(crate) fn parse_clause(text: &str) -> Result<(Option<usize>, char, &str), St
             let parsed = rest[..digits].parse::<usize>().ok().filter(|digits| *digits <= MAX_PRECISION);
             let parse_error = || {
                 let number = &rest[..digits];
-                let why = if number.is_empty() { "invalid syntax" } else { "value out of range" };
+                let reason = if number.is_empty() { "invalid syntax" } else { "value out of range" };
                 format!(
-                    "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {number:?}: {why}"
+                    "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {number:?}: {reason}"
                 )
             };
             (Some(parsed.ok_or_else(parse_error)?), &rest[digits..])
@@ -89,8 +89,8 @@ fn format_value(clause: char, precision: Option<usize>, value: &Cel) -> Result<S
         ('x' | 'X', Cel::String(text)) => format_hex(text.as_bytes(), clause == 'X'),
         ('x' | 'X', Cel::Bytes(bytes)) => format_hex(bytes, clause == 'X'),
         ('x' | 'X', _) => {
-            let why = "only integers, byte buffers, and strings can be formatted as hex";
-            return Err(format!("{why}, was given {}", type_name()));
+            let reason = "only integers, byte buffers, and strings can be formatted as hex";
+            return Err(format!("{reason}, was given {}", type_name()));
         }
         ('f' | 'e', value) => {
             let name = if clause == 'f' { "fixed-point" } else { "scientific" };

@@ -68,7 +68,7 @@ pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("isIP", |text: Arc<String>| bool_result(address::parse_ip(&text).is_ok()));
     context.add_function("isCIDR", |text: Arc<String>| bool_result(address::parse_cidr(&text).is_ok()));
     context.add_function(SEMVER, |Arguments(arguments): Arguments| -> Outcome {
-        let version = parse_semver(&arguments)?.map_err(|why| ExecutionError::function_error(SEMVER, why))?;
+        let version = parse_semver(&arguments)?.map_err(|reason| ExecutionError::function_error(SEMVER, reason))?;
         Ok(Cel::String(Arc::new(version)))
     });
     context.add_function("isSemver", |Arguments(arguments): Arguments| bool_result(parse_semver(&arguments)?.is_ok()));
@@ -85,7 +85,7 @@ fn bool_result(value: bool) -> Outcome {
 /// Returns the argument if it can be parsed.
 fn check_parsable(argument: Cel, parse: impl FnOnce(&str) -> Result<(), String>) -> Outcome {
     let Cel::String(text) = &argument else { return Err(ExecutionError::NoSuchOverload) };
-    parse(text).map_err(|why| ExecutionError::function_error("ip", why))?;
+    parse(text).map_err(|reason| ExecutionError::function_error("ip", reason))?;
     Ok(argument)
 }
 

@@ -60,7 +60,7 @@ fn optional(value: Option<Cel>) -> Cel {
 
 /// Validates a text by a format.
 fn validate(format: &str, text: &str) -> Vec<String> {
-    let error_unless = |is_valid: bool, why: &str| if is_valid { Vec::new() } else { vec![why.to_owned()] };
+    let error_unless = |is_valid: bool, reason: &str| if is_valid { Vec::new() } else { vec![reason.to_owned()] };
     match format {
         "dns1123Label" => dns1123_label(text),
         "dns1123LabelPrefix" => dns1123_label(&complete_prefix(text)),

@@ -36,7 +36,7 @@ fn find_all(This(text): This<Arc<String>>, Arguments(args): Arguments) -> Outcom
 
 fn compile_pattern(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
     regexp::compile(pattern).map_err(|error| {
-        let why = go_regexp_errors::pattern_error(pattern).unwrap_or_else(|| error.to_string());
-        ExecutionError::function_error(function, why)
+        let reason = go_regexp_errors::pattern_error(pattern).unwrap_or_else(|| error.to_string());
+        ExecutionError::function_error(function, reason)
     })
 }

@@ -61,8 +61,8 @@ fn civil_time(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, Executio
         }
         Some((hours, minutes)) => {
             let unreadable = |text: &str| {
-                let why = format!("strconv.Atoi: parsing {text:?}: invalid syntax");
-                ExecutionError::function_error("zone", why)
+                let reason = format!("strconv.Atoi: parsing {text:?}: invalid syntax");
+                ExecutionError::function_error("zone", reason)
             };
             let number =
                 |text: &str| text.parse::<i64>().ok().filter(|n| n.abs() < 1000).ok_or_else(|| unreadable(text));

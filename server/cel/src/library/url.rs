@@ -59,8 +59,8 @@ enum UrlComponent {
 
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("url", |text: Arc<String>| -> Outcome {
-        let url = parse_url(&text).map_err(|why| {
-            ExecutionError::function_error("url", format!("URL parse error during conversion from string: {why}"))
+        let url = parse_url(&text).map_err(|reason| {
+            ExecutionError::function_error("url", format!("URL parse error during conversion from string: {reason}"))
         })?;
         Ok(Cel::Opaque(Arc::new(url)))
     });
@@ -86,8 +86,8 @@ fn url_part(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
 fn parse_url(text: &str) -> Result<Url, String> {
     parse_request_uri(text)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let mut url = parse(rest, false).map_err(|why| format!("parse {}: {why}", quote(rest)))?;
-    unescape(fragment, UrlComponent::Fragment).map_err(|why| format!("parse {}: {why}", quote(text)))?;
+    let mut url = parse(rest, false).map_err(|reason| format!("parse {}: {reason}", quote(rest)))?;
+    unescape(fragment, UrlComponent::Fragment).map_err(|reason| format!("parse {}: {reason}", quote(text)))?;
     fragment.clone_into(&mut url.fragment);
     Ok(url)
 }
@@ -113,7 +113,7 @@ fn quote(text: &str) -> String {
 
 /// Parses a request URI.
 pub(super) fn parse_request_uri(text: &str) -> Result<Url, String> {
-    parse(text, true).map_err(|why| format!("parse {}: {why}", quote(text)))
+    parse(text, true).map_err(|reason| format!("parse {}: {reason}", quote(text)))
 }
 
 fn parse(text: &str, absolute: bool) -> Result<Url, String> {
@@ -197,7 +197,7 @@ fn parse_host(text: &str, scheme: &str) -> Result<String, String> {
         let literal = text.get(open + 1..close).unwrap_or_default();
         let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
         let literal = to_utf8([unescape(address, UrlComponent::Host)?, unescape(zone, UrlComponent::Zone)?].concat());
-        let address = address::parse(&literal).map_err(|why| format!("invalid host: {why}"))?;
+        let address = address::parse(&literal).map_err(|reason| format!("invalid host: {reason}"))?;
         if address.is_ipv4() {
             return Err("invalid IP-literal".into());
         }
@@ -327,7 +327,8 @@ impl Url {
             if let Some(user) = &self.user {
                 let part =
                     |part: &str| escape(&unescape(part, UrlComponent::User).unwrap_or_default(), UrlComponent::User);
-                let (name, password) = user.split_once(':').map_or((&**user, None), |(name, word)| (name, Some(word)));
+                let (name, password) =
+                    user.split_once(':').map_or((&**user, None), |(name, password)| (name, Some(password)));
                 text += &part(name);
                 text.extend(password.map(|password| format!(":{}", part(password))));
                 text.push('@');
@@ -346,7 +347,7 @@ impl Url {
         text
     }
 
-    /// All values by key, in order; unreadable ones are skipped.
+    /// The values of each parameter, in order. Parameters with invalid escapes are skipped.
     fn query_parameters(&self) -> Cel {
         let mut all: HashMap<Key, Vec<Cel>> = HashMap::new();
         let pairs: Vec<&str> = self.query.split('&').collect();
@@ -390,8 +391,8 @@ mod tests {
     #[case("https://ex%41mple.com/", "invalid URL escape \"%41\"")]
     #[case("https://us{er@example.com/", "net/url: invalid userinfo")]
     #[case("https://example.com/\n", "net/url: invalid control character in URL")]
-    fn invalid_urls_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(parse_url(text), Err(format!("parse {}: {why}", quote(text))));
+    fn invalid_urls_are_rejected(#[case] text: &str, #[case] reason: &str) {
+        assert_eq!(parse_url(text), Err(format!("parse {}: {reason}", quote(text))));
     }
 
     /// Examples from kube-apiserver's documentation.

@@ -59,8 +59,8 @@ fn has_leading_zeros(text: &str) -> bool {
 }
 
 fn check_u64(text: &str) -> Result<(), String> {
-    let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
-    text.parse::<u64>().map(drop).map_err(|_| format!("strconv.ParseUint: parsing {text:?}: {why}"))
+    let reason = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse::<u64>().map(drop).map_err(|_| format!("strconv.ParseUint: parsing {text:?}: {reason}"))
 }
 
 fn check_prerelease(text: &str) -> Result<(), String> {
@@ -92,8 +92,8 @@ mod tests {
     #[case("1.0.0-a_b", "Invalid character(s) found in prerelease \"a_b\"")]
     #[case("1.0.0+", "Build meta data is empty")]
     #[case("1.0.0+a_b", "Invalid character(s) found in build meta data \"a_b\"")]
-    fn invalid_versions_are_rejected(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(parse(text), Err(why.to_owned()));
+    fn invalid_versions_are_rejected(#[case] text: &str, #[case] reason: &str) {
+        assert_eq!(parse(text), Err(reason.to_owned()));
     }
 
     #[rstest]

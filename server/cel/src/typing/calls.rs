@@ -1,4 +1,4 @@
-//! Costs of functions in Kubernetes' library and in cel-go. Pure; used by [`super::cost`].
+//! Costs of functions in Kubernetes' library and in cel-go. Has no side effects; used by [`super::cost`].
 
 use super::cost::{CostEstimator, Path, SizeRange};
 use super::syntax::{Literal, Node};
@@ -49,20 +49,21 @@ type CallCost = Option<(SizeRange, Option<SizeRange>)>;
 
 /// Cost of a function with its own cost rule, and the size of its result.
 pub(super) fn specific_cost(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
-    by_overload(call).or_else(|| by_function(estimator, call))
+    cost_by_overload(call).or_else(|| cost_by_function(estimator, call))
 }
 
 /// Costs by overload, for sets and lists.
-fn by_overload(call: &Call<'_, '_>) -> CallCost {
+fn cost_by_overload(call: &Call<'_, '_>) -> CallCost {
     let (target, args) = (call.target, call.args);
-    let allocating = |factor: f64, size: SizeRange| Some((size.scale(factor).plus(SizeRange::fixed(11)), Some(size)));
+    let allocation_cost =
+        |factor: f64, size: SizeRange| Some((size.scale(factor).plus(SizeRange::fixed(11)), Some(size)));
     let number = |arg: &Argument<'_>, default: u64| match arg.number() {
         Some(number) => u64::try_from(number).unwrap_or(0),
         None => default,
     };
     let quadratic = |list: &Argument<'_>, texts: bool| {
         let size = list.size_or_unknown();
-        allocating(if texts { 2.0 + TRAVERSAL_COST } else { 2.0 }, size.times(size))
+        allocation_cost(if texts { 2.0 + TRAVERSAL_COST } else { 2.0 }, size.times(size))
     };
     match (call.overload, target, args) {
         ("list_sets_contains_list" | "list_sets_intersects_list", None, [one, other]) => {
@@ -73,14 +74,16 @@ fn by_overload(call: &Call<'_, '_>) -> CallCost {
         }
         ("list_slice", Some(list), [from, to]) => {
             let to = number(to, list.size_or_unknown().max);
-            allocating(1.0, SizeRange::fixed(to.wrapping_sub(number(from, 0))))
+            allocation_cost(1.0, SizeRange::fixed(to.wrapping_sub(number(from, 0))))
         }
-        ("lists_range", None, [to]) => allocating(1.0, SizeRange::fixed(number(to, u64::MAX))),
-        ("list_reverse", Some(list), []) => allocating(1.0, list.size_or_unknown()),
-        ("list_flatten", Some(list), []) => allocating(1.0, list.size_or_unknown()),
-        ("list_flatten_int", Some(list), [depth]) => allocating(number(depth, u64::MAX) as f64, list.size_or_unknown()),
+        ("lists_range", None, [to]) => allocation_cost(1.0, SizeRange::fixed(number(to, u64::MAX))),
+        ("list_reverse", Some(list), []) => allocation_cost(1.0, list.size_or_unknown()),
+        ("list_flatten", Some(list), []) => allocation_cost(1.0, list.size_or_unknown()),
+        ("list_flatten_int", Some(list), [depth]) => {
+            allocation_cost(number(depth, u64::MAX) as f64, list.size_or_unknown())
+        }
         ("list_distinct", Some(list), []) => {
-            let texts = matches!(&list.cel_type, Type::List(item) if matches!(**item, Type::Text | Type::Bytes));
+            let texts = matches!(&list.cel_type, Type::List(item) if matches!(**item, Type::String | Type::Bytes));
             quadratic(list, texts)
         }
         (overload, Some(list), []) if overload.starts_with("list_") && overload.ends_with("_sort") => {
@@ -94,7 +97,7 @@ fn by_overload(call: &Call<'_, '_>) -> CallCost {
 }
 
 /// Costs by function name.
-fn by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
+fn cost_by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
     let first = call.args.first().map(Argument::size_or_unknown);
     let target = call.target.map(Argument::size_or_unknown);
     let one = Some((SizeRange::fixed(1), None));
@@ -154,11 +157,11 @@ fn selector_cost(length: SizeRange) -> SizeRange {
     SizeRange::fixed(10).plus(length.scale(TRAVERSAL_COST)).plus(length.scale(0.5).scale(50.0))
 }
 
-/// Elements are compared pairwise, or characters are traversed.
+/// Cost of comparing the elements of a list pairwise, or of traversing the characters of a string.
 fn comparison_cost(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> SizeRange {
     let size = list.size_or_unknown();
     match element_of(estimator, list) {
-        Some((Type::Text | Type::Bytes, item)) => size.times(SizeRange::fixed(1).plus(item.scale(TRAVERSAL_COST))),
+        Some((Type::String | Type::Bytes, item)) => size.times(SizeRange::fixed(1).plus(item.scale(TRAVERSAL_COST))),
         Some(_) => size.times(SizeRange::fixed(1)),
         None => size.scale(TRAVERSAL_COST),
     }
@@ -170,7 +173,7 @@ fn element_of(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> Option<(Typ
         Type::List(item) => (**item).clone(),
         Type::Map(pair) => pair.0.clone(),
         Type::Opaque(_, params) => params.first()?.clone(),
-        Type::Kind(Some(ty)) => (**ty).clone(),
+        Type::Type(Some(ty)) => (**ty).clone(),
         _ => return None,
     };
     let path = if list.path.is_empty() { Path::default() } else { list.path.detach().join("@items") };
@@ -206,15 +209,15 @@ fn join_cost(
     (size.scale(TRAVERSAL_COST), Some(size))
 }
 
-/// Compares the bytes of an address, which is parsed first if it is a text.
-fn containment_cost(call: &Call<'_, '_>, given: SizeRange) -> SizeRange {
+/// Cost of comparing the bytes of an address, which is parsed first if it is a text.
+fn containment_cost(call: &Call<'_, '_>, argument: SizeRange) -> SizeRange {
     let bytes = SizeRange { min: 4, max: 16 };
     let mut cost = bytes.plus(bytes).scale(TRAVERSAL_COST);
     if call.name == "containsCIDR" {
         cost = cost.plus(bytes.scale(TRAVERSAL_COST)).plus(SizeRange::fixed(1));
     }
     match call.overload {
-        "cidr_contains_ip_string" | "cidr_contains_cidr_string" => cost.plus(given.scale(TRAVERSAL_COST)),
+        "cidr_contains_ip_string" | "cidr_contains_cidr_string" => cost.plus(argument.scale(TRAVERSAL_COST)),
         _ => cost,
     }
 }
@@ -250,7 +253,7 @@ pub(super) fn standard_cost(call: &Call<'_, '_>) -> (SizeRange, Option<SizeRange
     };
     let cost = match (call.overload, target, args.as_slice()) {
         ("string_format", Some(text), _) => text.scale(TRAVERSAL_COST),
-        ("starts_with_string" | "ends_with_string", _, [one]) => one.scale(TRAVERSAL_COST),
+        ("starts_with_string" | "ends_with_string", _, [size]) => size.scale(TRAVERSAL_COST),
         ("string_to_bytes", _, [one]) => {
             let size = SizeRange { min: one.min, max: one.max.wrapping_mul(4) };
             return (one.scale(TRAVERSAL_COST), Some(size));

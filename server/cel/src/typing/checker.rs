@@ -1,4 +1,4 @@
-//! Type checker: the types of all parts of an expression, and all type errors, as in cel-go. Pure.
+//! Type checker: the types of all parts of an expression, and all type errors, as in cel-go. Has no side effects.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use crate::json::is_reserved;
 
 /// Results of type checking, indexed by node ID.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct CheckResults {
     pub types: Vec<Type>,
     /// Possible overloads of each call.
     pub overloads: Vec<Vec<&'static str>>,
@@ -23,7 +23,8 @@ pub(super) struct Facts {
     pub read_variables: BTreeSet<String>,
 }
 
-/// Unknown fields of this object have a type to which no value can be assigned.
+/// Object type of JSON patch operations. As in cel-go, its unknown fields have an empty type, to which no value can be
+/// assigned.
 const JSON_PATCH: &str = "JSONPatch";
 
 /// Range of timestamps in seconds.
@@ -31,15 +32,15 @@ const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799
 
 struct Checker<'a> {
     declarations: &'a Declarations,
-    facts: Facts,
+    check_results: CheckResults,
     substitution: Substitution,
     locals: Vec<(String, Type)>,
     type_param_count: usize,
     issues: Vec<Issue>,
 }
 
-pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> Result<Facts, Vec<Issue>> {
-    let facts = Facts {
+pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> Result<CheckResults, Vec<Issue>> {
+    let check_results = CheckResults {
         types: vec![Type::Error; count],
         overloads: vec![Vec::new(); count],
         is_namespaced: vec![false; count],
@@ -48,7 +49,7 @@ pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> R
     };
     let mut checker = Checker {
         declarations,
-        facts,
+        check_results,
         substitution: Substitution::default(),
         locals: Vec::new(),
         type_param_count: 0,
@@ -58,10 +59,10 @@ pub(super) fn check(node: &Node, count: usize, declarations: &Declarations) -> R
     if !checker.issues.is_empty() {
         return Err(checker.issues);
     }
-    for ty in &mut checker.facts.types {
+    for ty in &mut checker.check_results.types {
         *ty = checker.substitution.substitute(ty, true);
     }
-    Ok(checker.facts)
+    Ok(checker.check_results)
 }
 
 impl Checker<'_> {
@@ -74,11 +75,11 @@ impl Checker<'_> {
     }
 
     fn set_type(&mut self, node: &Node, ty: Type) {
-        self.facts.types[node.id] = ty;
+        self.check_results.types[node.id] = ty;
     }
 
     fn type_of(&self, node: &Node) -> Type {
-        self.facts.types[node.id].clone()
+        self.check_results.types[node.id].clone()
     }
 
     fn new_type_param(&mut self) -> Type {
@@ -108,10 +109,10 @@ impl Checker<'_> {
     fn global(&mut self, name: &str) -> Option<Type> {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some(ty) = self.declarations.variables.get(name) {
-            self.facts.read_variables.insert(name.to_owned());
+            self.check_results.read_variables.insert(name.to_owned());
             return Some(ty.clone());
         }
-        let object = || self.declarations.objects.contains_key(name).then(|| Type::kind(Type::object(name)));
+        let object = || self.declarations.objects.contains_key(name).then(|| Type::type_of(Type::object(name)));
         functions::type_by_name(name).or_else(object)
     }
 
@@ -129,7 +130,7 @@ impl Checker<'_> {
             && self.local(name.split('.').next().unwrap_or_default()).is_none()
             && let Some(ty) = self.global(&format!("{name}.{field}"))
         {
-            self.facts.qualified_names[node.id] = true;
+            self.check_results.qualified_names[node.id] = true;
             return ty;
         }
         let found = self.field(node, operand, field, false);
@@ -161,7 +162,7 @@ impl Checker<'_> {
 
     /// True for objects of patches, which accept any field except for JSON patch operations.
     fn is_patch_object(&self, name: &str) -> bool {
-        self.declarations.patches && (name == "Object" || name.starts_with("Object."))
+        self.declarations.allows_patches && (name == "Object" || name.starts_with("Object."))
     }
 
     /// Type of an object's field.
@@ -189,12 +190,12 @@ impl Checker<'_> {
             && let Some(Literal::Text(text)) = field.literal()
         {
             let found = self.field(node, operand, text, true);
-            self.facts.types[field.id] = Type::Text;
-            self.facts.overloads[node.id] = vec!["select_optional_field"];
+            self.check_results.types[field.id] = Type::String;
+            self.check_results.overloads[node.id] = vec!["select_optional_field"];
             return self.substitution.substitute(&found, false);
         }
-        for one in args {
-            self.check(one);
+        for arg in args {
+            self.check(arg);
         }
         let Some(target) = target else {
             return match self.overloads(name) {
@@ -208,7 +209,7 @@ impl Checker<'_> {
         if let Some(full) = target.qualified_name().map(|prefix| format!("{prefix}.{name}"))
             && let Some(overloads) = self.overloads(&full)
         {
-            self.facts.is_namespaced[node.id] = true;
+            self.check_results.is_namespaced[node.id] = true;
             return self.resolve(node, &full, overloads, None, args);
         }
         self.check(target);
@@ -223,7 +224,7 @@ impl Checker<'_> {
 
     fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
         let name = name.strip_prefix('.').unwrap_or(name);
-        functions::overloads(name).filter(|_| self.declarations.patches || name != functions::ESCAPE_KEY)
+        functions::overloads(name).filter(|_| self.declarations.allows_patches || name != functions::ESCAPE_KEY)
     }
 
     fn resolve(
@@ -234,9 +235,9 @@ impl Checker<'_> {
         target: Option<&Node>,
         args: &[Node],
     ) -> Type {
-        let given: Vec<Type> = target.into_iter().chain(args).map(|one| self.type_of(one)).collect();
+        let arg_types: Vec<Type> = target.into_iter().chain(args).map(|arg| self.type_of(arg)).collect();
         if let "_&&_" | "_||_" = name {
-            return self.resolve_logical(node, overloads, args, &given);
+            return self.resolve_logical(node, overloads, args, &arg_types);
         }
         let mut result: Option<Type> = None;
         for overload in overloads.iter().filter(|overload| overload.is_method == target.is_some()) {
@@ -245,11 +246,12 @@ impl Checker<'_> {
                 let open = self.new_type_param();
                 fresh.insert(param.clone(), open);
             }
-            let parameters: Vec<Type> = overload.parameters.iter().map(|one| fresh.substitute(one, false)).collect();
-            if !self.substitution.unify_all(&given, &parameters) {
+            let parameters: Vec<Type> =
+                overload.parameters.iter().map(|parameter| fresh.substitute(parameter, false)).collect();
+            if !self.substitution.unify_all(&arg_types, &parameters) {
                 continue;
             }
-            self.facts.overloads[node.id].push(overload.id);
+            self.check_results.overloads[node.id].push(overload.id);
             let result_type = self.substitution.substitute(&fresh.substitute(&overload.result, false), false);
             result = Some(match result {
                 None => result_type,
@@ -260,25 +262,32 @@ impl Checker<'_> {
         if let Some(result) = result {
             return result;
         }
-        let mut given = given.iter().map(|one| self.substitution.substitute(one, true).to_string());
-        let on = target.and_then(|_| given.next()).map(|on| format!("{on}.")).unwrap_or_default();
-        let given = given.collect::<Vec<_>>().join(", ");
-        self.report(node.at, format!("found no matching overload for '{name}' applied to '{on}({given})'"));
+        let mut type_names = arg_types.iter().map(|ty| self.substitution.substitute(ty, true).to_string());
+        let receiver =
+            target.and_then(|_| type_names.next()).map(|receiver| format!("{receiver}.")).unwrap_or_default();
+        let signature = type_names.collect::<Vec<_>>().join(", ");
+        self.report(node.at, format!("found no matching overload for '{name}' applied to '{receiver}({signature})'"));
         Type::Error
     }
 
-    fn resolve_logical(&mut self, node: &Node, overloads: &'static [Overload], args: &[Node], given: &[Type]) -> Type {
+    fn resolve_logical(
+        &mut self,
+        node: &Node,
+        overloads: &'static [Overload],
+        args: &[Node],
+        arg_types: &[Type],
+    ) -> Type {
         let mut fits = true;
-        for (one, ty) in args.iter().zip(given) {
+        for (arg, ty) in args.iter().zip(arg_types) {
             if !self.substitution.unify(ty, &Type::Bool) {
-                self.report(one.at, format!("expected type 'bool' but found '{ty}'"));
+                self.report(arg.at, format!("expected type 'bool' but found '{ty}'"));
                 fits = false;
             }
         }
         if !fits {
             return Type::Error;
         }
-        self.facts.overloads[node.id] = overloads.iter().take(1).map(|overload| overload.id).collect();
+        self.check_results.overloads[node.id] = overloads.iter().take(1).map(|overload| overload.id).collect();
         Type::Bool
     }
 
@@ -299,7 +308,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The common type of both; [`check_literals`] reports mixed types where they are not allowed.
+    /// The common type of two elements; [`check_literals`] reports mixed types where they are not allowed.
     fn join_types(&mut self, before: Option<Type>, now: Type) -> Type {
         match before {
             None => now,
@@ -343,7 +352,7 @@ impl Checker<'_> {
     fn object(&mut self, node: &Node, name: &str) -> Type {
         let Expr::Object { fields, .. } = &node.expr else { return Type::Error };
         let bare = name.strip_prefix('.').unwrap_or(name);
-        if let Some(Type::Kind(Some(known))) = functions::type_by_name(bare)
+        if let Some(Type::Type(Some(known))) = functions::type_by_name(bare)
             && matches!(*known, Type::Timestamp | Type::Duration)
             && fields.is_empty()
         {
@@ -358,16 +367,20 @@ impl Checker<'_> {
             if bare == JSON_PATCH
                 && !self.declarations.objects.get(bare).is_some_and(|known| known.contains_key(&field.name))
             {
-                let (name, given) = (&field.name, self.type_of(&field.value));
-                self.report(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
+                let (name, value_type) = (&field.name, self.type_of(&field.value));
+                self.report(
+                    field.at,
+                    format!("expected type of field '{name}' is '' but provided type is '{value_type}'"),
+                );
                 continue;
             }
             let expected = self.field_type(field.at, bare, &field.name);
-            let given = self.type_of(&field.value);
-            let given = self.unwrap_element(&field.value, given, field.optional);
-            if !self.substitution.unify(&expected, &given) {
+            let value_type = self.type_of(&field.value);
+            let value_type = self.unwrap_element(&field.value, value_type, field.optional);
+            if !self.substitution.unify(&expected, &value_type) {
                 let name = &field.name;
-                let text = format!("expected type of field '{name}' is '{expected}' but provided type is '{given}'");
+                let text =
+                    format!("expected type of field '{name}' is '{expected}' but provided type is '{value_type}'");
                 self.report(field.at, text);
             }
         }
@@ -411,9 +424,9 @@ impl Checker<'_> {
     }
 
     fn check_assignable(&mut self, node: &Node, expected: &Type) {
-        let given = self.type_of(node);
-        if !self.substitution.unify(expected, &given) {
-            self.report(node.at, format!("expected type '{expected}' but found '{given}'"));
+        let actual = self.type_of(node);
+        if !self.substitution.unify(expected, &actual) {
+            self.report(node.at, format!("expected type '{expected}' but found '{actual}'"));
         }
     }
 }
@@ -425,13 +438,17 @@ fn literal_type(literal: &Literal) -> Type {
         Literal::Int(_) => Type::Int,
         Literal::Uint => Type::Uint,
         Literal::Double => Type::Double,
-        Literal::Text(_) => Type::Text,
+        Literal::Text(_) => Type::String,
         Literal::Bytes(_) => Type::Bytes,
     }
 }
 
 /// Reports invalid literals: malformed times and patterns, and lists and maps of mixed types.
-pub(super) fn check_literals(node: &Node, facts: &Facts, accepts_literal: &dyn Fn(&str, &str) -> bool) -> Vec<Issue> {
+pub(super) fn check_literals(
+    node: &Node,
+    check_results: &CheckResults,
+    accepts_literal: &dyn Fn(&str, &str) -> bool,
+) -> Vec<Issue> {
     let mut issues = Vec::new();
     for function in ["duration", "timestamp", "matches"] {
         node.walk(false, &mut |node, _| {
@@ -456,7 +473,7 @@ pub(super) fn check_literals(node: &Node, facts: &Facts, accepts_literal: &dyn F
         {
             issues.extend(find_mixed_type(
                 items.iter().enumerate().map(|(index, item)| (item, optional.contains(&index))),
-                facts,
+                check_results,
             ));
         }
     });
@@ -464,18 +481,18 @@ pub(super) fn check_literals(node: &Node, facts: &Facts, accepts_literal: &dyn F
         if let Expr::Map(entries) = &node.expr
             && !formatted
         {
-            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.key, false)), facts));
-            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.value, entry.optional)), facts));
+            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.key, false)), check_results));
+            issues.extend(find_mixed_type(entries.iter().map(|entry| (&entry.value, entry.optional)), check_results));
         }
     });
     issues
 }
 
 /// The first element whose type differs from that of the first element.
-fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, facts: &Facts) -> Option<Issue> {
+fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, check_results: &CheckResults) -> Option<Issue> {
     let mut first: Option<&Type> = None;
     for (node, optional) in all {
-        let ty = &facts.types[node.id];
+        let ty = &check_results.types[node.id];
         let ty = if optional { ty.in_optional().unwrap_or(ty) } else { ty };
         match first {
             None => first = Some(ty),

@@ -1,5 +1,5 @@
 //! Static cost estimate of an expression from the sizes that its schema allows: cel-go's algorithm with Kubernetes'
-//! costs. Pure.
+//! costs. Has no side effects.
 //!
 //! A step is about a variable lookup. Estimates have a minimum and a maximum; the minimum matters for replacements
 //! in texts and for concatenated lists.
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::calls::{self, Argument, Call};
-use super::checker::Facts;
+use super::checker::CheckResults;
 use super::decl_type::DeclType;
 use super::syntax::{Expr, Fold, Literal, Node};
 use super::types::Type;
@@ -127,7 +127,7 @@ struct Local {
 }
 
 pub(super) struct CostEstimator<'a> {
-    pub facts: &'a Facts,
+    pub check_results: &'a CheckResults,
     pub root: &'a DeclType,
     paths: HashMap<usize, Path>,
     sizes: HashMap<usize, SizeRange>,
@@ -136,9 +136,9 @@ pub(super) struct CostEstimator<'a> {
 }
 
 /// Minimum and maximum steps of an expression over values of `root`.
-pub(super) fn estimate(node: &Node, facts: &Facts, root: &DeclType) -> SizeRange {
+pub(super) fn estimate(node: &Node, check_results: &CheckResults, root: &DeclType) -> SizeRange {
     let mut estimator = CostEstimator {
-        facts,
+        check_results,
         root,
         paths: HashMap::new(),
         sizes: HashMap::new(),
@@ -150,7 +150,7 @@ pub(super) fn estimate(node: &Node, facts: &Facts, root: &DeclType) -> SizeRange
 
 impl<'a> CostEstimator<'a> {
     fn type_of(&self, node: &Node) -> &'a Type {
-        &self.facts.types[node.id]
+        &self.check_results.types[node.id]
     }
 
     fn cost(&mut self, node: &'a Node) -> SizeRange {
@@ -162,9 +162,9 @@ impl<'a> CostEstimator<'a> {
             Expr::List { items, .. } => {
                 let mut sum = LIST;
                 let mut item = if items.is_empty() { SizeRange::NONE } else { SizeRange::EMPTY };
-                for one in items {
-                    sum = sum.plus(self.cost(one));
-                    item = item.union(self.size_or_unknown(one));
+                for element in items {
+                    sum = sum.plus(self.cost(element));
+                    item = item.union(self.size_or_unknown(element));
                 }
                 self.element_sizes
                     .insert(node.id, ElementSizes { is_list: true, key: SizeRange::fixed(1), value: item });
@@ -195,7 +195,7 @@ impl<'a> CostEstimator<'a> {
     }
 
     fn select(&mut self, node: &Node, operand: &'a Node, field: &str, test: bool) -> SizeRange {
-        if self.facts.qualified_names[node.id] {
+        if self.check_results.qualified_names[node.id] {
             let name = node.qualified_name().unwrap_or_default();
             self.paths.insert(node.id, Path::from_name(&name));
             return NAME;
@@ -221,9 +221,10 @@ impl<'a> CostEstimator<'a> {
         }
         let costs: Vec<SizeRange> = args.iter().map(|arg| self.cost(arg)).collect();
         let arguments: Vec<Argument<'a>> = args.iter().map(|arg| self.argument(arg)).collect();
-        let overloads = &self.facts.overloads[node.id];
-        let target = target.filter(|_| !self.facts.is_namespaced[node.id]);
-        let qualified_name = if self.facts.is_namespaced[node.id] { qualified_function(node) } else { name.to_owned() };
+        let overloads = &self.check_results.overloads[node.id];
+        let target = target.filter(|_| !self.check_results.is_namespaced[node.id]);
+        let qualified_name =
+            if self.check_results.is_namespaced[node.id] { qualified_function(node) } else { name.to_owned() };
         let mut sum = SizeRange::NONE;
         let mut target_argument = None;
         if let Some(target) = target {
@@ -240,8 +241,8 @@ impl<'a> CostEstimator<'a> {
                 args: &arguments,
                 costs: &costs,
             };
-            let (one, result) = self.overload(node, &call, args);
-            cost = cost.union(one);
+            let (overload_cost, result) = self.overload(node, &call, args);
+            cost = cost.union(overload_cost);
             if let Some(result) = result {
                 size = Some(size.map_or(result, |size| size.union(result)));
             }
@@ -383,11 +384,11 @@ impl<'a> CostEstimator<'a> {
     }
 
     fn sizes_of_elements(&self, node: &Node) -> Option<ElementSizes> {
-        let of_local = || match &node.expr {
+        let local_sizes = || match &node.expr {
             Expr::Name(name) => self.local(name).and_then(|local| local.inside),
             _ => None,
         };
-        self.element_sizes.get(&node.id).copied().or_else(of_local)
+        self.element_sizes.get(&node.id).copied().or_else(local_sizes)
     }
 
     fn size_or_unknown(&mut self, node: &Node) -> SizeRange {

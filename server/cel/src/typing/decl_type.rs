@@ -1,4 +1,4 @@
-//! Type and size limits of the values that an expression reads, from their schema. Pure.
+//! Type and size limits of the values that an expression reads, from their schema. Has no side effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl DeclType {
             Self::from_schema(values, flag(values, "x-kubernetes-embedded-resource"), &format!("{name}.@elem"))?;
         // Each entry also has a key, two quotes, a colon and a comma.
         let max = limit(schema, "maxProperties").unwrap_or((MAX_REQUEST_BYTES - 2) / (value.min_serialized_size + 6));
-        let map = Self::simple(Type::map(Type::Text, value.cel_type.clone()), max, 2);
+        let map = Self::simple(Type::map(Type::String, value.cel_type.clone()), max, 2);
         Some(Self { element: Some(Box::new(value)), is_map: true, ..map })
     }
 
@@ -136,7 +136,7 @@ impl DeclType {
                     (None, Some(all)) => i64::try_from(longest(all)).unwrap_or(i64::MAX),
                     (None, None) => MAX_REQUEST_BYTES - QUOTES_SIZE,
                 };
-                Self::simple(Type::Text, max, QUOTES_SIZE)
+                Self::simple(Type::String, max, QUOTES_SIZE)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Functions of Kubernetes 1.36's CEL environment: overloads with their parameters and results.
 //!
-//! `functions.txt` was generated from the declarations of Kubernetes' CEL library. Pure.
+//! `functions.txt` was generated from the declarations of Kubernetes' CEL library. Has no side effects.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -57,7 +57,7 @@ pub(super) fn type_by_name(name: &str) -> Option<Type> {
         "dyn" => Type::Dyn,
         "list" => Type::list(Type::Dyn),
         "map" => Type::map(Type::Dyn, Type::Dyn),
-        "type" => return Some(Type::kind(Type::Kind(None))),
+        "type" => return Some(Type::type_of(Type::Type(None))),
         "optional_type" => Type::optional(Type::Param("V".into())),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
@@ -67,7 +67,7 @@ pub(super) fn type_by_name(name: &str) -> Option<Type> {
         _ if OBJECTS.contains(&name) => Type::object(name),
         _ => return None,
     };
-    Some(Type::kind(inner))
+    Some(Type::type_of(inner))
 }
 
 fn simple(name: &str) -> Option<Type> {
@@ -78,11 +78,11 @@ fn simple(name: &str) -> Option<Type> {
         "int" => Type::Int,
         "uint" => Type::Uint,
         "double" => Type::Double,
-        "string" => Type::Text,
+        "string" => Type::String,
         "bytes" => Type::Bytes,
         "duration" => Type::Duration,
         "timestamp" => Type::Timestamp,
-        "type" => Type::Kind(None),
+        "type" => Type::Type(None),
         _ => return None,
     })
 }
@@ -119,11 +119,11 @@ fn parse_type_expression(text: &str, params: &mut Vec<Arc<str>>) -> Option<Type>
         Some((name, inner)) => (name, split_arguments(inner)),
         None => (text, Vec::new()),
     };
-    let inner = inner.into_iter().map(|one| parse_type_expression(one, params)).collect::<Option<Vec<Type>>>()?;
+    let inner = inner.into_iter().map(|text| parse_type_expression(text, params)).collect::<Option<Vec<Type>>>()?;
     Some(match (name, inner.as_slice()) {
         ("list", [item]) => Type::list(item.clone()),
         ("map", [key, value]) => Type::map(key.clone(), value.clone()),
-        ("type", [ty]) => Type::kind(ty.clone()),
+        ("type", [ty]) => Type::type_of(ty.clone()),
         (name, []) if name.len() == 1 => {
             let name: Arc<str> = name.into();
             if !params.contains(&name) {

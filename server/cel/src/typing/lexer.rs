@@ -1,4 +1,4 @@
-//! Lexer: tokens of an expression with their positions. Pure; used by [`super::parser`].
+//! Lexer: tokens of an expression with their positions. Has no side effects; used by [`super::parser`].
 
 use std::borrow::Cow;
 
@@ -60,8 +60,8 @@ pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
     Some(tokens)
 }
 
-/// Rewrites repeated signs for the evaluating parser, which treats any number of them as one. Positions do not
-/// change.
+/// Rewrites repeated signs for the parser of the `cel` crate, which treats any number of them as one. Positions do
+/// not change.
 pub(crate) fn reduce_signs(source: &str) -> Cow<'_, str> {
     let Some(tokens) = tokenize(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
     let is_symbol =

@@ -1,4 +1,4 @@
-//! Macro expansion in the form of cel-go, on which costs and types depend. Pure.
+//! Macro expansion in the form of cel-go, on which costs and types depend. Has no side effects.
 
 use super::parser::Parser;
 use super::syntax::{Expr, Fold, Issue, Literal, Node};

@@ -1,7 +1,8 @@
 //! Static types and costs of expressions, with cel-go's rules and messages.
 //!
 //! [`check`] parses an expression and reports type errors. The resulting [`CheckedExpression`] has the expression's type,
-//! the variables that it reads, and its maximum cost. Pure. Used by the validation of CRD rules and admission policies.
+//! the variables that it reads, and its maximum cost. Has no side effects. Used by the validation of CRD rules and
+//! admission policies.
 
 mod calls;
 mod checker;
@@ -21,16 +22,17 @@ pub use decl_type::{DeclType, ObjectTypes};
 pub(super) use parser::RESERVED;
 pub use types::Type;
 
-use checker::Facts;
+use checker::CheckResults;
 use parser::ParseError;
 use syntax::{Expr, Node, format_issues};
 
-/// Declarations for an expression, and whether it can create patches.
+/// Variables and objects that an expression can use.
 #[derive(Debug, Clone, Default)]
 pub struct Declarations {
     pub variables: BTreeMap<String, Type>,
     pub objects: ObjectTypes,
-    pub patches: bool,
+    /// True if the expression can create objects of patches.
+    pub allows_patches: bool,
 }
 
 impl Declarations {
@@ -47,14 +49,14 @@ impl Declarations {
     }
 }
 
-/// Limit of cel-go.
+/// Maximum depth of an expression, as in cel-go.
 const MAX_DEPTH: usize = 250;
 
 /// An expression without type errors.
 #[derive(Debug)]
 pub struct CheckedExpression {
     node: Node,
-    facts: Facts,
+    check_results: CheckResults,
     depth: usize,
 }
 
@@ -66,35 +68,36 @@ pub fn check(source: &str, declarations: &Declarations) -> Result<CheckedExpress
         if let Err(ParseError::Issue(issue)) = parsed {
             return Err(format_issues(source, vec![issue]));
         }
-        // The evaluating parser has better syntax errors.
+        // The parser of the `cel` crate reports better syntax errors.
         super::parse_expression(source)?;
         let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
         let (node, count) = parsed.map_err(|_| unreadable())?;
         if node.depth() > MAX_DEPTH {
             return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
         }
-        let facts = checker::check(&node, count, declarations).map_err(|issues| format_issues(source, issues))?;
-        let mut issues = checker::check_literals(&node, &facts, &super::accepts_literal);
-        issues.extend(format_checks::check_templates(&node, &facts));
+        let check_results =
+            checker::check(&node, count, declarations).map_err(|issues| format_issues(source, issues))?;
+        let mut issues = checker::check_literals(&node, &check_results, &super::accepts_literal);
+        issues.extend(format_checks::check_templates(&node, &check_results));
         if !issues.is_empty() {
             return Err(format_issues(source, issues));
         }
-        Ok(CheckedExpression { node, facts, depth })
+        Ok(CheckedExpression { node, check_results, depth })
     })
 }
 
 impl CheckedExpression {
     pub fn result_type(&self) -> &Type {
-        &self.facts.types[self.node.id]
+        &self.check_results.types[self.node.id]
     }
 
     pub fn reads(&self, variable: &str) -> bool {
-        self.facts.read_variables.contains(variable)
+        self.check_results.read_variables.contains(variable)
     }
 
     /// Maximum cost in steps over values of `root`.
     pub fn cost(&self, root: &DeclType) -> u64 {
-        super::with_deep_stack(self.depth, || cost::estimate(&self.node, &self.facts, root).max)
+        super::with_deep_stack(self.depth, || cost::estimate(&self.node, &self.check_results, root).max)
     }
 }
 

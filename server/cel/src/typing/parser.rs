@@ -1,6 +1,7 @@
 //! Parser: converts an expression to nodes with positions, as in cel-go, and expands macros by [`super::macros`].
 //!
-//! The evaluating parser also checks the syntax and reports its errors.
+//! The parser of the `cel` crate, which compiles the expression for evaluation, checks the syntax as well and reports its
+//! errors.
 
 use super::lexer::{PositionedToken, Token, tokenize};
 use super::macros;

@@ -1,4 +1,5 @@
-//! Syntax tree for types and costs. Nodes have positions, which the evaluating parser does not keep. Pure.
+//! Syntax tree for types and costs. Nodes have positions, which the parser of the `cel` crate does not keep. Has no
+//! side effects.
 
 /// A node of an expression.
 #[derive(Debug, Clone)]
@@ -74,9 +75,9 @@ impl Node {
             Expr::Call { name, target, args } => {
                 let formatted = formatted || name == "format";
                 target.iter().for_each(|target| target.walk(formatted, visit));
-                args.iter().for_each(|one| one.walk(formatted, visit));
+                args.iter().for_each(|child| child.walk(formatted, visit));
             }
-            Expr::List { items, .. } => items.iter().for_each(|one| one.walk(formatted, visit)),
+            Expr::List { items, .. } => items.iter().for_each(|child| child.walk(formatted, visit)),
             Expr::Map(entries) => entries.iter().for_each(|entry| {
                 entry.key.walk(formatted, visit);
                 entry.value.walk(formatted, visit);

@@ -1,4 +1,4 @@
-//! Types and assignability with type parameters, as in cel-go. Pure.
+//! Types and assignability with type parameters, as in cel-go. Has no side effects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,18 +14,18 @@ pub enum Type {
     Int,
     Uint,
     Double,
-    Text,
+    String,
     Bytes,
     Duration,
     Timestamp,
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
-    /// With fields, by its name.
+    /// Named type with fields.
     Object(Arc<str>),
-    /// Without fields: an address, an optional.
+    /// Named type without fields, such as an IP address or an optional.
     Opaque(Arc<str>, Arc<[Type]>),
-    /// The type of a type.
-    Kind(Option<Arc<Type>>),
+    /// Type of a value that is itself a type, such as `int` in `type(x) == int`.
+    Type(Option<Arc<Type>>),
     /// Type parameter.
     Param(Arc<str>),
 }
@@ -49,8 +49,8 @@ impl Type {
         Type::Opaque(OPTIONAL.into(), Arc::new([ty]))
     }
 
-    pub(super) fn kind(ty: Type) -> Self {
-        Type::Kind(Some(Arc::new(ty)))
+    pub(super) fn type_of(ty: Type) -> Self {
+        Type::Type(Some(Arc::new(ty)))
     }
 
     pub(super) fn is_dyn(&self) -> bool {
@@ -87,7 +87,7 @@ impl Type {
             Type::List(_) => "list".to_owned(),
             Type::Map(_) => "map".to_owned(),
             Type::Opaque(name, _) => name.to_string(),
-            Type::Kind(_) => "type".to_owned(),
+            Type::Type(_) => "type".to_owned(),
             other => other.to_string(),
         };
         if params.is_empty() { name } else { format!("{name}({})", params.join(", ")) }
@@ -98,7 +98,7 @@ impl Type {
             Type::List(item) => vec![item],
             Type::Map(pair) => vec![&pair.0, &pair.1],
             Type::Opaque(_, params) => params.iter().collect(),
-            Type::Kind(ty) => ty.iter().map(AsRef::as_ref).collect(),
+            Type::Type(ty) => ty.iter().map(AsRef::as_ref).collect(),
             _ => Vec::new(),
         }
     }
@@ -118,14 +118,14 @@ impl fmt::Display for Type {
             Type::Int => "int",
             Type::Uint => "uint",
             Type::Double => "double",
-            Type::Text => "string",
+            Type::String => "string",
             Type::Bytes => "bytes",
             Type::Duration => "duration",
             Type::Timestamp => "timestamp",
             Type::List(_) => "list",
             Type::Map(_) => "map",
             Type::Object(name) | Type::Opaque(name, _) | Type::Param(name) => name,
-            Type::Kind(_) => "type",
+            Type::Type(_) => "type",
         };
         f.write_str(name)?;
         let params = self.params();
@@ -153,63 +153,67 @@ impl Substitution {
         }
     }
 
-    /// Substitutes type parameters; with `open`, unbound ones become dynamic.
-    pub fn substitute(&self, ty: &Type, open: bool) -> Type {
+    /// Substitutes type parameters; with `unbound_as_dyn`, unbound ones become dynamic.
+    pub fn substitute(&self, ty: &Type, unbound_as_dyn: bool) -> Type {
         if let Some(found) = self.find(ty) {
-            return self.substitute(found, open);
+            return self.substitute(found, unbound_as_dyn);
         }
         match ty {
-            Type::Param(_) if open => Type::Dyn,
-            Type::List(item) => Type::list(self.substitute(item, open)),
-            Type::Map(pair) => Type::map(self.substitute(&pair.0, open), self.substitute(&pair.1, open)),
-            Type::Opaque(name, params) => {
-                Type::Opaque(name.clone(), params.iter().map(|param| self.substitute(param, open)).collect())
+            Type::Param(_) if unbound_as_dyn => Type::Dyn,
+            Type::List(item) => Type::list(self.substitute(item, unbound_as_dyn)),
+            Type::Map(pair) => {
+                Type::map(self.substitute(&pair.0, unbound_as_dyn), self.substitute(&pair.1, unbound_as_dyn))
             }
-            Type::Kind(Some(inner)) => Type::kind(self.substitute(inner, open)),
+            Type::Opaque(name, params) => {
+                Type::Opaque(name.clone(), params.iter().map(|param| self.substitute(param, unbound_as_dyn)).collect())
+            }
+            Type::Type(Some(inner)) => Type::type_of(self.substitute(inner, unbound_as_dyn)),
             other => other.clone(),
         }
     }
 
     /// Returns true if the types in one list are pairwise assignable to those in the other. Bindings of type parameters
     /// are kept only on success.
-    pub fn unify_all(&mut self, these: &[Type], those: &[Type]) -> bool {
+    pub fn unify_all(&mut self, left: &[Type], right: &[Type]) -> bool {
         let mut extended = self.clone();
-        let unifies = extended.unify_pairwise(these, those);
+        let unifies = extended.unify_pairwise(left, right);
         if unifies {
             *self = extended;
         }
         unifies
     }
 
-    pub fn unify(&mut self, this: &Type, that: &Type) -> bool {
-        self.unify_all(std::slice::from_ref(this), std::slice::from_ref(that))
+    pub fn unify(&mut self, left: &Type, right: &Type) -> bool {
+        self.unify_all(std::slice::from_ref(left), std::slice::from_ref(right))
     }
 
-    fn unify_pairwise(&mut self, these: &[Type], those: &[Type]) -> bool {
-        these.len() == those.len() && these.iter().zip(those).all(|(this, that)| self.unify_types(this, that))
+    fn unify_pairwise(&mut self, left: &[Type], right: &[Type]) -> bool {
+        left.len() == right.len() && left.iter().zip(right).all(|(left, right)| self.unify_types(left, right))
     }
 
-    fn unify_types(&mut self, this: &Type, that: &Type) -> bool {
-        if let Type::Param(name) = that {
-            let (valid, known) = self.bind_param(name, that, this);
+    fn unify_types(&mut self, left: &Type, right: &Type) -> bool {
+        if let Type::Param(name) = right {
+            let (valid, known) = self.bind_param(name, right, left);
             if valid || known {
                 return valid;
             }
         }
-        if let Type::Param(name) = this {
-            return self.bind_param(name, this, that).0;
+        if let Type::Param(name) = left {
+            return self.bind_param(name, left, right).0;
         }
-        if this.is_dyn_or_error() || that.is_dyn_or_error() {
+        if left.is_dyn_or_error() || right.is_dyn_or_error() {
             return true;
         }
-        match (this, that) {
+        match (left, right) {
             (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
-            (Type::Kind(_), Type::Kind(_)) => true,
+            (Type::Type(_), Type::Type(_)) => true,
             (Type::List(one), Type::List(other)) => self.unify_types(one, other),
             (Type::Map(one), Type::Map(other)) => {
                 self.unify_types(&one.0, &other.0) && self.unify_types(&one.1, &other.1)
             }
-            (Type::Opaque(one, these), Type::Opaque(other, those)) => one == other && self.unify_pairwise(these, those),
+            (Type::Opaque(one, left_params), Type::Opaque(other, right_params)) => {
+                one == other && self.unify_pairwise(left_params, right_params)
+            }
             (one, other) => one == other,
         }
     }
@@ -262,12 +266,12 @@ fn is_less_specific(one: &Type, other: &Type) -> bool {
         (_, Type::Dyn | Type::Param(_)) => false,
         (Type::List(one), Type::List(other)) => is_less_specific(one, other),
         (Type::Map(one), Type::Map(other)) => is_less_specific(&one.0, &other.0) && is_less_specific(&one.1, &other.1),
-        (Type::Opaque(name, these), Type::Opaque(named, those)) => {
-            name == named
-                && these.len() == those.len()
-                && these.iter().zip(those.iter()).all(|(a, b)| is_less_specific(a, b))
+        (Type::Opaque(one, left_params), Type::Opaque(other, right_params)) => {
+            one == other
+                && left_params.len() == right_params.len()
+                && left_params.iter().zip(right_params.iter()).all(|(one, other)| is_less_specific(one, other))
         }
-        (Type::Kind(_), Type::Kind(_)) => true,
+        (Type::Type(_), Type::Type(_)) => true,
         (one, other) => one == other,
     }
 }

@@ -1,4 +1,5 @@
-//! `custom-columns`: tables of JSONPath results, such as `NAME:.metadata.name,RSRC:.metadata.resourceVersion`. Pure.
+//! `custom-columns`: tables of JSONPath results, such as `NAME:.metadata.name,RSRC:.metadata.resourceVersion`. Has no
+//! side effects.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! KYAML (KEP-5295): YAML in flow style with quoted strings, independent of whitespace. Pure.
+//! KYAML (KEP-5295): YAML in flow style with quoted strings, independent of whitespace. Has no side effects.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `jsonpath` templates of `-o`, in which a bare path needs no braces. Pure.
+//! `jsonpath` templates of `-o`, in which a bare path needs no braces. Has no side effects.
 
 use crowsnest_apimachinery::jsonpath::Template;
 

@@ -44,9 +44,11 @@ enum SortBy {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest api-resources\n  crowsnest api-resources --cluster member1 --api-group apps\n  crowsnest api-resources --verbs list,watch -o name"
-)]
+#[command(after_help = examples![
+    "crowsnest api-resources",
+    "crowsnest api-resources --cluster member1 --api-group apps",
+    "crowsnest api-resources --verbs list,watch -o name",
+])]
 pub struct ApiResourcesArgs {
     /// Limit to resources in this API group; '' is the core group
     #[arg(long, value_name = "GROUP")]
@@ -79,7 +81,10 @@ pub struct ApiResourcesArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  crowsnest api-versions\n  crowsnest api-versions --cluster member1")]
+#[command(after_help = examples![
+    "crowsnest api-versions",
+    "crowsnest api-versions --cluster member1",
+])]
 pub struct ApiVersionsArgs {
     #[command(flatten)]
     server: ServerArgs,
@@ -89,33 +94,34 @@ impl ServerArgs {
     async fn discover(&self) -> anyhow::Result<ApiResources> {
         let config = self.connection.config().await?;
         let client = clients::client(config, self.cluster.as_deref(), self.operation_scope)?;
-        let served = crowsnest_members::discovery::discover(&client).await?;
-        for group in &served.stale {
+        let api_resources = crowsnest_members::discovery::discover(&client).await?;
+        for group in &api_resources.stale {
             writeln!(
                 terminal::stderr(),
                 "warning: cannot list the resources of {group}: its API server is unavailable"
             )?;
         }
-        Ok(served)
+        Ok(api_resources)
     }
 }
 
 pub(crate) async fn run_resources(args: ApiResourcesArgs) -> anyhow::Result<ExitCode> {
-    let served = args.server.discover().await?;
+    let api_resources = args.server.discover().await?;
     pager::begin();
-    ignore_broken_pipe(print(&mut terminal::stdout(), &args, &served))
+    ignore_broken_pipe(print(&mut terminal::stdout(), &args, &api_resources))
 }
 
 pub(crate) async fn run_versions(args: ApiVersionsArgs) -> anyhow::Result<ExitCode> {
-    let served = args.server.discover().await?;
-    let versions: BTreeSet<String> = served.resources.iter().map(|resource| resource.gvr.api_version()).collect();
+    let api_resources = args.server.discover().await?;
+    let versions: BTreeSet<String> =
+        api_resources.resources.iter().map(|resource| resource.gvr.api_version()).collect();
     let mut out = terminal::stdout();
     ignore_broken_pipe(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
 }
 
 /// Treats a closed pipe as success.
-fn ignore_broken_pipe(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
-    match printed {
+fn ignore_broken_pipe(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    match result {
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -130,9 +136,9 @@ impl ApiResourcesArgs {
     }
 }
 
-fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -> anyhow::Result<()> {
+fn print(out: &mut impl Write, args: &ApiResourcesArgs, api_resources: &ApiResources) -> anyhow::Result<()> {
     let mut found: Vec<&ApiResource> =
-        served.preferred_versions().into_iter().filter(|resource| args.matches(resource)).collect();
+        api_resources.preferred_versions().into_iter().filter(|resource| args.matches(resource)).collect();
     match args.sort_by {
         Some(SortBy::Name) => found.sort_by(|left, right| left.gvr.resource.cmp(&right.gvr.resource)),
         Some(SortBy::Kind) => found.sort_by(|left, right| left.kind.cmp(&right.kind)),

@@ -62,9 +62,14 @@ impl Validation {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest apply -f web.yaml                        to the control plane only\n  crowsnest apply -f web.yaml -C member1,member2     and propagate it\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest apply -f shop/ -l app=shop --prune       and delete what is no longer in the files\n  crowsnest plan -f web.yaml                         preview the effect on the fleet"
-)]
+#[command(after_help = examples![
+    "crowsnest apply -f web.yaml                        to the control plane only",
+    "crowsnest apply -f web.yaml -C member1,member2     and propagate it",
+    "crowsnest apply -f manifests/ -R --all-clusters --dry-run=server",
+    "crowsnest apply -k overlays/prod --all-clusters",
+    "crowsnest apply -f shop/ -l app=shop --prune       and delete what is no longer in the files",
+    "crowsnest plan -f web.yaml                         preview the effect on the fleet",
+])]
 pub struct ApplyArgs {
     #[command(flatten)]
     sources: SourceArgs,

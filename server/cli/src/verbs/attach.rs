@@ -11,9 +11,11 @@ use crate::output::terminal;
 use crate::process::{ContainerArgs, StreamArgs, exit_code, stream_process};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest attach -n shop web-0\n  crowsnest attach -n shop --cluster member1 deploy/web -c web\n  crowsnest attach -n shop web-0 -it"
-)]
+#[command(after_help = examples![
+    "crowsnest attach -n shop web-0",
+    "crowsnest attach -n shop --cluster member1 deploy/web -c web",
+    "crowsnest attach -n shop web-0 -it",
+])]
 pub struct AttachArgs {
     /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD")]

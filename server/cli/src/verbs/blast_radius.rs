@@ -14,9 +14,12 @@ use crate::object::ObjectArgs;
 use crate::partial::FleetReadArgs;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest blast-radius secret/db -n shop -C member1\n  crowsnest blast-radius deploy/web -n shop -C @control-plane -o tree\n  crowsnest blast-radius deploy/web -n shop -C member1 --dependencies -o tree\n  crowsnest blast-radius configmap/settings -n shop -C member1 --depth 2 -o dot"
-)]
+#[command(after_help = examples![
+    "crowsnest blast-radius secret/db -n shop -C member1",
+    "crowsnest blast-radius deploy/web -n shop -C @control-plane -o tree",
+    "crowsnest blast-radius deploy/web -n shop -C member1 --dependencies -o tree",
+    "crowsnest blast-radius configmap/settings -n shop -C member1 --depth 2 -o dot",
+])]
 pub struct BlastRadiusArgs {
     #[command(flatten)]
     object: ObjectArgs,
@@ -52,14 +55,14 @@ pub(crate) async fn run(args: BlastRadiusArgs) -> anyhow::Result<ExitCode> {
     let (object, cluster) = args.object.resolve_with_cluster(&args.read.connection, cluster).await?;
     let parameters = format!("&depth={}&dependencies={}", args.depth, args.dependencies);
     let response = object.request_search_api("blastradius", &cluster, &parameters).await?;
-    let printed = match args.output {
+    let rendered = match args.output {
         Output::Table => render_table(&response, args.dependencies)?,
         Output::Tree => render::render_tree(&response, render::dependent_sequences(&response)),
         Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => yaml::to_yaml(&response),
     };
-    print_result(&response, &printed, &args.read)
+    print_result(&response, &rendered, &args.read)
 }
 
 /// Renders the numbers of objects by cluster and kind.

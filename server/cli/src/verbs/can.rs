@@ -12,9 +12,13 @@ use serde_json::{Value, json};
 use crate::reviews::{self, Output, ReviewArgs, format_reference, format_reference_or_none, format_scope};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest can ann --group sre\n  crowsnest can group/sre -n shop\n  crowsnest can sa/shop/robot -C member1 -o wide\n  crowsnest can ann --without rolebinding/shop/admins\n  crowsnest can sa/shop/robot --indirect"
-)]
+#[command(after_help = examples![
+    "crowsnest can ann --group sre",
+    "crowsnest can group/sre -n shop",
+    "crowsnest can sa/shop/robot -C member1 -o wide",
+    "crowsnest can ann --without rolebinding/shop/admins",
+    "crowsnest can sa/shop/robot --indirect",
+])]
 pub struct CanArgs {
     /// User, group or service account: NAME, user/NAME, group/NAME or sa/NAMESPACE/NAME
     #[arg(value_name = "SUBJECT")]

@@ -56,9 +56,9 @@ impl SchedulingState {
 
 pub(crate) async fn run(args: CordonArgs, target: SchedulingState) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
-    let changed =
+    let update =
         update_taints(&client, &args.name, args.dry_run, |taints| Ok(target.apply(taints).map(|taints| (taints, ()))));
-    let already = if changed.await?.is_some() { "" } else { "already " };
+    let already = if update.await?.is_some() { "" } else { "already " };
     let dry_run = if args.dry_run { " (dry run)" } else { "" };
     writeln!(std::io::stdout(), "{} cluster {already}{}{dry_run}", args.name, target.as_str())?;
     Ok(ExitCode::SUCCESS)

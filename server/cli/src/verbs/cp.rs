@@ -25,9 +25,12 @@ use endpoint::{ContainerPath, CopyEndpoint};
 const MAX_STDERR_BYTES: u64 = 8 << 10;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest cp ./conf web-0:/etc/app -n shop\n  crowsnest cp shop/web-0:/var/log/app.log ./app.log\n  crowsnest cp member1/shop/web-0:/etc/app ./app -c web\n\nThe container image must include tar. Symbolic links are not copied from a container."
-)]
+#[command(after_help = examples![
+    "crowsnest cp ./conf web-0:/etc/app -n shop",
+    "crowsnest cp shop/web-0:/var/log/app.log ./app.log",
+    "crowsnest cp member1/shop/web-0:/etc/app ./app -c web";
+    "The container image must include tar. Symbolic links are not copied from a container."
+])]
 pub struct CpArgs {
     /// Source: a local file or folder, or [[CLUSTER/]NAMESPACE/]POD:PATH
     #[arg(value_name = "FROM")]
@@ -145,21 +148,21 @@ async fn upload(
     let (out, err) = (process.stdout(), process.stderr());
     let input = process.stdin().context("the container has no standard input")?;
     let (from, base) = (from.to_owned(), base.to_owned());
-    let writing = tokio::task::spawn_blocking(move || {
+    let write_task = tokio::task::spawn_blocking(move || {
         let mut input = SyncIoBridge::new(input);
         archive::write(&mut input, &from, Path::new(&base))?;
         input.shutdown()
     });
     let (_, stderr) =
         tokio::try_join!(read_output(out), read_output(err)).context("cannot read the output of the container")?;
-    let written = writing.await.context("cannot write the archive")?;
+    let write_result = write_task.await.context("cannot write the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
     // When tar fails, writing fails too; tar's own reason is the better error.
     check_tar_status(target, status, &stderr)?;
-    written.with_context(|| format!("cannot copy to {}", target.pod_description()))
+    write_result.with_context(|| format!("cannot copy to {}", target.pod_description()))
 }
 
 async fn download(target: &ContainerTarget, from: &ContainerPath, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
@@ -172,17 +175,17 @@ async fn download(target: &ContainerTarget, from: &ContainerPath, to: &Path, no_
     let output = process.stdout().context("the container has no standard output")?;
     let err = process.stderr();
     let base = base.to_owned();
-    let reading = tokio::task::spawn_blocking(move || {
+    let extract_task = tokio::task::spawn_blocking(move || {
         archive::extract(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
     });
     let stderr = read_output(err).await.context("cannot read the output of the container")?;
-    let read = reading.await.context("cannot read the archive")?;
+    let extract_result = extract_task.await.context("cannot read the archive")?;
     let status = match status {
         Some(status) => status.await,
         None => None,
     };
     check_tar_status(target, status, &stderr)?;
-    for skipped in read.with_context(|| format!("cannot copy from {}", target.pod_description()))? {
+    for skipped in extract_result.with_context(|| format!("cannot copy from {}", target.pod_description()))? {
         writeln!(terminal::stderr(), "warning: {skipped}")?;
     }
     Ok(())

@@ -27,9 +27,13 @@ use crate::{pager, spinner};
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest describe deploy/web -n shop\n  crowsnest describe pod web-0 -n shop --cluster member1\n  crowsnest describe pods -n shop -l app=web\n  crowsnest describe pods web -n shop                  by prefix, if no pod has this exact name\n  crowsnest describe propagationpolicy/web -s karmada"
-)]
+#[command(after_help = examples![
+    "crowsnest describe deploy/web -n shop",
+    "crowsnest describe pod web-0 -n shop --cluster member1",
+    "crowsnest describe pods -n shop -l app=web",
+    "crowsnest describe pods web -n shop                  by prefix, if no pod has this exact name",
+    "crowsnest describe propagationpolicy/web -s karmada",
+])]
 pub struct DescribeArgs {
     /// Object as KIND/NAME or KIND NAME; a KIND alone describes all its objects
     #[arg(value_name = "KIND/NAME", num_args = 1..=2, required_unless_present_any = ["filenames", "kustomize"], conflicts_with_all = ["filenames", "kustomize"])]
@@ -264,8 +268,8 @@ async fn describe_object(args: &DescribeArgs, client: &kube::Client, cluster: Op
 async fn read_related(client: &kube::Client, object: &Value) -> kinds::RelatedObjects {
     let related = kinds::related_requests(object).into_iter();
     let requests = related.map(|(name, path)| async move {
-        let listed = read_list(client, &path, 0).await;
-        (name, listed.map_err(|error| describe_cause(&error)))
+        let result = read_list(client, &path, 0).await;
+        (name, result.map_err(|error| describe_cause(&error)))
     });
     futures::future::join_all(requests).await.into_iter().collect()
 }

@@ -28,9 +28,12 @@ use crate::output::terminal;
 use crate::pager;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest diff deploy/web -n shop                              desired state and each member's object\n  crowsnest diff deploy/web -n shop --cluster member1 --with member2\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120 --to now   revisions of `crowsnest history`\n\nExit codes: 0 no differences, 1 differences, above 1 an error."
-)]
+#[command(after_help = examples![
+    "crowsnest diff deploy/web -n shop                              desired state and each member's object",
+    "crowsnest diff deploy/web -n shop --cluster member1 --with member2",
+    "crowsnest diff deploy/web -n shop --cluster member1 --from 120 --to now   revisions of `crowsnest history`";
+    "Exit codes: 0 no differences, 1 differences, above 1 an error."
+])]
 pub struct DiffArgs {
     #[command(flatten)]
     object: ObjectArgs,
@@ -200,7 +203,7 @@ async fn desired_state_pair(
     desired: &Value,
     interpreter: &Interpreter,
 ) -> anyhow::Result<Pair> {
-    let name = |what: &str| format!("{cluster}/{} {what}", target.display_name());
+    let name = |state: &str| format!("{cluster}/{} {state}", target.display_name());
     let names = [name("live"), name("desired")];
     let Some(live) = target.read(&clients::member(&target.config, cluster)?, Some(cluster)).await? else {
         return Ok(Pair { names, texts: compare::yaml_texts(None, &compare::normalize_desired(desired)) });
@@ -274,7 +277,7 @@ async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterMa
     };
     let identity = ObjectIdentity::from_object(&template);
     let mut binding = None;
-    for key in [identity.usual_binding_key(), identity.distinct_binding_key()] {
+    for key in [identity.default_binding_key(), identity.hash_suffixed_binding_key()] {
         let path = format!("{BINDINGS_API_PATH}/{collection}/{}", path_segment(&key.name));
         binding =
             clients::find(&target.control_plane, None, &path).await?.filter(|found| identity.is_template_of(found));

@@ -25,9 +25,13 @@ use crate::partial::FleetReadArgs;
 const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest events -n shop\n  crowsnest events pod/web-0 -n shop\n  crowsnest events -A --types Warning --since 15m\n  crowsnest events -A reason:BackOff region:eu-west -o jsonl\n  crowsnest events -A --types Warning -w"
-)]
+#[command(after_help = examples![
+    "crowsnest events -n shop",
+    "crowsnest events pod/web-0 -n shop",
+    "crowsnest events -A --types Warning --since 15m",
+    "crowsnest events -A reason:BackOff region:eu-west -o jsonl",
+    "crowsnest events -A --types Warning -w",
+])]
 pub struct EventsArgs {
     /// KIND/NAME of the involved object, or a search query
     #[arg(value_name = "QUERY")]

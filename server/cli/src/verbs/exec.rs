@@ -11,9 +11,11 @@ use crate::object::text;
 use crate::process::{ContainerArgs, StreamArgs, exit_code, stream_process};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest exec -n shop web-0 -- ls /\n  crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh\n  crowsnest exec -n shop deploy/web -- ls /"
-)]
+#[command(after_help = examples![
+    "crowsnest exec -n shop web-0 -- ls /",
+    "crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh",
+    "crowsnest exec -n shop deploy/web -- ls /",
+])]
 pub struct ExecArgs {
     /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD", required_unless_present = "filename")]

@@ -33,9 +33,13 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop\n  crowsnest explain deployments.spec.strategy                  documentation of fields\n  crowsnest explain pods.spec --recursive --cluster member1    as a member documents them"
-)]
+#[command(after_help = examples![
+    "crowsnest explain deployment/web -n shop",
+    "crowsnest explain clusterrole/reader -o yaml",
+    "crowsnest explain resourcebinding/web-deployment -n shop",
+    "crowsnest explain deployments.spec.strategy                  documentation of fields",
+    "crowsnest explain pods.spec --recursive --cluster member1    as a member documents them",
+])]
 pub struct ExplainArgs {
     /// Object in the control plane, or its binding; or a kind with a field path, such as pods.spec.containers
     #[arg(value_name = "KIND/NAME|KIND.FIELD")]
@@ -164,12 +168,12 @@ pub(crate) fn print(
 ) -> anyhow::Result<ExitCode> {
     pager::begin();
     let mut out = terminal::stdout();
-    let printed = match output {
+    let result = match output {
         Output::Text => render_text(&mut out).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{document:#}").map_err(anyhow::Error::from),
         Output::Yaml => out.write_all(yaml::to_yaml(document).as_bytes()).map_err(anyhow::Error::from),
     };
-    match printed {
+    match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),

@@ -46,9 +46,15 @@ pub(crate) enum OperationScope {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy,svc -n shop --sort-by .metadata.creationTimestamp\n  crowsnest get deploy -s karmada"
-)]
+#[command(after_help = examples![
+    "crowsnest get pods -n shop",
+    "crowsnest get deploy -A --clusters all",
+    "crowsnest get node n1 --cluster member1 -o yaml",
+    "crowsnest get pods -A -l app=web -w",
+    "crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName",
+    "crowsnest get deploy,svc -n shop --sort-by .metadata.creationTimestamp",
+    "crowsnest get deploy -s karmada",
+])]
 pub struct GetArgs {
     /// Kind to display, such as pods, deploy or deployments.apps; several separated by commas; or KIND/NAME
     #[arg(value_name = "KIND", required_unless_present_any = ["filenames", "kustomize", "raw"], conflicts_with_all = ["filenames", "kustomize", "raw"])]
@@ -235,7 +241,7 @@ async fn run_requests(args: &GetArgs, requests: &[PendingGet<'_>]) -> anyhow::Re
             ([(one, responses)], Some(printer)) if args.is_watch() => {
                 follow::follow(&one.request.as_watch(), responses, printer).await
             }
-            ([(_, responses)], _) => Ok(args.read.exit_code(responses.partial)),
+            ([(_, responses)], _) => Ok(args.read.exit_code(responses.is_partial)),
         };
     }
     let (mut results, mut failed) = (Vec::new(), false);
@@ -249,8 +255,8 @@ async fn run_requests(args: &GetArgs, requests: &[PendingGet<'_>]) -> anyhow::Re
         }
     }
     print(args, &results)?;
-    let partial = results.iter().any(|(_, responses)| responses.partial);
-    Ok(if failed { ExitCode::FAILURE } else { args.read.exit_code(partial) })
+    let is_partial = results.iter().any(|(_, responses)| responses.is_partial);
+    Ok(if failed { ExitCode::FAILURE } else { args.read.exit_code(is_partial) })
 }
 
 /// Prints the results: a table per kind, or one document. Returns the printer to continue a watch with.

@@ -17,9 +17,11 @@ use crate::output::Format;
 use crate::pager;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest history deploy/web -n shop --cluster member1\n  crowsnest history deploy/web -n shop --cluster member1 --seq 120 -o yaml\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120"
-)]
+#[command(after_help = examples![
+    "crowsnest history deploy/web -n shop --cluster member1",
+    "crowsnest history deploy/web -n shop --cluster member1 --seq 120 -o yaml",
+    "crowsnest diff deploy/web -n shop --cluster member1 --from 120",
+])]
 pub struct HistoryArgs {
     #[command(flatten)]
     object: ObjectArgs,
@@ -52,8 +54,8 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         _ => print_table(&mut out, &args, &target, &cluster, &response).await?,
     }
     pager::begin();
-    let written = io::stdout().write_all(&out).map_err(anyhow::Error::from);
-    match written {
+    let result = io::stdout().write_all(&out).map_err(anyhow::Error::from);
+    match result {
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -75,7 +77,7 @@ async fn print_table(
     let revisions = response.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let seq = |revision: &Value| revision.get("seq").and_then(Value::as_u64).unwrap_or_default();
     let pairs = revisions.windows(2).map(|pair| (seq(&pair[1]), seq(&pair[0])));
-    let changed =
+    let changed_paths =
         futures::stream::iter(pairs)
             .map(|(from, to)| async move {
                 target.request_search_api("diff", cluster, &format!("&from={from}&to={to}")).await
@@ -87,8 +89,8 @@ async fn print_table(
     let now = jiff::Timestamp::now();
     let header = ["SEQ", "AGE", "UNTIL", "GENERATION", "CHANGED"].map(str::to_owned).to_vec();
     let row = |(at, revision): (usize, &Value)| {
-        let changed = changed.get(at).cloned().unwrap_or_else(|| "<unknown>".to_owned());
-        row(revision, &changed, now)
+        let changed = changed_paths.get(at).map_or("<unknown>", String::as_str);
+        row(revision, changed, now)
     };
     let rows: Vec<Vec<String>> =
         (!args.no_headers).then_some(header).into_iter().chain(revisions.iter().enumerate().map(row)).collect();

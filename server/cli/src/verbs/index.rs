@@ -14,9 +14,11 @@ use crate::connection::ConnectionArgs;
 use crate::output::terminal;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest index status\n  crowsnest index verify --samples 1000\n  crowsnest index rebuild --wait"
-)]
+#[command(after_help = examples![
+    "crowsnest index status",
+    "crowsnest index verify --samples 1000",
+    "crowsnest index rebuild --wait",
+])]
 pub struct IndexArgs {
     #[command(subcommand)]
     command: IndexCommand,

@@ -25,9 +25,13 @@ use crate::output::Format;
 use crate::output::terminal;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest interpret -f customization.yaml --check\n  crowsnest interpret -f customization.yaml --operation retain --desired-file desired.yaml --observed-file observed.yaml\n  crowsnest interpret -f customization.yaml --operation aggregateStatus --observed-file observed.yaml --status-file status.yaml\n  crowsnest interpret --operation interpretHealth --observed-file deployment.yaml\n  crowsnest interpret -f customization.yaml --edit"
-)]
+#[command(after_help = examples![
+    "crowsnest interpret -f customization.yaml --check",
+    "crowsnest interpret -f customization.yaml --operation retain --desired-file desired.yaml --observed-file observed.yaml",
+    "crowsnest interpret -f customization.yaml --operation aggregateStatus --observed-file observed.yaml --status-file status.yaml",
+    "crowsnest interpret --operation interpretHealth --observed-file deployment.yaml",
+    "crowsnest interpret -f customization.yaml --edit",
+])]
 pub struct InterpretArgs {
     /// Files, glob patterns (in quotes), directories or URLs of customizations; - reads standard input [default: the
     /// default interpreter of the object's kind]

@@ -11,12 +11,14 @@ use crowsnest_component_base::kubeconfig;
 use crowsnest_members::join::{ClusterLocation, JoinOptions, join, preview_join};
 
 use crate::connection::ConnectionArgs;
-use crate::rights::RightsArgs;
+use crate::permissions::PermissionArgs;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest join east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights observe\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights steer:core,apps --refresh"
-)]
+#[command(after_help = examples![
+    "crowsnest join east --cluster-kubeconfig ~/.kube/config --cluster-context east",
+    "crowsnest join prod --cluster-kubeconfig prod.yaml --rights observe",
+    "crowsnest join prod --cluster-kubeconfig prod.yaml --rights steer:core,apps --refresh",
+])]
 pub struct JoinArgs {
     /// Name of the cluster in the control plane
     name: ClusterName,
@@ -44,13 +46,13 @@ pub struct JoinArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    rights: RightsArgs,
+    permissions: PermissionArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
-    let rights = args.rights.read()?;
+    let permissions = args.permissions.read()?;
     let member = kubeconfig::load_config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
     let options = JoinOptions {
         namespace: args.cluster_namespace,
@@ -59,7 +61,7 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
             region: args.cluster_region,
             zones: args.cluster_zones,
         },
-        rights,
+        permissions,
         refresh: args.refresh,
         ..JoinOptions::new(args.name.clone())
     };

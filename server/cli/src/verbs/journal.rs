@@ -27,9 +27,12 @@ enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest journal deploy/web -n shop\n  crowsnest journal deploy/web -n shop --at 10:05\n  crowsnest journal cluster/member1 --at now-2h --within 15m\n  crowsnest search 'kind:event cause:cluster/member1'    all changes that a cluster caused"
-)]
+#[command(after_help = examples![
+    "crowsnest journal deploy/web -n shop",
+    "crowsnest journal deploy/web -n shop --at 10:05",
+    "crowsnest journal cluster/member1 --at now-2h --within 15m",
+    "crowsnest search 'kind:event cause:cluster/member1'    all changes that a cluster caused",
+])]
 pub struct JournalArgs {
     /// Object of the control plane, or its binding
     #[arg(value_name = "KIND/NAME")]
@@ -66,15 +69,15 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let response = clients::get_or_explain(&client, &path).await?;
     pager::begin();
     let mut out = terminal::stdout();
-    let printed = match args.output {
+    let result = match args.output {
         Output::Table => print_table(&mut out, &response, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{response:#}").map_err(anyhow::Error::from),
         Output::Yaml => out.write_all(yaml::to_yaml(&response).as_bytes()).map_err(anyhow::Error::from),
     };
-    match printed {
+    match result {
         // The reader closed the pipe.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
-        printed => printed?,
+        result => result?,
     }
     let partial = print_warnings(&mut terminal::stderr(), &response, &args.object)?;
     Ok(args.read.exit_code(partial))

@@ -41,7 +41,12 @@ enum Output {
 #[derive(Debug, Args)]
 #[command(
     mut_arg("allow_partial", |arg| arg.alias("ignore-errors")),
-    after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs -n shop deploy/checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
+    after_help = examples![
+        "crowsnest logs -n shop -l app=checkout -f",
+        "crowsnest logs -n shop deploy/checkout -f",
+        "crowsnest logs 'status:CrashLoopBackOff' --previous",
+        "crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '",
+    ]
 )]
 pub struct LogsArgs {
     /// Search query for the pods (words are joined by spaces), or TYPE/NAME for the pods of a workload
@@ -300,9 +305,9 @@ impl Printer {
     /// Counts the bytes of a line. Returns true while its log is within the byte limit.
     fn is_within_limit(&mut self, data: &Value) -> bool {
         let Some(limit) = self.limit_bytes else { return true };
-        let printed = self.printed_bytes.entry(source_name(data)).or_default();
-        *printed += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
-        *printed <= limit
+        let printed_bytes = self.printed_bytes.entry(source_name(data)).or_default();
+        *printed_bytes += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
+        *printed_bytes <= limit
     }
 
     fn print_line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {

@@ -12,9 +12,10 @@ use kube::client::Body;
 use crate::connection::ConnectionArgs;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest mcp                                  with the kubeconfig of the running `crowsnest up`\n  crowsnest mcp --kubeconfig viewer.kubeconfig   with an account that has few rights"
-)]
+#[command(after_help = examples![
+    "crowsnest mcp                                  with the kubeconfig of the running `crowsnest up`",
+    "crowsnest mcp --kubeconfig viewer.kubeconfig   with an account that has few permissions",
+])]
 pub struct McpArgs {
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -28,9 +28,12 @@ enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest path 'secret/shop/db <-USES- deploy -OWNS*..3-> pod'\n  crowsnest path '(:Ingress)-[:ROUTES_TO*1..3]->(:Pod {namespace: \"shop\"})' --shortest\n  crowsnest path 'pod -RUNS_ON-> node' --query is:unhealthy -o dot\n  crowsnest path 'secret/shop/db <-USES- deploy' --explain"
-)]
+#[command(after_help = examples![
+    "crowsnest path 'secret/shop/db <-USES- deploy -OWNS*..3-> pod'",
+    "crowsnest path '(:Ingress)-[:ROUTES_TO*1..3]->(:Pod {namespace: \"shop\"})' --shortest",
+    "crowsnest path 'pod -RUNS_ON-> node' --query is:unhealthy -o dot",
+    "crowsnest path 'secret/shop/db <-USES- deploy' --explain",
+])]
 pub struct PathArgs {
     /// Pattern, in quotes: objects as KIND, KIND/NAME, KIND/NAMESPACE/NAME or (:Kind {name: "…"}), and arrows between
     /// them
@@ -64,20 +67,20 @@ pub(crate) async fn run(args: PathArgs) -> anyhow::Result<ExitCode> {
         args.explain
     );
     let response = spinner::with_spinner(|| "searching".to_owned(), clients::get_or_explain(&client, &path)).await?;
-    let printed = match args.output {
+    let rendered = match args.output {
         _ if args.explain => format!("{}\n", text(&response, "/pattern")),
         Output::Tree => render::render_tree(&response, render::path_sequences(&response)),
         Output::Dot => render::render_dot(&response),
         Output::Json => format!("{response:#}\n"),
         Output::Yaml => yaml::to_yaml(&response),
     };
-    print_result(&response, &printed, &args.read)
+    print_result(&response, &rendered, &args.read)
 }
 
 /// Prints a result to standard output, and its notices and incomplete clusters to standard error.
-pub(super) fn print_result(response: &Value, printed: &str, read: &FleetReadArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn print_result(response: &Value, rendered: &str, read: &FleetReadArgs) -> anyhow::Result<ExitCode> {
     pager::begin();
-    match terminal::stdout().write_all(printed.as_bytes()).map_err(anyhow::Error::from) {
+    match terminal::stdout().write_all(rendered.as_bytes()).map_err(anyhow::Error::from) {
         Err(error) if !is_broken_pipe(&error) => return Err(error),
         _ => {}
     }

@@ -23,9 +23,13 @@ use crate::partial::{EXIT_PARTIAL, FleetReadArgs};
 use crate::sources::SourceArgs;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0 success, 1 a template cannot be planned or placed, 4 changes (with --fail-on-change), 5 templates were left out."
-)]
+#[command(after_help = examples![
+    "crowsnest plan -f policy.yaml",
+    "crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop",
+    "crowsnest plan --delete -f policy.yaml",
+    "crowsnest plan -f fleet/ --brief --fail-on-change";
+    "Exit codes: 0 success, 1 a template cannot be planned or placed, 4 changes (with --fail-on-change), 5 templates were left out."
+])]
 pub struct PlanArgs {
     #[command(flatten)]
     sources: SourceArgs,

@@ -21,9 +21,11 @@ use crate::output::terminal;
 use crate::workload::{PortMap, Workload};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest port-forward -n shop web-0 8080:80\n  crowsnest port-forward -n shop --cluster member1 svc/web :http    a free local port\n  crowsnest port-forward -n shop deploy/web 8080 --address 0.0.0.0"
-)]
+#[command(after_help = examples![
+    "crowsnest port-forward -n shop web-0 8080:80",
+    "crowsnest port-forward -n shop --cluster member1 svc/web :http    a free local port",
+    "crowsnest port-forward -n shop deploy/web 8080 --address 0.0.0.0",
+])]
 pub struct PortForwardArgs {
     /// Pod, or TYPE/NAME to choose one of its running pods
     #[arg(value_name = "POD")]
@@ -134,7 +136,7 @@ pub(crate) async fn run(args: PortForwardArgs) -> anyhow::Result<ExitCode> {
         }
     }
     match accept_tasks.join_next().await {
-        Some(ended) => ended?.map(|()| ExitCode::SUCCESS),
+        Some(result) => result?.map(|()| ExitCode::SUCCESS),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -178,9 +180,9 @@ async fn accept(
                 let (stream, _) = accepted.context("cannot accept a connection")?;
                 connections.spawn(forward_connection(stream, target.clone(), mapping.clone(), ports.clone()));
             }
-            Some(ended) = connections.join_next() => {
+            Some(result) = connections.join_next() => {
                 // An error of one connection does not end the others.
-                if let Err(error) = ended? {
+                if let Err(error) = result? {
                     writeln!(terminal::stderr(), "error: {error:#}")?;
                 }
             }
@@ -207,7 +209,7 @@ async fn forward_connection(
     if let Some(Some(reason)) = failed.now_or_never() {
         bail!("port {remote} of pod {}: {reason}", target.pod.read().await.name_any());
     }
-    // A client that disconnects is no error.
+    // It is not an error if the client disconnects.
     if let Err(error) = copied {
         tracing::debug!(%error, "a forwarded connection was lost");
     }

@@ -24,9 +24,11 @@ use crate::output::Format;
 use crate::output::terminal;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest promote deployment web -n shop -C member1\n  crowsnest promote deployment/web -n shop -C member1 -d        with its ConfigMaps, Secrets and other dependencies\n  crowsnest promote deployment/web -n shop -C member1 -o yaml   print the objects only"
-)]
+#[command(after_help = examples![
+    "crowsnest promote deployment web -n shop -C member1",
+    "crowsnest promote deployment/web -n shop -C member1 -d        with its ConfigMaps, Secrets and other dependencies",
+    "crowsnest promote deployment/web -n shop -C member1 -o yaml   print the objects only",
+])]
 pub struct PromoteArgs {
     #[command(flatten)]
     object: ObjectArgs,
@@ -60,25 +62,25 @@ pub struct PromoteArgs {
 
 pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     let target = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
-    let (member, read) = match &args.cluster_kubeconfig {
+    let (member, object) = match &args.cluster_kubeconfig {
         Some(file) => {
             let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
             let member = kube::Client::try_from(kubeconfig::load_config(Some(file), Some(context)).await?)?;
-            let read = match clients::get(&member, &target.path()).await {
+            let object = match clients::get(&member, &target.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,
                 // The connection is direct, so an error does not concern the control plane.
                 Err(error) => bail!("cluster {}: {}", args.cluster, describe_cause(&error)),
             };
-            (member, read)
+            (member, object)
         }
         None => {
             let member = clients::member(&target.config, &args.cluster)?;
-            let read = target.read(&member, Some(&args.cluster)).await?;
-            (member, read)
+            let object = target.read(&member, Some(&args.cluster)).await?;
+            (member, object)
         }
     };
-    let object = read.ok_or_else(|| {
+    let object = object.ok_or_else(|| {
         anyhow!(
             "cluster {} has no {}: `crowsnest search 'name:={}'` finds the clusters that have it",
             args.cluster,
@@ -233,11 +235,11 @@ async fn delete_created(client: &kube::Client, created: &[String]) -> String {
     let mut remaining = Vec::new();
     for path in created.iter().rev() {
         let request = http::Request::delete(path).body(Vec::new()).map_err(kube::Error::HttpError);
-        let deleted = match request {
+        let result = match request {
             Ok(request) => client.request::<Value>(request).await.map(drop),
             Err(error) => Err(error),
         };
-        if let Err(error) = deleted {
+        if let Err(error) = result {
             remaining.push(format!("{path} ({})", describe_cause(&error)));
         }
     }

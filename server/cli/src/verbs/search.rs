@@ -28,9 +28,16 @@ use crate::spinner;
 const EXIT_EMPTY: u8 = 3;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search --limit 0 --sum cpu.req,mem.req 'kind:pod -phase:Succeeded,Failed group:node'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
-)]
+#[command(after_help = examples![
+    "crowsnest search 'kind:pod status:CrashLoopBackOff'",
+    "crowsnest search image:nginx -o name",
+    "crowsnest search --limit 0 'is:unhealthy group:region'",
+    "crowsnest search --limit 0 --sum cpu.req,mem.req 'kind:pod -phase:Succeeded,Failed group:node'",
+    "crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'",
+    "crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'",
+    "crowsnest search -w 'kind:pod -status:Running'",
+    "crowsnest search -- -ns:kube-system kind:deploy",
+])]
 pub struct SearchArgs {
     /// Search query; words are joined by spaces
     #[arg(value_name = "QUERY")]
@@ -253,7 +260,7 @@ fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io
     if hits(response).is_empty() { Ok(()) } else { writeln!(out) }
 }
 
-/// Formats a sum, of CPU and memory as a quantity. `None` is a sum that the server did not return.
+/// Formats a sum; sums of CPU and memory become quantities. `None` is a sum that the server did not return.
 fn format_amount(field: &str, amount: Option<i64>) -> String {
     let Some(amount) = amount else { return "<unknown>".to_owned() };
     match field.split_once('.') {

@@ -17,9 +17,11 @@ use serde_json::json;
 use crate::connection::ConnectionArgs;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest taint clusters east dedicated=team-a:NoSchedule    keep out new workloads without a toleration\n  crowsnest taint clusters east west dedicated:NoSchedule-     remove the taint\n  crowsnest taint clusters east dedicated-                     remove it with any effect"
-)]
+#[command(after_help = examples![
+    "crowsnest taint clusters east dedicated=team-a:NoSchedule    keep out new workloads without a toleration",
+    "crowsnest taint clusters east west dedicated:NoSchedule-     remove the taint",
+    "crowsnest taint clusters east dedicated-                     remove it with any effect",
+])]
 pub struct TaintArgs {
     /// `clusters`, names of clusters, then taints: KEY=VALUE:EFFECT or KEY:EFFECT to add, KEY:EFFECT- or KEY- to remove
     #[arg(required = true, num_args = 1.., value_name = "ARGUMENTS", allow_hyphen_values = false)]
@@ -38,12 +40,12 @@ pub(crate) async fn run(args: TaintArgs) -> anyhow::Result<ExitCode> {
     let requested = TaintChange::parse(&args.arguments)?;
     let client = args.connection.client().await?;
     for name in &requested.clusters {
-        let changed = update_taints(&client, name, args.dry_run, |taints| {
+        let update = update_taints(&client, name, args.dry_run, |taints| {
             requested.apply(name, taints, args.overwrite).map(Some)
         });
-        let Some(done) = changed.await? else { continue };
+        let Some(outcome) = update.await? else { continue };
         let dry_run = if args.dry_run { " (dry run)" } else { "" };
-        writeln!(std::io::stdout(), "cluster/{name} {done}{dry_run}")?;
+        writeln!(std::io::stdout(), "cluster/{name} {outcome}{dry_run}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -59,16 +61,16 @@ pub(crate) async fn update_taints<T>(
     const MAX_ATTEMPTS: usize = 5;
     let clusters: Api<Cluster> = Api::all(client.clone());
     for attempt in 1.. {
-        let read = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read cluster {name}"))?;
-        let cluster = read.with_context(|| format!("cluster {name} not found"))?;
-        let Some((taints, done)) = decide(&cluster.spec.taints)? else { return Ok(None) };
+        let cluster = clusters.get_opt(name.as_str()).await.with_context(|| format!("cannot read cluster {name}"))?;
+        let cluster = cluster.with_context(|| format!("cluster {name} not found"))?;
+        let Some((taints, outcome)) = decide(&cluster.spec.taints)? else { return Ok(None) };
         if dry_run {
-            return Ok(Some(done));
+            return Ok(Some(outcome));
         }
         let version = cluster.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         match clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => return Ok(Some(done)),
+            Ok(_) => return Ok(Some(outcome)),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < MAX_ATTEMPTS => {}
             Err(error) => return Err(error).with_context(|| format!("cannot update the taints of cluster {name}")),
         }
@@ -155,12 +157,12 @@ impl TaintChange {
             |old: &&Taint| !is_replaced(old) && !self.removed.iter().any(|removed| is_removed_by(removed, old));
         let kept = taints.iter().filter(is_kept).cloned();
         let after: Vec<Taint> = kept.chain(self.added.iter().cloned()).collect();
-        let done = match (self.added.is_empty(), self.removed.is_empty() && replaced.is_empty()) {
+        let outcome = match (self.added.is_empty(), self.removed.is_empty() && replaced.is_empty()) {
             (true, _) => "untainted",
             (false, true) => "tainted",
             (false, false) => "modified",
         };
-        Ok((after, done))
+        Ok((after, outcome))
     }
 }
 

@@ -32,9 +32,12 @@ const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest token create --print-register-command\n  crowsnest token create --ttl 2h --description 'the cluster in Oslo'\n  crowsnest token list\n  crowsnest token delete abcdef"
-)]
+#[command(after_help = examples![
+    "crowsnest token create --print-register-command",
+    "crowsnest token create --ttl 2h --description 'the cluster in Oslo'",
+    "crowsnest token list",
+    "crowsnest token delete abcdef",
+])]
 pub struct TokenArgs {
     #[command(subcommand)]
     command: TokenCommand,
@@ -116,8 +119,8 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let server = config.cluster_url.to_string();
     let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, TOKEN_NAMESPACE);
     let object = args.secret(&id, &secret, Timestamp::now())?;
-    let created = secrets.create(&PostParams::default(), &object).await;
-    created.map_err(|error| anyhow!("cannot create the token: {}", describe_cause(&error)))?;
+    let result = secrets.create(&PostParams::default(), &object).await;
+    result.map_err(|error| anyhow!("cannot create the token: {}", describe_cause(&error)))?;
     let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
@@ -219,8 +222,8 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
         if id.len() != ID_LENGTH || !id.bytes().all(|byte| ALPHABET.contains(&byte)) {
             bail!("invalid token id {id:?}; `crowsnest token list` lists the ids");
         }
-        let deleted = secrets.delete(&format!("{SECRET_NAME_PREFIX}{id}"), &DeleteParams::default()).await;
-        match deleted {
+        let result = secrets.delete(&format!("{SECRET_NAME_PREFIX}{id}"), &DeleteParams::default()).await;
+        match result {
             Ok(_) => writeln!(io::stdout(), "bootstrap token {id:?} deleted")?,
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 bail!("bootstrap token {id:?} not found; `crowsnest token list` lists the tokens")

@@ -28,9 +28,11 @@ use usage::{Capacity, Usage};
 const METRICS_API_PATH: &str = "/apis/metrics.k8s.io/v1beta1";
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest top pods -n shop --sort-by cpu\n  crowsnest top pods -A -l app=web --containers\n  crowsnest top nodes -C member1,member2"
-)]
+#[command(after_help = examples![
+    "crowsnest top pods -n shop --sort-by cpu",
+    "crowsnest top pods -A -l app=web --containers",
+    "crowsnest top nodes -C member1,member2",
+])]
 pub struct TopArgs {
     #[command(subcommand)]
     command: TopCommand,

@@ -43,9 +43,10 @@ struct RemovalArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest unjoin east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest unjoin lost --wait 10s --force"
-)]
+#[command(after_help = examples![
+    "crowsnest unjoin east --cluster-kubeconfig ~/.kube/config --cluster-context east",
+    "crowsnest unjoin lost --wait 10s --force",
+])]
 pub struct UnjoinArgs {
     #[command(flatten)]
     removal: RemovalArgs,
@@ -55,9 +56,10 @@ pub struct UnjoinArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig\n  crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig -n edge --agent-name crowsnest-agent"
-)]
+#[command(after_help = examples![
+    "crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig",
+    "crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig -n edge --agent-name crowsnest-agent",
+])]
 pub struct UnregisterArgs {
     #[command(flatten)]
     removal: RemovalArgs,

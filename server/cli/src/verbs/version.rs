@@ -18,7 +18,10 @@ enum Output {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  crowsnest version\n  crowsnest version --client -o json")]
+#[command(after_help = examples![
+    "crowsnest version",
+    "crowsnest version --client -o json",
+])]
 pub struct VersionArgs {
     /// Print the client version only; do not contact the control plane
     #[arg(long)]

@@ -29,13 +29,18 @@ const NOT_VERIFIED: &str = "not verified";
 /// Subresources that users may mean by TYPE/NAME.
 const SUBRESOURCES: [&str; 10] =
     ["approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token"];
-/// Lists of grants in the status of a review.
-const GRANTS: [&str; 3] = ["grants", "lost", "remaining"];
+/// Fields of a review's status that list grants.
+const GRANT_FIELDS: [&str; 3] = ["grants", "lost", "remaining"];
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  crowsnest who-can get secrets -n shop\n  crowsnest who-can create pods --subresource exec -A -o wide\n  crowsnest who-can delete deploy/web -n shop -C member1,member2\n  crowsnest who-can get /metrics\n  crowsnest who-can get secrets -n shop --without clusterrolebinding/admins\n  crowsnest who-can get secrets -n shop --indirect"
-)]
+#[command(after_help = examples![
+    "crowsnest who-can get secrets -n shop",
+    "crowsnest who-can create pods --subresource exec -A -o wide",
+    "crowsnest who-can delete deploy/web -n shop -C member1,member2",
+    "crowsnest who-can get /metrics",
+    "crowsnest who-can get secrets -n shop --without clusterrolebinding/admins",
+    "crowsnest who-can get secrets -n shop --indirect",
+])]
 pub struct WhoCanArgs {
     /// Verb, such as get, list, create, delete, impersonate, escalate or bind
     verb: String,
@@ -118,8 +123,8 @@ struct ResourceType {
     namespaced: bool,
 }
 
-/// Resolves a word by what the control plane or a member serves. A review accepts any name and warns if no cluster
-/// serves it.
+/// Resolves a resource type with the discovery of the control plane or, if it does not serve the type, of the members. A
+/// review accepts any name and warns if no cluster serves it.
 async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<ResourceType> {
     let (resource, group) = word.split_once('.').unwrap_or((word, ""));
     let type_of_word =
@@ -196,7 +201,7 @@ impl ReviewKey {
     }
 }
 
-/// Adds to each grant whether the cluster's own authorizers allow the action to its subject: `yes`, `no`, the error, or
+/// Adds to each grant the decision of the cluster's own authorizers about its subject: `yes`, `no`, the error, or
 /// [`NOT_VERIFIED`].
 async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube::Client) {
     let mut clients: HashMap<String, Result<kube::Client, String>> = HashMap::new();
@@ -208,32 +213,33 @@ async fn verify(review: &mut Value, config: &kube::Config, control_plane: &kube:
         });
         let client = client.clone();
         requests.push(async move {
-            let verified = match client {
+            let result = match client {
                 Ok(client) => verify_one(&client, &request, &key.cluster).await,
                 Err(error) => error,
             };
-            (key, verified)
+            (key, result)
         });
     }
-    let verified: HashMap<_, _> = stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
-    add_verified(review, &verified);
+    let results: HashMap<_, _> = stream::iter(requests).buffer_unordered(MAX_CONCURRENT_REVIEWS).collect().await;
+    add_results(review, &results);
 }
 
 /// The reviews of the grants, each once and at most [`MAX_VERIFIED_GRANTS`].
 fn access_reviews(review: &Value) -> Vec<(ReviewKey, Value)> {
-    let grants = GRANTS.into_iter().flat_map(|field| list(&review["status"], field));
+    let grants = GRANT_FIELDS.into_iter().flat_map(|field| list(&review["status"], field));
     let mut keys = HashSet::new();
-    let new = grants.filter(|grant| keys.insert(ReviewKey::from_grant(grant)));
-    new.take(MAX_VERIFIED_GRANTS)
+    let unique_grants = grants.filter(|grant| keys.insert(ReviewKey::from_grant(grant)));
+    unique_grants
+        .take(MAX_VERIFIED_GRANTS)
         .map(|grant| (ReviewKey::from_grant(grant), access_review(&review["spec"], grant)))
         .collect()
 }
 
-fn add_verified(review: &mut Value, verified: &HashMap<ReviewKey, String>) {
-    for field in GRANTS {
+fn add_results(review: &mut Value, results: &HashMap<ReviewKey, String>) {
+    for field in GRANT_FIELDS {
         let grants = review["status"].get_mut(field).and_then(Value::as_array_mut);
         for grant in grants.into_iter().flatten() {
-            grant["verified"] = verified.get(&ReviewKey::from_grant(grant)).map_or(NOT_VERIFIED, String::as_str).into();
+            grant["verified"] = results.get(&ReviewKey::from_grant(grant)).map_or(NOT_VERIFIED, String::as_str).into();
         }
     }
 }
@@ -292,13 +298,13 @@ mod tests {
         #[case] subject: Value,
         #[case] namespace: &str,
         #[case] expected: Value,
-        #[case] within: &str,
+        #[case] expected_namespace: &str,
     ) {
         let spec =
             json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}, "clusters": ["m1"]});
         let mut review = access_review(&spec, &json!({"subject": subject, "namespace": namespace}));
         let attributes = review["spec"]["resourceAttributes"].take();
-        assert_eq!(attributes, json!({"verb": "get", "resource": "pods", "namespace": within}));
+        assert_eq!(attributes, json!({"verb": "get", "resource": "pods", "namespace": expected_namespace}));
         let review_spec = review["spec"].as_object_mut().unwrap();
         review_spec.remove("resourceAttributes");
         assert_eq!(review["spec"], expected);
@@ -316,7 +322,7 @@ mod tests {
         let mut review = json!({"spec": spec, "status": {"grants": grants, "lost": [grant("ann", "ops")]}});
         let reviews = access_reviews(&review);
         assert_eq!(reviews.len(), MAX_VERIFIED_GRANTS);
-        add_verified(&mut review, &reviews.into_iter().map(|(key, _)| (key, "yes".to_owned())).collect());
+        add_results(&mut review, &reviews.into_iter().map(|(key, _)| (key, "yes".to_owned())).collect());
         let grants = list(&review, "/status/grants");
         let verified: Vec<&str> = grants.iter().map(|grant| text(grant, "/verified")).collect();
         let last = verified.len() - 1;

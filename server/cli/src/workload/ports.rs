@@ -1,4 +1,4 @@
-//! Resolves a port of a pod: by number, by container port name, or by a Service's port number or name. Pure.
+//! Resolves a port of a pod: by number, by container port name, or by a Service's port number or name. Has no side effects.
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};

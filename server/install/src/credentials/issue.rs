@@ -40,8 +40,8 @@ pub(super) fn secret_data(
         }
         RequiredSecret::Certificate(leaf) => {
             let Some(issuer) = issuer else {
-                let why = format!("unknown issuer {}", leaf.issuer);
-                return Err(CredentialsError::Invalid { name: name.to_owned(), why });
+                let reason = format!("unknown issuer {}", leaf.issuer);
+                return Err(CredentialsError::Invalid { name: name.to_owned(), reason });
             };
             let key = stored.filter(|_| leaf.keep_key).and_then(|stored| text(stored, KEY));
             let issued = issue_certificate(leaf, key, issuer, now).map_err(|error| error.for_secret(name))?;

@@ -43,7 +43,7 @@ fn verdicts(required_secrets: &[RequiredSecret], all: &BTreeMap<String, SecretDa
         renewal,
     ) {
         Ok(Verdict::Keep(_)) => "kept".to_owned(),
-        Ok(Verdict::Create(why)) => why.to_string(),
+        Ok(Verdict::Create(reason)) => reason.to_string(),
         Err(error) => error.to_string(),
     };
     required_secrets.iter().map(verdict).collect()

@@ -65,7 +65,7 @@ pub(super) fn evaluate(
 /// CAs are created once and never replaced automatically, because nothing would trust a new one. Administrators replace
 /// them.
 fn evaluate_authority(name: &str, stored: &SecretData) -> Result<Verdict, CredentialsError> {
-    let unusable = |why: &str| CredentialsError::Unusable { name: name.to_owned(), why: why.to_owned() };
+    let unusable = |reason: &str| CredentialsError::Unusable { name: name.to_owned(), reason: reason.to_owned() };
     let found = credentials(name, stored)?;
     let (is_authority, expiry_time) =
         parse_certificate(&found.certificate, |certificate| (certificate.is_ca(), expiry(certificate)))
@@ -89,8 +89,8 @@ fn evaluate_certificate(
     else {
         return Verdict::Create(IssueReason::Incomplete);
     };
-    let issued_by = text(stored, AUTHORITY).map(str::trim);
-    if issued_by != issuer.map(|issuer| issuer.certificate.trim()) {
+    let stored_authority = text(stored, AUTHORITY).map(str::trim);
+    if stored_authority != issuer.map(|issuer| issuer.certificate.trim()) {
         return Verdict::Create(IssueReason::OtherIssuer);
     }
     match (is_match, expiry_time.duration_since(renewal.now) <= renewal.renew_before) {

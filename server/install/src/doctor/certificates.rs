@@ -1,4 +1,4 @@
-//! Checks certificates: validity period, names, and whether the control plane trusts them. Pure.
+//! Checks certificates: validity period, names, and whether the control plane trusts them. Has no side effects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl std::fmt::Display for CertificateProblem {
             Self::Expired(at) => write!(f, "it expired at {at}"),
             Self::ExpiresSoon(at) => write!(f, "it expires at {at}"),
             Self::NameMismatch(name) => write!(f, "it is not valid for {name}"),
-            Self::Untrusted(why) => write!(f, "the control plane does not trust it: {why}"),
+            Self::Untrusted(reason) => write!(f, "the control plane does not trust it: {reason}"),
             Self::AuthorityExpired(at) => write!(f, "the CA that the control plane trusts expired at {at}"),
         }
     }
@@ -109,7 +109,7 @@ fn fix_for(problem: &CertificateProblem, is_issued_by_install: bool) -> String {
             "run `crowsnest install --ca-file` with the CA that signed it, or use a certificate of the installed CA"
         }
         (CertificateProblem::AuthorityExpired(_), false) => {
-            "run `crowsnest install --ca-file` with another CA and a certificate of it"
+            "run `crowsnest install --ca-file` with another CA, and use a certificate that it issued"
         }
         (_, false) => "have its issuer renew it (in the chart, the CronJob or cert-manager); `serve` reloads it",
     };
@@ -154,11 +154,11 @@ fn verify(
     authorities: &[CertificateDer<'static>],
     now: Timestamp,
 ) -> Result<(), CertificateProblem> {
-    let untrusted = |why: &dyn std::fmt::Display| CertificateProblem::Untrusted(why.to_string());
+    let untrusted = |reason: &dyn std::fmt::Display| CertificateProblem::Untrusted(reason.to_string());
     let name_mismatch = || CertificateProblem::NameMismatch(name.to_owned());
     let server_name = ServerName::try_from(name).map_err(|_| name_mismatch())?;
     let verifier = tls::bundle_verifier(authorities.to_vec(), Arc::new(rustls::crypto::ring::default_provider()));
-    let verifier = verifier.map_err(|_| untrusted(&"it has no CA"))?;
+    let verifier = verifier.map_err(|_| untrusted(&"no CA is registered"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
     match verifier.verify_server_cert(leaf, intermediates, &server_name, &[], now) {
         Ok(_) => Ok(()),
@@ -235,7 +235,7 @@ mod tests {
         TrustedCa::OtherCa,
         "the control plane does not trust it: it was signed by another CA"
     )]
-    #[case("2026-06-01", "10.0.0.7", TrustedCa::None, "the control plane does not trust it: it has no CA")]
+    #[case("2026-06-01", "10.0.0.7", TrustedCa::None, "the control plane does not trust it: no CA is registered")]
     #[case(
         "2026-06-01",
         "10.0.0.7",

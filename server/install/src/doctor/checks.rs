@@ -1,4 +1,4 @@
-//! Evaluates the observed state of an installation: problems and their solutions. Pure.
+//! Evaluates the observed state of an installation: problems and their solutions. Has no side effects.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,7 +10,7 @@ use serde_json::Value;
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Good,
-    /// It works, but not permanently or not as intended.
+    /// The subject works, but will stop working later or does not work as intended.
     Warning,
     Broken,
 }
@@ -197,21 +197,21 @@ pub(super) fn check_registration(service: &Value, address: &str) -> Finding {
 }
 
 /// Checks the Leases of the controllers, by name; `None` is a missing Lease.
-pub(super) fn check_leases(found: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
+pub(super) fn check_leases(leases: &[(&str, Option<Lease>)], now: Timestamp) -> Finding {
     let subject = "leader of the controllers";
     let fix = "start `crowsnest serve` with the role controllers";
     let mut holders: Vec<String> = Vec::new();
-    for (name, lease) in found {
+    for (name, lease) in leases {
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let Some((spec, holder)) = spec.zip(holder) else {
             return Finding::broken(subject, format!("Lease {name} has no holder"), fix);
         };
         let lease_duration = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(15)));
-        let renewed = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+        let renewed_at = spec.renew_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
         // The holder's clock may be behind.
-        if now.duration_since(renewed) > lease_duration + MAX_CLOCK_SKEW {
-            return Finding::broken(subject, format!("{holder} has not renewed Lease {name} since {renewed}"), fix);
+        if now.duration_since(renewed_at) > lease_duration + MAX_CLOCK_SKEW {
+            return Finding::broken(subject, format!("{holder} has not renewed Lease {name} since {renewed_at}"), fix);
         }
         if !holders.contains(&holder) {
             holders.push(holder);

@@ -211,10 +211,8 @@ async fn check_installed_objects(
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::good(
-            "objects of the installation",
-            format!("{} as this version installs them", manifests.len()),
-        ));
+        findings
+            .push(Finding::good("installed objects", format!("all {} equal those of this version", manifests.len())));
     }
     Ok(findings)
 }
@@ -238,9 +236,9 @@ async fn read_ca_bundle(client: &kube::Client, record: &Record) -> anyhow::Resul
 async fn check_registrations(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
     let address = format!("{}:{}", record.host, record.port);
     let mut findings = Vec::new();
-    for (name, by) in installation::foreign_api_services(client).await? {
+    for (name, server) in installation::foreign_api_services(client).await? {
         let fix = "run `crowsnest migrate` and `crowsnest install --take-over`";
-        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {by}"), fix));
+        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {server}"), fix));
     }
     for service in installation::registered_api_services(client).await? {
         let service = serde_json::to_value(service)?;

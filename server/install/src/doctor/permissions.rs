@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::checks::Finding;
 
-const SUBJECT: &str = "rights in the control plane";
+const SUBJECT: &str = "permissions in the control plane";
 
 /// Roles, verbs, group, resources, and `namespace/name` if the permission can be limited to it.
 type Requirement = (&'static [Role], &'static str, &'static str, &'static str, &'static str);
@@ -224,7 +224,7 @@ pub(super) fn report_missing(missing: &[Permission]) -> Vec<Finding> {
         findings.push(Finding::broken(
             SUBJECT,
             format!("this user cannot {}", list_permissions(&missing)),
-            "grant these permissions, or the ClusterRole cluster-admin, to the user of serve's kubeconfig and run doctor with it; select the used roles with --roles",
+            "grant these permissions, or the ClusterRole cluster-admin, to the user of serve's kubeconfig, and run doctor with that kubeconfig; if serve has --roles, pass the same --roles",
         ));
     }
     if !certificate.is_empty() {

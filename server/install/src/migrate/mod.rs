@@ -3,8 +3,8 @@
 //! kinds. All other objects are in the control plane under the same names already. Member clusters are not contacted. Annotations
 //! record the original UIDs, and the aggregated API server serves the objects with them, so that owner references stay valid.
 //!
-//! Karmada's registrations are saved in a ConfigMap, from which `crowsnest migrate --back` restores them. Both directions can be
-//! repeated at any time.
+//! Karmada's registrations (APIServices, webhook configurations, admission policies, and conversion webhooks of CRDs) are saved in a
+//! ConfigMap, from which `crowsnest migrate --back` restores them. Both directions can be repeated at any time.
 
 pub(crate) mod plan;
 
@@ -31,7 +31,7 @@ const KARMADA_API_TIMEOUT: Duration = Duration::from_secs(120);
 /// API version of the kinds in which Crowsnest stores objects.
 pub(crate) const STORAGE_API_VERSION: &str = "storage.crowsnest.io/v1alpha1";
 
-/// Collections of the kinds that Crowsnest stores in another group than Karmada: Karmada's, and Crowsnest's.
+/// Karmada's and Crowsnest's collections of the kinds that the two store in different API groups.
 const KINDS: [(ApiCollection<'_>, ApiCollection<'_>); 2] = [
     (karmada_collection("cluster.karmada.io/v1alpha1", &CLUSTERS), crowsnest_collection(&CLUSTERS)),
     (
@@ -54,8 +54,8 @@ pub async fn migrate_from_karmada(client: &kube::Client, dry_run: bool, out: &mu
     if foreign.is_empty() {
         bail!("cannot migrate: no other server serves cluster.karmada.io in this control plane");
     }
-    for (name, by) in &foreign {
-        writeln!(out, "{name} is served by {by}")?;
+    for (name, server) in &foreign {
+        writeln!(out, "{name} is served by {server}")?;
     }
     if !dry_run {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}});
@@ -111,7 +111,7 @@ pub async fn migrate_to_karmada(client: &kube::Client, dry_run: bool, out: &mut 
     if dry_run {
         return Ok(());
     }
-    // No server would answer webhooks that Karmada did not register.
+    // No server would respond to the webhooks that Karmada did not register.
     let is_registered_by_karmada = |manifest: &Value| {
         objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
     };
@@ -121,9 +121,9 @@ pub async fn migrate_to_karmada(client: &kube::Client, dry_run: bool, out: &mut 
     {
         installation::delete(client, manifest).await?;
     }
-    let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
+    let is_registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
     for (karmada, crowsnest) in KINDS {
-        if !registered(karmada.group()) {
+        if !is_registered(karmada.group()) {
             continue;
         }
         let source = list(client, crowsnest).await?.unwrap_or_default();
@@ -166,7 +166,7 @@ async fn save_registrations(client: &kube::Client, foreign: &[(String, String)])
     Ok(crate::apply_all(client, &[map]).await?)
 }
 
-/// The part of an object that is restored. Of a CRD, this is only the conversion webhook, because the schemas are equal.
+/// The part of an object that is restored. For a CRD, it is only the conversion webhook, because the schemas are equal.
 fn restorable_part(manifest: &Value, found: &Value) -> Option<Value> {
     let mut part = json!({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"],
         "metadata": {"name": found["metadata"]["name"]}});
@@ -244,8 +244,8 @@ async fn restore(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
     }
 }
 
-/// Karmada's objects, as soon as its API server serves them. Until the control plane has applied the APIService, it may still send
-/// requests to Crowsnest.
+/// Waits until Karmada's API server serves a collection, and returns its objects. Until the control plane has applied the APIService, it
+/// may still send requests to Crowsnest.
 async fn wait_for_karmada(
     client: &kube::Client,
     collection: ApiCollection<'_>,
@@ -312,13 +312,13 @@ async fn execute(
             let path = format!("{collection_path}/{name}");
             match step {
                 Step::Create(object) => {
-                    let created =
+                    let response =
                         send_request(client, Method::POST, &collection_path, "application/json", object).await?;
-                    write_status(client, &path, object, &created).await?;
+                    write_status(client, &path, object, &response).await?;
                 }
                 Step::Replace(object) => {
-                    let replaced = send_request(client, Method::PUT, &path, "application/json", object).await?;
-                    write_status(client, &path, object, &replaced).await?;
+                    let response = send_request(client, Method::PUT, &path, "application/json", object).await?;
+                    write_status(client, &path, object, &response).await?;
                 }
                 Step::Delete(_) => {
                     // The finalizers were handled when the cluster was unregistered under Crowsnest.

@@ -1,4 +1,4 @@
-//! Plan of a migration between Karmada's collections of objects and those of Crowsnest. Pure.
+//! Plan of a migration between Karmada's collections of objects and those of Crowsnest. Has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -103,10 +103,10 @@ pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
 /// The part of an object that is equal in source and target: without the fields that an API server sets and without
 /// [`MIGRATION_ANNOTATIONS`].
 pub(crate) fn migrated_part(object: &Value, collection: ApiCollection<'_>) -> Value {
-    let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
+    let is_set = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers", "ownerReferences"]
         .into_iter()
-        .filter(kept)
+        .filter(is_set)
         .map(|field| (field.to_owned(), object["metadata"][field].clone()))
         .collect();
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {

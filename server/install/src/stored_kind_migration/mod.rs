@@ -126,11 +126,11 @@ async fn copy_kind(client: &kube::Client, kind: &RenamedKind, out: &mut impl Wri
 /// Writes a copy, reads it back, and marks it as verified.
 async fn write(client: &kube::Client, collection: ApiCollection<'_>, copy: &ObjectCopy) -> anyhow::Result<()> {
     let path = format!("{}/{}", collection.path(), name(&copy.object));
-    let written = match copy.exists {
+    let response = match copy.exists {
         false => send_request(client, Method::POST, &collection.path(), "application/json", &copy.object).await?,
         true => send_request(client, Method::PUT, &path, "application/json", &copy.object).await?,
     };
-    write_status(client, &path, &copy.object, &written).await?;
+    write_status(client, &path, &copy.object, &response).await?;
     let found: Value = client.request(Request::get(&path).body(Vec::new())?).await?;
     if !is_unchanged_copy(copy, &found, collection) {
         bail!("the copy differs from the object: {found}");
@@ -164,9 +164,9 @@ pub async fn remove_unused(client: &kube::Client, out: &mut impl Write) -> anyho
     }
     match reason_to_keep(&leases, Timestamp::now()) {
         None => remove(client, out).await,
-        Some(why) => {
+        Some(reason) => {
             let names = names.join(", ");
-            writeln!(out, "{names} kept: {why}; replace all replicas, then run \"crowsnest install\" again")?;
+            writeln!(out, "{names} kept: {reason}; replace all replicas, then run \"crowsnest install\" again")?;
             Ok(())
         }
     }

@@ -1,5 +1,5 @@
 //! Plan of the migration: the copies to write, the policy that protects the originals, and whether the earlier definitions can be
-//! deleted. Pure.
+//! deleted. Has no side effects.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Generated log of a container without a supported command.
+//! Simulated log of a container without a supported command: lines at the start, then one line per interval.
 
 use std::sync::Arc;
 use std::time::Duration;

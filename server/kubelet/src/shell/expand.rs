@@ -50,7 +50,7 @@ impl Shell {
         let mut fields = Vec::new();
         let mut field = Field::default();
         for part in &word.0 {
-            if let Part::Variable { name, otherwise: None, quoted: true } = part
+            if let Part::Variable { name, operation: None, quoted: true } = part
                 && name == "@"
             {
                 // `"$@"` expands to one field per parameter.
@@ -91,8 +91,8 @@ impl Shell {
         match part {
             Part::Text { text, quoted } => Ok((text.clone(), *quoted)),
             Part::Length(name) => Ok((self.variable(name).unwrap_or_default().chars().count().to_string(), true)),
-            Part::Variable { name, otherwise: None, quoted } => Ok((self.variable(name).unwrap_or_default(), *quoted)),
-            Part::Variable { name, otherwise: Some((operator, word)), quoted } => {
+            Part::Variable { name, operation: None, quoted } => Ok((self.variable(name).unwrap_or_default(), *quoted)),
+            Part::Variable { name, operation: Some((operator, word)), quoted } => {
                 Ok((self.expand_operator(name, *operator, word, io).await?, *quoted))
             }
             Part::Command { script, quoted } => Ok((self.substitute(script, io).await?, *quoted)),
@@ -246,12 +246,13 @@ pub(super) fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i
             }
         }
 
-        fn level(&mut self, level: usize) -> Option<i64> {
-            const LEVELS: &[&[&str]] = &[&["==", "!=", "<=", ">=", "<", ">"], &["+", "-"], &["*", "/", "%"]];
-            let Some(operators) = LEVELS.get(level) else { return self.unary() };
-            let mut left = self.level(level + 1)?;
+        fn binary_expression(&mut self, precedence: usize) -> Option<i64> {
+            const OPERATORS_BY_PRECEDENCE: &[&[&str]] =
+                &[&["==", "!=", "<=", ">=", "<", ">"], &["+", "-"], &["*", "/", "%"]];
+            let Some(operators) = OPERATORS_BY_PRECEDENCE.get(precedence) else { return self.unary() };
+            let mut left = self.binary_expression(precedence + 1)?;
             while let Some(operator) = operators.iter().find(|o| self.eat(o)) {
-                let right = self.level(level + 1)?;
+                let right = self.binary_expression(precedence + 1)?;
                 left = match *operator {
                     "+" => left.wrapping_add(right),
                     "-" => left.wrapping_sub(right),
@@ -278,7 +279,7 @@ pub(super) fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i
                 return self.unary()?.checked_neg();
             }
             if self.eat("(") {
-                let value = self.level(0)?;
+                let value = self.binary_expression(0)?;
                 return self.eat(")").then_some(value);
             }
             self.depth -= 1;
@@ -294,7 +295,7 @@ pub(super) fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i
         }
     }
     let mut reader = Reader { rest: text, env, depth: 0 };
-    let value = reader.level(0)?;
+    let value = reader.binary_expression(0)?;
     reader.rest.trim().is_empty().then_some(value)
 }
 

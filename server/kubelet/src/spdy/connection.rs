@@ -77,38 +77,38 @@ struct OpenStream {
 /// The send window: number of bytes that may be sent.
 struct Window {
     credit: AtomicI64,
-    grown: Notify,
+    credit_added: Notify,
     closed: AtomicBool,
 }
 
 impl Window {
     fn new(credit: i64) -> Self {
-        Self { credit: AtomicI64::new(credit), grown: Notify::new(), closed: AtomicBool::new(false) }
+        Self { credit: AtomicI64::new(credit), credit_added: Notify::new(), closed: AtomicBool::new(false) }
     }
 
     fn grow(&self, delta: i64) {
         self.credit.fetch_add(delta, Ordering::AcqRel);
-        self.grown.notify_waiters();
+        self.credit_added.notify_waiters();
     }
 
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.grown.notify_waiters();
+        self.credit_added.notify_waiters();
     }
 
     /// Waits until the window is open. Returns false if the stream was reset.
     async fn wait_until_open(&self) -> bool {
         loop {
-            let grown = self.grown.notified();
-            tokio::pin!(grown);
-            grown.as_mut().enable();
+            let credit_added = self.credit_added.notified();
+            tokio::pin!(credit_added);
+            credit_added.as_mut().enable();
             if self.closed.load(Ordering::Acquire) {
                 return false;
             }
             if self.credit.load(Ordering::Acquire) > 0 {
                 return true;
             }
-            grown.await;
+            credit_added.await;
         }
     }
 }
@@ -251,7 +251,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
 
     async fn handle_syn_stream(&mut self, stream: u32, headers: Headers, fin: bool) -> Result<(), SpdyError> {
         if stream.is_multiple_of(2) || stream <= self.last_stream {
-            return Err(SpdyError::Protocol("stream ids of a client are odd and grow"));
+            return Err(SpdyError::Protocol("stream IDs of a client must be odd and increasing"));
         }
         self.last_stream = stream;
         let is_full = self.shared.streams.lock().len() >= MAX_STREAMS;

@@ -83,20 +83,19 @@ impl ToolOutput {
         let mut writer = Writer::new(budget);
         writer.push_raw_line(FIRST_LINE);
         let structured_bytes = self.layout.map_or(0, |_| structured::MIN_BYTES);
-        let reserved_always = ENVELOPE_BYTES + FOOTER_BYTES + structured_bytes;
-        let facts: Vec<Line> = self.facts.iter().filter_map(|fact| writer.push_line(fact, reserved_always)).collect();
+        let fixed_reserve = ENVELOPE_BYTES + FOOTER_BYTES + structured_bytes;
+        let facts: Vec<Line> = self.facts.iter().filter_map(|fact| writer.push_line(fact, fixed_reserve)).collect();
         let notes = self.limited_notes();
-        let reserved =
-            reserved_always + notes.iter().map(|note| writer.line_bytes(note)).sum::<usize>().min(budget / 4);
+        let reserved = fixed_reserve + notes.iter().map(|note| writer.line_bytes(note)).sum::<usize>().min(budget / 4);
         if !self.columns.is_empty() {
             writer.push_line(&self.columns, reserved);
         }
         let rows = self.rows.get(first..).unwrap_or_default();
         let visible_rows: Vec<Line> = rows.iter().map_while(|row| writer.push_line(row, reserved)).collect();
-        let shown_notes: Vec<Line> = notes.iter().filter_map(|note| writer.push_line(note, reserved_always)).collect();
-        let omitted = notes.len() - shown_notes.len();
-        if omitted > 0 {
-            writer.push_raw_line(&format!("notice\t{omitted} more notices are omitted"));
+        let shown_notes: Vec<Line> = notes.iter().filter_map(|note| writer.push_line(note, fixed_reserve)).collect();
+        let omitted_count = notes.len() - shown_notes.len();
+        if omitted_count > 0 {
+            writer.push_raw_line(&format!("notice\t{omitted_count} more notices are omitted"));
         }
         let (cursor, remaining) = (next(visible_rows.len()), rows.len() - visible_rows.len());
         writer.push_footer(cursor.as_deref(), remaining);
@@ -107,13 +106,13 @@ impl ToolOutput {
                 (layout.rows, visible_rows.as_slice()),
             ];
             let omits_rows = remaining > 0 && cursor.is_none();
-            let is_complete = !omits_rows && omitted == 0 && facts.len() == self.facts.len();
+            let is_complete = !omits_rows && omitted_count == 0 && facts.len() == self.facts.len();
             writer.structured_content(parts, cursor.as_deref(), is_complete)
         });
         RenderedOutput { text: writer.text, shown_rows: visible_rows.len(), structured }
     }
 
-    /// The first notes, and the number of omitted ones.
+    /// The first notes, followed by the number of omitted ones.
     fn limited_notes(&self) -> Vec<Row> {
         let mut notes: Vec<Row> = self.notes.iter().take(MAX_NOTES).cloned().collect();
         if self.notes.len() > MAX_NOTES {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 pub(crate) const REDACTED: &str = "[redacted]";
 
-/// Annotation with which kubectl keeps a copy of the manifest.
+/// Annotation in which kubectl keeps a copy of the manifest.
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Fields of Secrets and ConfigMaps that map keys to values.
@@ -46,7 +46,7 @@ fn compile(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern compiles")
 }
 
-/// Patterns of texts that are secrets by their form.
+/// Patterns of secrets that are recognized by their form alone.
 static SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // PEM blocks, including truncated ones.
@@ -86,7 +86,7 @@ static KEYED_SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 static SECRET_KEY_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| compile(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
 
-/// True for values that are no secrets even after a key that names one: booleans, absent values and short numbers.
+/// True for values that are not secrets even if their key names one: booleans, absent values and short numbers.
 fn is_harmless(value: &str) -> bool {
     let value = value.trim_matches(['"', '\'']);
     value.is_empty()

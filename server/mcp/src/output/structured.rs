@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 
 /// Size that each output reserves for structured content without rows, in bytes.
 pub(super) const MIN_BYTES: usize = 64;
-/// Size of the field with the cursor, without the cursor, in bytes.
+/// Size of the field `next` without its value, in bytes.
 const NEXT_FIELD_BYTES: usize = 10;
 /// Field of each row with the name of its section.
 const SECTION_FIELD: &str = "section";
 
-/// Field of a row for a cell of a line. Blank cells are left out.
+/// Field of a JSON row that a cell of a line becomes. Blank cells are omitted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Field {
     Text(&'static str),
     /// The first integer in the cell.
     Integer(&'static str),
-    /// The cell is left out.
+    /// The cell is omitted.
     Omitted,
 }
 
@@ -118,7 +118,7 @@ impl Layout {
 }
 
 impl StructuredWriter {
-    /// `remaining_bytes` is the size that the text leaves of the budget.
+    /// `remaining_bytes` is the part of the budget that the text does not use.
     pub fn new(remaining_bytes: usize) -> Self {
         Self { rows: Vec::new(), remaining_bytes, is_truncated: false }
     }

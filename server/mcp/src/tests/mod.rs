@@ -17,7 +17,7 @@ use crate::{Api, ApiRequest, ApiResponse};
 /// An API that records its requests. It sends the first prepared response whose text is part of the request's URI.
 #[derive(Default)]
 pub(super) struct PreparedApi {
-    /// Text of the URI and response.
+    /// A part of the URI, with the response.
     responses: Vec<(&'static str, Value)>,
     pub requests: Mutex<Vec<ApiRequest>>,
 }

@@ -1,4 +1,4 @@
-//! Initialization in both eras, errors, HTTP headers, and standard input and output.
+//! Initialization in both eras of the protocol, errors, HTTP headers, and standard input and output.
 
 use crowsnest_apimachinery::status::ApiError;
 use futures::future::BoxFuture;

@@ -244,7 +244,7 @@ async fn content_matches_of_works_are_shown_if_no_manifest_is_a_secret(#[case] k
     let (text, is_error) = call_tool(&api, "search", json!({"query": "hunter*"})).await.unwrap();
     assert!(!is_error && text.contains(expected), "{text}");
     assert_eq!(text.contains("hunter22"), expected.contains("hunter22"), "{text}");
-    assert!(!text.contains("manifests.kind"), "the kinds are no column of the output: {text}");
+    assert!(!text.contains("manifests.kind"), "the kinds are not a column of the output: {text}");
 }
 
 #[tokio::test]

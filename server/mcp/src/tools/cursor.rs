@@ -55,7 +55,11 @@ impl Cursor {
         let decoded = URL_SAFE_NO_PAD.decode(text).ok();
         let cursor = decoded.and_then(|json| serde_json::from_slice::<Self>(&json).ok());
         match cursor {
-            Some(Self(its_tool, its_hash, position)) if its_tool == tool && its_hash == hash(arguments) => Ok(position),
+            Some(Self(cursor_tool, arguments_hash, position))
+                if cursor_tool == tool && arguments_hash == hash(arguments) =>
+            {
+                Ok(position)
+            }
             _ => Err(RpcError::invalid_params("invalid cursor: it belongs to another tool or to other arguments")),
         }
     }

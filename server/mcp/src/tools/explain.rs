@@ -16,7 +16,7 @@ use crate::output::{Row, ToolOutput, row};
 
 const VIEWS: [&str; 3] = ["all", "placement", "journal"];
 
-/// Section of the clusters that did not answer completely, with the cells of [`note_rows`](super::format::note_rows).
+/// Section of the clusters that did not respond completely, with the cells of [`note_rows`](super::format::note_rows).
 const SKIPPED: Section =
     Section::with_first_cell("skipped", "skipped", &[Text("cluster"), Text("reason"), Text("age"), Text("missing")]);
 

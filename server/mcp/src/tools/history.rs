@@ -97,12 +97,12 @@ async fn list_revisions(call: &Call<'_>, object: &Object, max_revisions: usize) 
 
 /// Path and values before and after of each difference, without secrets and without fields that change with each write.
 fn visible_differences<'d>(object: &'d Object, diff: &'d Value) -> impl Iterator<Item = [String; 3]> + 'd {
-    let changed = list(diff, "differences").iter().filter(|difference| {
+    let differences = list(diff, "differences").iter().filter(|difference| {
         let path = text(difference, "path").trim_start_matches(['.', '/']).replace('/', ".");
         !VOLATILE_FIELDS.iter().any(|volatile| path.starts_with(volatile))
             && !path.contains("last-applied-configuration")
     });
-    changed.map(move |difference| {
+    differences.map(move |difference| {
         let path = text(difference, "path");
         let value = |side: &str| match difference.get(side) {
             None | Some(Value::Null) => String::new(),

@@ -106,7 +106,8 @@ fn container_cells(row: &[String]) -> Row {
     row.iter().take(3).cloned().collect()
 }
 
-/// Replaces the lines of private keys. The rows are in order of time; lines of other containers may be between those of a key.
+/// Replaces the lines of private keys. The rows are in chronological order; lines of other containers may be between those of a
+/// key.
 fn redact_private_keys(rows: &mut [Row]) {
     let mut containers: HashMap<Row, Vec<usize>> = HashMap::new();
     for (nth, row) in rows.iter().enumerate() {

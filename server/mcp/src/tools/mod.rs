@@ -1,4 +1,4 @@
-//! The tools: a file each, registered in [`TOOLS`].
+//! The tools, one file each, registered in [`TOOLS`].
 
 mod arguments;
 mod cursor;
@@ -34,8 +34,8 @@ pub(crate) struct Tool {
     /// JSON Schema of the arguments, without those that all tools have.
     properties: fn() -> Value,
     required: &'static [&'static str],
-    /// Sections of the structured content; `None` without any. If set, each successful answer has structured content, as
-    /// the protocol requires.
+    /// Sections of the structured content; `None` if the tool has none. If set, each successful answer has structured
+    /// content, as the protocol requires.
     layout: Option<&'static Layout>,
     run: for<'c> fn(&'c Call<'c>) -> BoxFuture<'c, Result<Page, ToolError>>,
 }
@@ -109,7 +109,7 @@ impl Call<'_> {
     }
 }
 
-/// The static name of the tool with this name; `None` if there is none.
+/// The name of a tool as a static string; `None` for unknown tools.
 pub(crate) fn tool_name(name: &str) -> Option<&'static str> {
     TOOLS.iter().map(|tool| tool.name).find(|candidate| *candidate == name)
 }

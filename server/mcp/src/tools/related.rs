@@ -67,35 +67,35 @@ async fn related_objects(call: &Call<'_>) -> Result<Page, ToolError> {
 
 /// Output with a row for each path that matches the pattern.
 async fn paths(call: &Call<'_>, pattern: &str) -> Result<Page, ToolError> {
-    let found = get(call.api, uri(&format!("{SEARCH_API}/paths"), &[("p", pattern), ("limit", PATH_LIMIT)])).await?;
-    let rows = list(&found, "paths").iter().map(|path| {
-        let first = list(path, "nodes").first().map_or(&Value::Null, |at| item(&found, "nodes", at));
-        row([text(first, "cluster"), &path_text(&found, path)])
+    let response = get(call.api, uri(&format!("{SEARCH_API}/paths"), &[("p", pattern), ("limit", PATH_LIMIT)])).await?;
+    let rows = list(&response, "paths").iter().map(|path| {
+        let first = list(path, "nodes").first().map_or(&Value::Null, |at| item(&response, "nodes", at));
+        row([text(first, "cluster"), &path_text(&response, path)])
     });
-    let notices = texts(&found, "notices").map(|notice| row(["notice", notice]));
-    let notes = note_rows(&json!({"skipped": found["skipped"]})).into_iter().chain(notices).collect();
+    let notices = texts(&response, "notices").map(|notice| row(["notice", notice]));
+    let notes = note_rows(&json!({"skipped": response["skipped"]})).into_iter().chain(notices).collect();
     let table = ToolOutput::table(["cluster", "path"], rows.collect());
-    Ok(Page { output: ToolOutput { facts: vec![total_row(&found)], notes, ..table }, next: Continuation::Offset })
+    Ok(Page { output: ToolOutput { facts: vec![total_row(&response)], notes, ..table }, next: Continuation::Offset })
 }
 
 /// The object or edge with this number; null if there is none.
-fn item<'f>(found: &'f Value, field: &str, number: &Value) -> &'f Value {
+fn item<'r>(response: &'r Value, field: &str, number: &Value) -> &'r Value {
     let number = number.as_u64().and_then(|number| usize::try_from(number).ok());
-    number.and_then(|number| list(found, field).get(number)).unwrap_or(&Value::Null)
+    number.and_then(|number| list(response, field).get(number)).unwrap_or(&Value::Null)
 }
 
-/// Text of a path, such as `Secret shop/db <-USES- Deployment shop/web [Running]`. An object in another cluster than the one
-/// before it has its cluster as prefix.
-fn path_text(found: &Value, path: &Value) -> String {
+/// Text of a path, such as `Secret shop/db <-USES- Deployment shop/web [Running]`. An object whose cluster differs from
+/// that of the previous one is prefixed with its cluster.
+fn path_text(response: &Value, path: &Value) -> String {
     let numbers = list(path, "nodes");
     let mut edges = list(path, "edges").iter().zip(numbers).map(|(edge, before)| {
-        let edge = item(found, "edges", edge);
+        let edge = item(response, "edges", edge);
         let name = text(edge, "type");
         if edge["from"] == *before { format!(" -{name}-> ") } else { format!(" <-{name}- ") }
     });
     let (mut path_text, mut cluster) = (String::new(), None);
     for number in numbers {
-        let node = item(found, "nodes", number);
+        let node = item(response, "nodes", number);
         let node_cluster = text(node, "cluster");
         // The cluster of the first object has a column.
         if cluster.is_some_and(|cluster| cluster != node_cluster) {

@@ -18,8 +18,8 @@ const MAX_HITS: usize = 500;
 const MAX_COLUMNS: usize = 20;
 /// Maximum number of values of each facet in an output.
 const MAX_FACET_VALUES: usize = 8;
-/// Maximum number of reasons of a hit in an output.
-const MAX_REASONS: usize = 2;
+/// Maximum number of matched parts of a hit in an output.
+const MAX_MATCHED_PARTS: usize = 2;
 /// Column with the kinds of a Work's manifests.
 const WORK_KINDS_COLUMN: &str = ".spec.workload.manifests.kind";
 /// Maximum size of a column value that is certainly complete. The search API may truncate longer values.
@@ -70,18 +70,18 @@ async fn search(call: &Call<'_>) -> Result<Page, ToolError> {
     let hits = list(&response, "hits");
     let shown_hits = count_shown_hits(call.position.as_ref(), hits);
     let hits = hits.get(shown_hits..).unwrap_or_default();
-    let rest = PageRest {
+    let remaining = RemainingHits {
         token: call.token().to_owned(),
         shown_hits,
         hashes: hits.iter().map(hit_hash).collect(),
         next_token: text(&response, "cursor").to_owned(),
     };
     let output = hits_output(&response, hits, &columns);
-    Ok(Page { output, next: Continuation::AfterRows(Box::new(move |shown| rest.position_after(shown))) })
+    Ok(Page { output, next: Continuation::AfterRows(Box::new(move |shown| remaining.position_after(shown))) })
 }
 
 /// Hits of a page of the API that no earlier call has shown.
-struct PageRest {
+struct RemainingHits {
     /// Continuation token of the page; empty for the first one.
     token: String,
     /// Number of hits of the page before these.
@@ -92,21 +92,22 @@ struct PageRest {
     next_token: String,
 }
 
-impl PageRest {
-    /// Position of the next call, if `shown` of these hits fit. It requests the page again, so that each call searches once.
+impl RemainingHits {
+    /// Position of the next call, if `shown` of these hits fit. The next call requests the same page of the API again, so
+    /// that each call searches only once.
     fn position_after(self, shown: usize) -> Option<Position> {
         let Some(next) = self.hashes.get(shown).copied() else {
             return Some(self.next_token).filter(|token| !token.is_empty()).map(Position::Token);
         };
-        // Without a row, continuing would not advance.
+        // If no row fits, the next call would start at the same row again.
         let last = self.hashes.get(shown.checked_sub(1)?).copied()?;
         Some(Position::Within(PagePosition { token: self.token, rows: self.shown_hits + shown, last, next }))
     }
 }
 
-/// Number of hits of the API's page that earlier calls have shown: the index after the last shown hit, or that of the
-/// hit that followed it. If a changed sort value moved one of the two, the index nearest to the expected one is used.
-/// If both hits were removed, the hits after them have moved up.
+/// Number of hits of the API's page that earlier calls have shown. The place between the last shown hit and the next one
+/// is found by the hashes of these two hits. If one of them moved because its sort value changed, the place nearest to
+/// the expected one counts. If both were removed, the following hits have moved up by one.
 fn count_shown_hits(position: Option<&Position>, hits: &[Value]) -> usize {
     let Some(Position::Within(page)) = position else { return 0 };
     let index_of = |hash: u64| hits.iter().position(|hit| hit_hash(hit) == hash);
@@ -115,7 +116,7 @@ fn count_shown_hits(position: Option<&Position>, hits: &[Value]) -> usize {
     nearest.unwrap_or(page.rows.saturating_sub(1)).min(hits.len())
 }
 
-/// Hash of what identifies a hit: its object, and the end of its version.
+/// Hash of the fields that identify a hit: its object and, for an earlier revision, when that revision ended.
 fn hit_hash(hit: &Value) -> u64 {
     let fields = ["cluster", "apiVersion", "kind", "namespace", "name", "uid", "deleted", "until"];
     xxh3_64(field_texts(hit, fields).join("\t").as_bytes())
@@ -194,7 +195,7 @@ fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutp
         .map(|hit| {
             let fields = shown_fields.iter().copied().chain(end_column).map(|column| value_text(&hit[column]));
             let extra_cells = columns.iter().map(|column| column_value(hit, column));
-            fields.chain(extra_cells).chain([reason_cell(hit)]).collect()
+            fields.chain(extra_cells).chain([matched_cell(hit)]).collect()
         })
         .collect();
     let mut facts = vec![total_row(response)];
@@ -254,7 +255,7 @@ fn may_contain_secret(hit: &Value) -> bool {
 }
 
 /// A part of a hit that matched, without secrets.
-fn reason_text(hit: &Value, matched: &Value) -> String {
+fn matched_part_text(hit: &Value, matched: &Value) -> String {
     let (field, value) = (text(matched, "field"), text(matched, "text"));
     let value = match field {
         // The match may be anywhere in the manifest, including the values of a Secret.
@@ -266,10 +267,10 @@ fn reason_text(hit: &Value, matched: &Value) -> String {
 }
 
 /// Cell with the parts of the object that matched, except those in other columns.
-fn reason_cell(hit: &Value) -> String {
+fn matched_cell(hit: &Value) -> String {
     let parts = list(hit, "matched").iter().filter(|part| !COLUMNS.contains(&text(part, "field")));
-    let reasons: Vec<String> = parts.take(MAX_REASONS).map(|part| reason_text(hit, part)).collect();
-    reasons.join("; ")
+    let shown: Vec<String> = parts.take(MAX_MATCHED_PARTS).map(|part| matched_part_text(hit, part)).collect();
+    shown.join("; ")
 }
 
 /// True if there are no hits because a part of the query is invalid or was refused.

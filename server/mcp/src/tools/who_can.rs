@@ -200,7 +200,7 @@ struct ResourceName {
     notices: Vec<Row>,
 }
 
-/// Splits `deployments.apps`. A word without a group has that of an object of this kind, if the caller can read one.
+/// Splits `deployments.apps`. A word without a group gets the group of an object of this kind, if the caller can read one.
 async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, ToolError> {
     if let Some((resource, group)) = word.split_once('.') {
         return Ok(ResourceName { resource: resource.to_owned(), group: group.to_owned(), notices: Vec::new() });
@@ -248,7 +248,7 @@ fn review_output(status: &Value, notices: &[Row]) -> ToolOutput {
         .chain(texts(status, "warnings").map(|warning| row(["notice", warning])))
         .collect();
     let table = ToolOutput::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
-    // The pages of grants are measured with structured content.
+    // The layout adds structured content, so that its size counts when the rows of a page are determined.
     ToolOutput { facts, notes, layout: TOOL.layout, ..table }
 }
 

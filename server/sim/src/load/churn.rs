@@ -28,7 +28,7 @@ use crate::member::store::{Key, StoreObject};
 
 /// Maximum number of concurrent changes.
 const MAX_CONCURRENT_CHANGES: usize = 32;
-/// Maximum delay that is caught up: changes that are later than this are skipped.
+/// Maximum delay of a change. Changes that would be delayed longer are skipped.
 const MAX_LAG: Duration = Duration::from_secs(1);
 /// Maximum number of workloads that are scaled down at a time.
 const MAX_SCALED_DOWN: usize = 20;
@@ -227,7 +227,7 @@ fn ticks(items_per_second: f64) -> impl Stream<Item = ()> {
     })
 }
 
-/// Time at which the next change is due, if the one of `due` was started at `now`.
+/// Time at which the next change is due, after the change that was due at `due` was started at `now`.
 fn next_due(due: Instant, now: Instant, period: Duration) -> Instant {
     let next = due + period;
     now.checked_sub(MAX_LAG).map_or(next, |earliest| next.max(earliest))

@@ -333,8 +333,8 @@ impl MemberContext {
     {
         let key = key_of(object.meta());
         let api: Api<K> = self.api(&key.namespace);
-        let created = api.create(&create_params(), object).await;
-        Ok(store.apply(created.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
+        let result = api.create(&create_params(), object).await;
+        Ok(store.apply(result.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
     }
 
     /// Merge-patches an object or its `subresource`, and adds the response to the store.

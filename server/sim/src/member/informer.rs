@@ -167,11 +167,12 @@ impl<T: StoreObject, F> Informer<T, F> {
                 Some(existing) if existing.version() < change.revision => self.store.remove(&key, existing.uid()),
                 Some(_) => {}
                 // Not in the store yet: a late response to its creation must not add it.
-                None => match change.body.links() {
-                    Ok(links) => self.store.remove(&key, &links.uid),
+                None => match change.body.ownership() {
+                    Ok(ownership) => self.store.remove(&key, &ownership.uid),
                     Err(error) => tracing::error!(key = %change.key, %error, "cannot decode an object"),
                 },
             },
+            // A bulk writer applies the objects that it creates, so they are not decoded here.
             ChangeKind::Added if self.store.is_expected(&key) => {}
             _ if self.store.has_version(&key, change.revision) => {}
             _ => self.decode_and_apply::<K>(&change.key, change.revision, &change.body).await,
@@ -193,7 +194,7 @@ impl<T: StoreObject, F> Informer<T, F> {
 
     async fn decode<K: DeserializeOwned>(&self, key: &ObjectKey, revision: Revision, body: &Body) -> Result<K> {
         let unreadable = |reason: String| Error::Decode { object: format!("{} {key}", self.resource.kind), reason };
-        let is_served_as_stored = self.resource.strategy.serves_stored();
+        let is_served_as_stored = self.resource.strategy.serves_stored_unchanged();
         if is_served_as_stored && body.api_version() == self.resource.gvr.api_version() {
             let mut text = Vec::new();
             body.write_json(&mut text, revision, true).map_err(|error| unreadable(error.to_string()))?;

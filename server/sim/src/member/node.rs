@@ -140,7 +140,7 @@ async fn update_node(context: &MemberContext, name: &str, node: &Node, propertie
 /// A node to be created.
 struct NewNode {
     name: String,
-    /// Index of its address range.
+    /// Index of the address range of its pods.
     index: usize,
     properties: NodeProperties,
 }

@@ -217,7 +217,7 @@ pub struct PodState {
     pub(crate) scheduled: Option<Timestamp>,
     /// Message of a false PodScheduled condition.
     pub(crate) unschedulable_message: Option<Box<str>>,
-    /// Time since which the Ready condition is true.
+    /// Last transition of a true Ready condition.
     pub(crate) ready_since: Option<Timestamp>,
     /// Last transition of a Ready condition that is not true.
     pub(crate) unready_since: Option<Timestamp>,

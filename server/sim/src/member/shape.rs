@@ -143,18 +143,18 @@ impl NodeProperties {
         json!(self).to_string().into()
     }
 
-    /// Merge patches of a node and of its status that replace the properties `before` by these. `live` is the current
+    /// Merge patches of a node and of its status that replace the properties `before` with these. `live` is the current
     /// node.
     pub fn merge_patches_from(&self, before: &Self, live: &Value) -> (Value, Value) {
         let mut labels = nulls_for_removed_keys(&before.labels, &self.labels);
         labels.extend(self.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
         let identity = |taint: &Taint| (taint.key.clone(), taint.effect.clone());
-        let replaced: Vec<_> = before.taints.iter().chain(&self.taints).map(identity).collect();
+        let shape_taints: Vec<_> = before.taints.iter().chain(&self.taints).map(identity).collect();
         let live_taints = live.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
         let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
-        let kept =
-            live_taints.into_iter().filter(|taint| !replaced.contains(&(text(taint, "key"), text(taint, "effect"))));
-        let taints: Vec<Value> = kept.chain(self.taints.iter().map(|taint| json!(taint))).collect();
+        let is_user_taint = |taint: &Value| !shape_taints.contains(&(text(taint, "key"), text(taint, "effect")));
+        let user_taints = live_taints.into_iter().filter(is_user_taint);
+        let taints: Vec<Value> = user_taints.chain(self.taints.iter().map(|taint| json!(taint))).collect();
         let main = json!({
             "metadata": {"labels": labels, "annotations": {NODE_PROPERTIES_ANNOTATION: self.to_annotation()}},
             "spec": {"taints": taints},

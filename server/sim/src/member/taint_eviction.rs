@@ -108,9 +108,9 @@ async fn evict(context: &MemberContext, tainted: &TaintedPods, key: Key) -> Resu
     Ok(None)
 }
 
-/// Time until a pod is evicted; `None`: never. The newest of several taints counts. A taint without `timeAdded`, such
-/// as one of `kubectl taint`, counts from `first_seen`, the time at which the controller first saw the pod on the
-/// tainted node.
+/// Time until a pod is evicted; `None` if it is not evicted. The newest of several taints counts. A taint without
+/// `timeAdded`, such as one of `kubectl taint`, counts from `first_seen`, the time at which the controller first saw
+/// the pod on the tainted node.
 fn time_to_eviction(
     taints: &[Taint],
     tolerations: &[Toleration],

@@ -26,9 +26,9 @@ const PROVISIONER: &str = "sim.crowsnest.io/volume";
 pub fn start(context: &Arc<MemberContext>) {
     let claims = new_change_queue(&context.claims);
     let queue = claims.clone();
-    let pending = Arc::downgrade(&context.claims);
+    let claim_store = Arc::downgrade(&context.claims);
     context.volumes.on_change(move |_, new| {
-        if let (Some(_), Some(claims)) = (new, pending.upgrade()) {
+        if let (Some(_), Some(claims)) = (new, claim_store.upgrade()) {
             for claim in claims.all().iter().filter(|claim| !is_bound(claim)) {
                 queue.add(claim.key());
             }
@@ -38,11 +38,11 @@ pub fn start(context: &Arc<MemberContext>) {
         bind(&context, &key).await
     });
     let volumes = new_change_queue(&context.volumes);
-    let (queue, all) = (volumes.clone(), Arc::downgrade(&context.volumes));
+    let (queue, volume_store) = (volumes.clone(), Arc::downgrade(&context.volumes));
     context.claims.on_change(move |old, new| {
-        if let (Some(claim), None, Some(all)) = (old, new, all.upgrade())
+        if let (Some(claim), None, Some(volumes)) = (old, new, volume_store.upgrade())
             && let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref())
-            && all.get(&Key::new("", name)).is_some()
+            && volumes.get(&Key::new("", name)).is_some()
         {
             queue.add(Key::new("", name));
         }

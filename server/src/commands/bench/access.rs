@@ -46,11 +46,11 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         views.iter().map(|view| view.who_can(&action, &scope).proofs.len()).sum()
     });
     printer.print_percentiles("access/who-can", who_can)?;
-    let everywhere = review_times(args.reviews, |nth| {
+    let all_namespaces = review_times(args.reviews, |nth| {
         let action = action(nth);
         views.iter().map(|view| view.who_can(&action, &Scope::All).proofs.len()).sum()
     });
-    printer.print_percentiles("access/who-can-all-namespaces", everywhere)?;
+    printer.print_percentiles("access/who-can-all-namespaces", all_namespaces)?;
     let subject = review_times(args.reviews, |nth| {
         let user = UserInfo::new(format!("user{nth}"), [AUTHENTICATED, "team1"]);
         views.iter().map(|view| view.roles_of(&user, &Scope::All).0.len()).sum()
@@ -68,11 +68,11 @@ pub(super) fn run(args: &AccessArgs) -> anyhow::Result<()> {
         start.elapsed()
     });
     printer.print_percentiles("access/change", change.collect())?;
-    let one = *views.first().context("no cluster")?;
+    let view = *views.first().context("no cluster")?;
     let indirect = review_times(args.reviews.min(20), |nth| {
         let (action, scope) = (action(nth), Scope::from_namespace(&namespace(nth)));
-        let direct = one.who_can(&action, &scope).proofs;
-        SearchedRules { cluster: one, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
+        let direct = view.who_can(&action, &scope).proofs;
+        SearchedRules { cluster: view, control_plane: None }.paths_to(&action, &scope, &direct).paths.len()
     });
     printer.print_percentiles("access/indirect-one-cluster", indirect)
 }
@@ -122,7 +122,7 @@ fn subject(nth: u32) -> Value {
     }
 }
 
-/// Times of reviews.
+/// Runs reviews and returns the time of each.
 fn review_times(reviews: u32, review: impl Fn(u32) -> usize) -> Vec<Duration> {
     let time = |nth| {
         let start = Instant::now();

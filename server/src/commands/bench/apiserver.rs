@@ -35,6 +35,7 @@ use tokio_util::io::ReaderStream;
 use tower::{BoxError, ServiceBuilder};
 
 use super::cache::MeasurementPrinter;
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ApiserverArgs {
@@ -72,8 +73,8 @@ pub(super) struct Target {
 
 impl Target {
     /// The server that was started in this directory.
-    pub(super) fn local(scratch: &Path) -> Self {
-        Self { kubeconfig: scratch.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
+    pub(super) fn local(dir: &Path) -> Self {
+        Self { kubeconfig: dir.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
     }
 }
 
@@ -92,7 +93,7 @@ pub(super) const MAX_CONCURRENT_OPENS: usize = 32;
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &ApiserverArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     if let Some(kubeconfig) = &args.kubeconfig {
         let target = Target { kubeconfig: kubeconfig.clone(), namespace: args.namespace.clone() };
@@ -103,16 +104,24 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return result;
     }
-    let scratch = super::scratch_dir();
-    let server = super::start_apiserver(&scratch).await?;
-    let target = Target::local(&scratch);
-    ApiserverBench { target: &target, server: Some(&server), args }.measure(&mut printer).await?;
-    super::stop(server).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
+    measure_local_server(args, scratch, &mut printer).await?;
     if args.stored > 0 {
-        measure_stored_objects(args, &mut printer).await?;
+        measure_stored_objects(args, scratch, &mut printer).await?;
     }
     Ok(())
+}
+
+/// Starts a server and runs all measurements.
+async fn measure_local_server(
+    args: &ApiserverArgs,
+    scratch: &ScratchArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    let scratch = scratch.create()?;
+    let server = super::start_apiserver(scratch.path()).await?;
+    let target = Target::local(scratch.path());
+    ApiserverBench { target: &target, server: Some(&server), args }.measure(printer).await?;
+    super::stop(server).await
 }
 
 /// Measurements of one server.
@@ -384,7 +393,7 @@ impl WatchEndpoint {
     }
 }
 
-/// Measures the time from before each write until each watcher has received the whole event.
+/// Measures the time from the start of each write until each watcher has received the whole event.
 async fn measure_watch(
     target: &Target,
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
@@ -453,15 +462,16 @@ fn write_time(line: &[u8]) -> Option<Duration> {
     Some(Duration::from_nanos(std::str::from_utf8(digits).ok()?.parse().ok()?))
 }
 
-/// Measures the memory of many objects, and a start with them.
+/// Measures the memory of many objects, and how long a start with them takes.
 async fn measure_stored_objects(
     args: &ApiserverArgs,
+    scratch: &ScratchArgs,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let scratch = super::scratch_dir();
-    let server = super::start_apiserver(&scratch).await?;
+    let scratch = scratch.create()?;
+    let server = super::start_apiserver(scratch.path()).await?;
     create_objects(
-        &config_maps(&Target::local(&scratch)).await?,
+        &config_maps(&Target::local(scratch.path())).await?,
         args.stored,
         args.clients,
         LARGE_OBJECT_BYTES,
@@ -473,10 +483,9 @@ async fn measure_stored_objects(
     let prefix = format!("apiserver/stored-{}", args.stored);
     printer.print(&format!("{prefix}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
     super::stop(server).await?;
-    let restarted = super::start_apiserver(&scratch).await?;
+    let restarted = super::start_apiserver(scratch.path()).await?;
     printer.print(&format!("{prefix}/restart"), restarted.ready.as_secs_f64() * 1e3, "ms")?;
     tokio::time::sleep(SETTLE_TIME).await;
     printer.print(&format!("{prefix}/restarted-rss"), megabytes(super::resident_kib(&restarted.child)?), "MB")?;
-    super::stop(restarted).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    super::stop(restarted).await
 }

@@ -14,6 +14,7 @@ use crowsnest_proxy::Proxy;
 use super::super::cache_options::CacheOptionsArgs;
 use super::environment::{BenchEnvironment, MembersProcess, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads;
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CacheArgs {
@@ -32,8 +33,8 @@ pub(super) struct CacheArgs {
     cache: CacheOptionsArgs,
 }
 
-pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
-    let environment = BenchEnvironment::start(&args.pods).await?;
+pub(super) async fn run(args: &CacheArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let environment = BenchEnvironment::start(&args.pods, scratch).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.print("cache/objects", args.pods.pods as f64, "")?;
     let before = super::resident_bytes()?;
@@ -46,7 +47,7 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     bench.measure_fill(start, &mut printer).await?;
     printer.print_megabytes("cache/rss-searchable", super::resident_bytes()?)?;
     printer.print_megabytes("cache/database", index.size().await?.bytes)?;
-    printer.print_megabytes("cache/text-index", size_of(&environment.scratch.join("text"))?)?;
+    printer.print_megabytes("cache/text-index", size_of(&environment.scratch.path().join("text"))?)?;
     reads::measure_lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
     let resident = super::resident_bytes()?;
     printer.print_megabytes("cache/rss-after-lists", resident)?;
@@ -117,9 +118,9 @@ impl CacheBench<'_> {
     /// Measures the time from opening an empty cache until all objects are searchable.
     async fn measure_fill(&self, start: Instant, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
         wait_until_complete(self.index, self.args.pods.clusters).await?;
-        let stored = start.elapsed();
-        printer.print_milliseconds("cache/complete", stored)?;
-        printer.print("cache/ingest", self.args.pods.pods as f64 / stored.as_secs_f64(), "objects/s")?;
+        let fill_time = start.elapsed();
+        printer.print_milliseconds("cache/complete", fill_time)?;
+        printer.print("cache/ingest", self.args.pods.pods as f64 / fill_time.as_secs_f64(), "objects/s")?;
         printer.print_megabytes("cache/rss-complete", super::resident_bytes()?)?;
         let target = self.index.seq();
         self.index.searcher().searchable().wait_for(|seq| *seq >= target).await?;

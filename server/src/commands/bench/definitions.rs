@@ -19,6 +19,7 @@ use serde_json::Value;
 use self::generate::{PROJECTS, definition, group};
 use super::cache::MeasurementPrinter;
 use super::load::connect;
+use super::scratch::ScratchArgs;
 use super::workloads::create;
 
 #[derive(Debug, Clone, Args)]
@@ -43,14 +44,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of waiting until a server serves all definitions.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(120);
 
-pub(super) async fn run(args: &DefinitionsArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &DefinitionsArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.definitions > 0, "--definitions must be at least 1");
-    let scratch = super::scratch_dir();
-    let fleet = super::start(&scratch, args.members).await?;
+    let scratch = scratch.create()?;
+    let fleet = super::start(scratch.path(), args.members).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    measure(args, &scratch, &fleet, &mut printer).await?;
-    super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    measure(args, scratch.path(), &fleet, &mut printer).await?;
+    super::stop(fleet).await
 }
 
 async fn measure(

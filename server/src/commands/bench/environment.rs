@@ -1,6 +1,5 @@
 //! Environment of cache benchmarks: members in another process, a control plane, and a cache of their pods.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::super::cache_options::CacheOptionsArgs;
+use super::scratch::{ScratchArgs, ScratchDirectory};
 
 /// Interval between checks that the control plane serves Clusters.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -61,14 +61,14 @@ pub(super) struct PodArgs {
 /// Members in another process, a control plane with their Clusters, and a folder for the cache.
 pub(super) struct BenchEnvironment {
     pub members: MembersProcess,
-    pub scratch: PathBuf,
+    pub scratch: ScratchDirectory,
     control_plane: ControlPlane,
     client: Client,
 }
 
 impl BenchEnvironment {
-    pub(super) async fn start(pods: &PodArgs) -> anyhow::Result<Self> {
-        let scratch = super::scratch_dir();
+    pub(super) async fn start(pods: &PodArgs, scratch: &ScratchArgs) -> anyhow::Result<Self> {
+        let scratch = scratch.create()?;
         let members = start_members(pods).await?;
         let control_plane = start_control_plane().await?;
         let client = control_plane.server.admin();
@@ -94,7 +94,7 @@ impl BenchEnvironment {
             let reason = reason.clone();
             Interest { clusters: Clusters::All, resource, namespaces: Namespaces::All, reason }
         };
-        let options = cache.options(&self.scratch);
+        let options = cache.options(self.scratch.path());
         let options = CacheOptions { collect_everything: false, collect_control_plane: false, ..options };
         let interests = Interests::default();
         let guards = interests.declare_all(resources.into_iter().map(interest));
@@ -103,8 +103,7 @@ impl BenchEnvironment {
 
     /// Stops the control plane and the members, and deletes the folder.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.control_plane.stop().await?;
-        std::fs::remove_dir_all(&self.scratch).with_context(|| format!("cannot remove {}", self.scratch.display()))
+        self.control_plane.stop().await
     }
 }
 

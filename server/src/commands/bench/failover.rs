@@ -1,5 +1,5 @@
 //! `crowsnest bench failover`: measures how fast workloads of tainted clusters are rescheduled, whether unrelated
-//! bindings are written meanwhile, and what an idle fleet costs.
+//! bindings are written during this, and what an idle fleet costs.
 //!
 //! Members are simulated in one process; control plane and controllers are separate processes, so that CPU usage of the
 //! controllers can be measured.
@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use super::cache::MeasurementPrinter;
 use super::processes::{BenchProcess, member_name};
 use super::propagate::wait_for_clusters;
+use super::scratch::ScratchArgs;
 use super::workloads::{self, NAMESPACE, create};
 
 #[derive(Debug, Args)]
@@ -54,13 +55,12 @@ const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// Timeout of every step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(900);
 
-pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &FailoverArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.taint > 0 && args.taint < args.members, "--taint must be at least 1 and less than --members");
     ensure!(args.bindings >= args.members, "--bindings must be at least --members");
-    let scratch = super::scratch_dir();
-    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    let scratch = scratch.create()?;
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let mut fleet = BenchFleet::start(args.members, &scratch).await?;
+    let mut fleet = BenchFleet::start(args.members, scratch.path()).await?;
     let mut watch = FleetWatch::start(&fleet).await?;
     // Workloads can be applied only after the namespace exists in all members.
     fleet.controllers.wait_until_idle().await?;
@@ -79,8 +79,7 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     )?;
     measure_failover(&mut fleet, &mut watch, args, &mut printer).await?;
     drop(watch);
-    fleet.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    fleet.stop().await
 }
 
 /// All processes of the benchmark.

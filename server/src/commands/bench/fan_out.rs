@@ -24,6 +24,7 @@ use super::apiserver::{
     unix_time, watch_path,
 };
 use super::cache::MeasurementPrinter;
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct FanOutArgs {
@@ -61,24 +62,23 @@ const EXPIRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The text in an event that ends a watch whose position has expired.
 const EXPIRED: &[u8] = b"\"code\":410";
 
-pub(super) async fn run(args: &FanOutArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &FanOutArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(
         args.watchers > 0 && args.churn > 0.0 && args.seconds > 0,
         "--watchers, --churn and --seconds must be above 0"
     );
-    let scratch = super::scratch_dir();
-    let server = super::start_apiserver(&scratch).await?;
-    let target = Target::local(&scratch);
+    let scratch = scratch.create()?;
+    let server = super::start_apiserver(scratch.path()).await?;
+    let target = Target::local(scratch.path());
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     measure_delivery(&target, &server, args, &mut printer).await?;
     if args.slow > 0 {
         measure_slow_watches(&target, &server, args.slow, &mut printer).await?;
     }
-    super::stop(server).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    super::stop(server).await
 }
 
-/// Measures the time from before each write until each watch has received the whole event.
+/// Measures the time from the start of each write until each watch has received the whole event.
 async fn measure_delivery(
     target: &Target,
     server: &super::RunningProcess,

@@ -76,7 +76,7 @@ fn event(bytes: usize) -> Vec<u8> {
     line
 }
 
-/// Measures the time from before each event until each listener has received its last byte.
+/// Measures the time from the creation of each event until each listener has received its last byte.
 pub(super) async fn measure(
     listeners: usize,
     writes: usize,

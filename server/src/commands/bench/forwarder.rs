@@ -65,7 +65,7 @@ impl Forwarder {
         self.mode.send_replace(Mode::Open);
     }
 
-    /// Forwards the server's data at one byte per second, also on open connections.
+    /// Forwards the server's data at one byte per second, including on open connections.
     pub(super) fn trickle(&self) {
         self.mode.send_replace(Mode::Trickling);
     }
@@ -89,7 +89,7 @@ async fn forward_connections(listener: TcpListener, server: (String, u16), mode:
     }
 }
 
-/// Forwards a connection until one of its ends is closed, or the forwarder.
+/// Forwards a connection until one of its ends or the forwarder is closed.
 async fn forward(client: TcpStream, (host, port): (String, u16), mut mode: watch::Receiver<Mode>) {
     let responses = mode.clone();
     let copy = async {
@@ -132,7 +132,7 @@ async fn forward_responses(
             }
             to_client.write_all(&[*first]).await?;
             pending = rest;
-            // An error means that the forwarder ends.
+            // Waits for less if the mode changes or the forwarder stops.
             let _ = tokio::time::timeout(TRICKLE_INTERVAL, mode.changed()).await;
         }
     }

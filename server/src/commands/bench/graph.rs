@@ -28,13 +28,14 @@ use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
 use super::environment::{BenchEnvironment, PodArgs, set_churn, stop, wait_until_complete};
 use super::forwarder::Forwarder;
+use super::scratch::ScratchArgs;
 
 /// Time limit of each wait for the sink.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(900);
 /// Interval between two samples of the memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Context of errors.
-const COUNT: &str = "cannot count in the graph database";
+/// Context of errors while counting.
+const COUNT_CONTEXT: &str = "cannot count in the graph database";
 const COUNT_ALL: &str = "MATCH (n) RETURN count(n) AS count";
 const COUNT_NODES: &str = "MATCH (n:Resource) RETURN count(n) AS count";
 const COUNT_EDGES: &str = "MATCH (:Resource)-[e]->(:Resource) RETURN count(e) AS count";
@@ -59,18 +60,17 @@ pub(super) struct GraphArgs {
     cache: CacheOptionsArgs,
 }
 
-pub(super) async fn run(args: &GraphArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &GraphArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.churn > 0.0, "--churn must be more than 0");
     let database = Bolt::new(&target(&args.address))?;
     ensure!(count(&database, COUNT_ALL).await? == 0, "the database at {} is not empty; start a new one", args.address);
     let forwarder = if args.absent.is_some() { Some(start_forwarder(&args.address).await?) } else { None };
-    let environment = BenchEnvironment::start(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods, scratch).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.print("graph/objects", args.pods.pods as f64, "")?;
     let (cache, interest) = environment.open(&args.cache).await?;
     wait_until_complete(&cache, args.pods.clusters).await?;
-    // Before the sink starts, the cache has the size that it has while pods change. It needs more memory meanwhile, also
-    // without a sink.
+    // Changes let the cache use more memory, even without a sink. The memory of the sink is measured in addition.
     let members = environment.members.address.as_str();
     let changes = change_pods(members, args.churn, Duration::from_secs(args.seconds));
     let ((), memory_of_changes) = with_peak_memory(changes).await?;
@@ -141,7 +141,7 @@ struct CountRow {
 /// Runs a statement that counts.
 async fn count(database: &Bolt, text: &str) -> anyhow::Result<u64> {
     let mut transaction = database.begin().await?;
-    let rows: Vec<CountRow> = transaction.query(COUNT, text, Vec::new()).await?;
+    let rows: Vec<CountRow> = transaction.query(COUNT_CONTEXT, text, Vec::new()).await?;
     transaction.commit().await?;
     Ok(rows.first().context("the graph database returned no count")?.count)
 }
@@ -179,8 +179,8 @@ impl RunningSink {
         let visibility = CacheVisibility::new(cache.clone(), reader, StandingQuery::parse("")?);
         let sink = Arc::new(GraphSink::new(config, source, Arc::new(visibility)));
         let tasks = Tasks::default();
-        let (running, stop) = (Arc::clone(&sink), tasks.stop_token().clone());
-        tasks.spawn_until_stop("graph sink", async move { running.run(stop).await });
+        let (task_sink, stop) = (Arc::clone(&sink), tasks.stop_token().clone());
+        tasks.spawn_until_stop("graph sink", async move { task_sink.run(stop).await });
         Ok(Self { sink, tasks })
     }
 
@@ -202,7 +202,7 @@ impl RunningSink {
     }
 }
 
-/// Runs an operation; returns its result and the highest resident memory of this process meanwhile, in bytes.
+/// Runs an operation; returns its result and the highest resident memory of this process during it, in bytes.
 async fn with_peak_memory<T>(operation: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<(T, u64)> {
     let mut operation = std::pin::pin!(operation);
     let (mut tick, mut peak) = (tokio::time::interval(SAMPLE_INTERVAL), 0);
@@ -259,7 +259,7 @@ impl LagRecorder {
         Ok(())
     }
 
-    /// Records for a time.
+    /// Records changes and transactions for `time`.
     async fn record_for(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = tokio::time::Instant::now() + time;
         while let Ok(result) = tokio::time::timeout_at(end, self.record_next()).await {
@@ -316,7 +316,7 @@ async fn measure_outage(
     Ok(start.elapsed())
 }
 
-/// Compares the graph with the cache, in a state with all changes.
+/// Compares the graph with the cache after the graph has all changes; repeats this if the cache changes.
 async fn compare(cache: &GlobalCache, sink: &RunningSink, database: &Bolt) -> anyhow::Result<Comparison> {
     loop {
         let seq = sink.wait_until_caught_up(cache).await?;

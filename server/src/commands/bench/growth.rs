@@ -10,6 +10,7 @@ use clap::Args;
 use super::cache::MeasurementPrinter;
 use super::report::measurement::{Measurement, find};
 use super::report::run_benchmark;
+use super::scratch::ScratchArgs;
 
 /// Number of objects and of clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,15 +62,16 @@ const FIGURES: [(&str, &str); 7] = [
 const CHANGE_CPU: &str = "change-cpu";
 const SEARCH_P99: &str = "search-p99";
 
-pub(super) async fn run(args: &GrowthArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &GrowthArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let mut measured = Vec::with_capacity(args.sizes.len());
+    let mut figures_by_fleet = Vec::with_capacity(args.sizes.len());
     for &FleetSize { objects, clusters } in &args.sizes {
         let arguments =
             format!("cache --pods {objects} --clusters {clusters} --reads {} --seconds {}", args.reads, args.seconds);
         let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
-        let lines =
-            run_benchmark(&arguments).await.with_context(|| format!("{objects} objects, {clusters} clusters"))?;
+        let lines = run_benchmark(&arguments, scratch)
+            .await
+            .with_context(|| format!("{objects} objects, {clusters} clusters"))?;
         let mut figures = Vec::with_capacity(FIGURES.len());
         for (figure, line) in FIGURES {
             let Measurement { value, unit, .. } =
@@ -77,15 +79,19 @@ pub(super) async fn run(args: &GrowthArgs) -> anyhow::Result<()> {
             printer.print(&format!("growth/{objects}x{clusters}/{figure}"), value, &unit)?;
             figures.push((figure, value));
         }
-        measured.push(figures);
+        figures_by_fleet.push(figures);
     }
-    print_ratios(&measured, &mut printer)
+    print_ratios(&figures_by_fleet, &mut printer)
 }
 
 /// Prints how much the highest figure of all fleets exceeds that of the first.
-fn print_ratios(measured: &[Vec<(&str, f64)>], printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+fn print_ratios(
+    figures_by_fleet: &[Vec<(&str, f64)>],
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     for (figure, name) in [(CHANGE_CPU, "growth/change-cpu-ratio"), (SEARCH_P99, "growth/search-p99-ratio")] {
-        let values = || measured.iter().flatten().filter(move |(name, _)| *name == figure).map(|(_, value)| *value);
+        let figures = || figures_by_fleet.iter().flatten();
+        let values = || figures().filter(move |(name, _)| *name == figure).map(|(_, value)| *value);
         let first = values().next().context("no fleet was measured")?;
         printer.print(name, values().fold(first, f64::max) / first, "")?;
     }
@@ -109,10 +115,10 @@ mod tests {
 
     #[test]
     fn ratios_compare_the_highest_figure_with_the_first() {
-        let measured =
+        let figures_by_fleet =
             [(0.4, 2.0), (1.0, 2.0), (0.6, 1.0)].map(|(cpu, p99)| vec![(CHANGE_CPU, cpu), (SEARCH_P99, p99)]);
         let mut printer = MeasurementPrinter { out: Vec::new() };
-        print_ratios(&measured, &mut printer).unwrap();
+        print_ratios(&figures_by_fleet, &mut printer).unwrap();
         let text = String::from_utf8(printer.out).unwrap();
         assert_eq!(text, "growth/change-cpu-ratio 2.50 \ngrowth/search-p99-ratio 1.00 \n");
     }

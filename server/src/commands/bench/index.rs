@@ -16,6 +16,7 @@ use super::super::cache_options::CacheOptionsArgs;
 use super::cache::{MeasurementPrinter, size_of};
 use super::environment::{BenchEnvironment, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads::{self, QUERIES};
+use super::scratch::ScratchArgs;
 
 /// Time for the engine to merge the index.
 const MERGE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -40,9 +41,9 @@ pub(super) struct IndexArgs {
     cache: CacheOptionsArgs,
 }
 
-pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &IndexArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     args.cache.backend.validate()?;
-    let environment = BenchEnvironment::start(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods, scratch).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     printer.print("index/objects", args.pods.pods as f64, "")?;
     printer.print_megabytes("index/rss-before", super::resident_bytes()?)?;
@@ -57,7 +58,7 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     printer.print("index/searchable", start.elapsed().as_secs_f64(), "s")?;
     printer.print("index/indexed", args.pods.pods as f64 / start.elapsed().as_secs_f64(), "objects/s")?;
     printer.print_megabytes("index/rss-searchable", super::resident_bytes()?)?;
-    let bytes = merged_size(cache.options(), &environment.scratch).await?;
+    let bytes = merged_size(cache.options(), environment.scratch.path()).await?;
     printer.print_megabytes("index/bytes", bytes)?;
     printer.print("index/bytes-each", bytes as f64 / args.pods.pods.max(1) as f64, "B/object")?;
 
@@ -66,10 +67,10 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     set_churn(&environment.members.address, args.churn).await?;
     let latencies = tokio::spawn(reads::latencies(cache.clone(), Duration::from_secs(args.seconds)));
     measure_searches(&cache, "index/churn/search", args.searches, &mut printer).await?;
-    let (changed, found) = latencies.await??;
+    let (watch_latencies, search_latencies) = latencies.await??;
     set_churn(&environment.members.address, 0.0).await?;
-    printer.print("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
-    printer.print_percentiles("index/churn/change-to-search", found)?;
+    printer.print("index/churn/changes", watch_latencies.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
+    printer.print_percentiles("index/churn/change-to-search", search_latencies)?;
     printer.print_megabytes("index/churn/rss", super::resident_bytes()?)?;
     let options = cache.options().clone();
     stop(cache, interest).await;

@@ -73,8 +73,8 @@ impl JoinedMembers {
         self.members.iter().map(|(_, client)| client)
     }
 
-    /// Removes real members from the control plane, and from them all objects and permissions of the benchmark. The
-    /// controllers must still run. Simulated members end with [`Self::stop`].
+    /// Removes real members from the control plane, and removes all objects and permissions of the benchmark from these
+    /// members. The controllers must still run. Simulated members end with [`Self::stop`].
     pub(super) async fn remove(&self, control_plane: &Client, namespace: &str) -> anyhow::Result<()> {
         if self.simulated.is_some() {
             return Ok(());

@@ -15,6 +15,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use serde::Deserialize;
 
+use super::scratch::ScratchArgs;
+
 /// Interval between checks of the number of ready pods, and between the requests that measure API latency.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -33,11 +35,11 @@ struct MemberState {
     changes: u64,
 }
 
-pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Result<()> {
+pub(super) async fn run(members: usize, load: &Load, seconds: u32, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(members > 0 && load.pods >= members, "the load must have at least one member and one pod per member");
-    let scratch = super::scratch_dir();
-    let fleet = super::start(&scratch, members).await?;
-    let members = try_join_all((1..=members).map(|number| connect_member(&scratch, number))).await?;
+    let scratch = scratch.create()?;
+    let fleet = super::start(scratch.path(), members).await?;
+    let members = try_join_all((1..=members).map(|number| connect_member(scratch.path(), number))).await?;
 
     let load_without_churn = Load { churn_per_second: 0.0, ..load.clone() };
     let start = Instant::now();
@@ -52,7 +54,6 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     load_members(&members, load).await?;
     let (changes, events) = measure_churn(&members, seconds).await?;
     super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "load/ready {} ms", duration.as_millis())?;
@@ -105,11 +106,11 @@ async fn read_state(member: &SimulatedMember) -> anyhow::Result<MemberState> {
 async fn poll_latency(client: &Client, slowest: &mut Duration) -> anyhow::Error {
     let nodes: Api<Node> = Api::all(client.clone());
     loop {
-        let sent = Instant::now();
+        let sent_at = Instant::now();
         if let Err(error) = nodes.list_metadata(&ListParams::default().limit(1)).await {
             return anyhow::Error::new(error).context("the API is unavailable while the load is created");
         }
-        *slowest = (*slowest).max(sent.elapsed());
+        *slowest = (*slowest).max(sent_at.elapsed());
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,8 +1,8 @@
 //! `crowsnest bench mcp`: measures the tool `search` compared with the same query to the search API, and concurrent
 //! assistants.
 //!
-//! `crowsnest up` runs in another process with simulated members and synthetic pods. Messages pass the control plane's
-//! API server and the aggregated API server, as those of an assistant. Each client is another user, and sends fewer
+//! `crowsnest up` runs in another process with simulated members and synthetic pods. Messages pass through the control
+//! plane's API server and the aggregated API server, as those of an assistant. Each client is another user, and sends fewer
 //! messages than a user may.
 
 use std::io::Write;
@@ -24,18 +24,19 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::cache::MeasurementPrinter;
 use super::environment::PodArgs;
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct McpArgs {
     #[command(flatten)]
     pods: PodArgs,
-    /// Number of searches each way
+    /// Number of searches with the tool, and as many with the API
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
     /// Number of concurrent clients
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// Duration of their calls, in seconds
+    /// Duration of the concurrent calls, in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
 }
@@ -60,16 +61,16 @@ const QUERIES: [&str; 6] = [
     "nginx",
 ];
 
-pub(super) async fn run(args: &McpArgs) -> anyhow::Result<()> {
-    let scratch = super::scratch_dir();
+pub(super) async fn run(args: &McpArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let scratch = scratch.create()?;
     let PodArgs { clusters, pods, pod_bytes } = args.pods;
     let (members, load) = (clusters.to_string(), format!("pods={pods},size={pod_bytes}"));
     let arguments = ["up", "--ui-listen", "127.0.0.1:0", "--members", &members, "--load", &load];
-    let fleet = super::spawn(&scratch, &arguments).await?;
-    allow_reading(&scratch, clusters).await?;
+    let fleet = super::spawn(scratch.path(), &arguments).await?;
+    allow_reading(scratch.path(), clusters).await?;
     let mut clients = Vec::new();
     for number in 0..args.clients {
-        clients.push(connect(&scratch, number).await?);
+        clients.push(connect(scratch.path(), number).await?);
     }
     let first = clients.first().context("no client")?;
     tokio::time::timeout(SEARCHABLE_TIMEOUT, wait_until_searchable(first, pods))
@@ -85,8 +86,7 @@ pub(super) async fn run(args: &McpArgs) -> anyhow::Result<()> {
     let name = format!("mcp/clients-{}", args.clients);
     printer.print(&name, times.len() as f64 / f64::from(args.seconds), "answers/s")?;
     printer.print_percentiles(&name, times)?;
-    super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    super::stop(fleet).await
 }
 
 /// Allows the group to read pods in each member.
@@ -108,7 +108,7 @@ async fn allow_reading(dir: &Path, members: u32) -> anyhow::Result<()> {
 async fn connect(dir: &Path, number: u32) -> anyhow::Result<Client> {
     let path = dir.join("kubeconfigs/cp.kubeconfig");
     let mut config = kubeconfig::load_config(Some(&path), None).await?;
-    // A repeated request would be measured as one.
+    // The measured time of a request must not include retries.
     config.default_retry = false;
     config.auth_info.impersonate = Some(format!("assistant-{number}"));
     config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned(), GROUP.to_owned()]);
@@ -162,15 +162,15 @@ fn message_interval(period: Duration) -> Interval {
     interval
 }
 
-/// True if the tool is called before the API is searched in a round: in every other round of each user.
+/// True if a round calls the tool before the API. It does so in every other round of each user.
 fn is_tool_first(round: usize, users: usize) -> bool {
     (round % users + round / users).is_multiple_of(2)
 }
 
-/// Measures sequential searches by the tool and by the API, alternating in order and between the users. Each round begins with
-/// the same search by the API, which is not measured: the first of several equal searches reads what is not cached yet,
-/// and would count as overhead of the tool if the tool sent it. `mcp/difference` is the same difference between two searches by
-/// the API: the part of the overhead that is noise.
+/// Measures searches with the tool and with the API, one after the other. The users take turns, and in every other round of a
+/// user the tool is called first. Each round begins with the same search with the API, which is not measured: the first of
+/// several equal searches reads what is not cached yet, and would count as overhead of the tool if the tool sent it.
+/// `mcp/difference` is the difference between two searches with the API, and shows how much of `mcp/overhead` is noise.
 async fn measure_overhead(
     clients: &[Client],
     calls: u32,

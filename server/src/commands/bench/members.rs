@@ -85,7 +85,7 @@ impl Members {
         let clusters = clusters.max(1);
         let cluster_pods = |nth: usize| ClusterPods::new(nth, clusters, (pods + clusters - 1 - nth) / clusters);
         Self {
-            pods: Pods { fleet: pods, bytes },
+            pods: Pods { fleet_pods: pods, bytes },
             clusters: (0..clusters).map(cluster_pods).collect(),
             rate: watch::Sender::new(0.0),
         }
@@ -293,12 +293,12 @@ impl Watch {
             return Some(text);
         }
         let sent_version = self.sent_version;
-        let changed =
+        let result =
             tokio::time::timeout_at(self.deadline, self.versions.wait_for(|version| *version > sent_version)).await;
-        let version = *changed.ok()?.ok()?;
+        let version = *result.ok()?.ok()?;
         let first = (sent_version - cluster_pods.count as u64) as usize;
-        let changed = cluster_pods.changes.lock().log[first..(version - cluster_pods.count as u64) as usize].to_vec();
-        for (offset, (index, revision)) in changed.into_iter().enumerate() {
+        let changes = cluster_pods.changes.lock().log[first..(version - cluster_pods.count as u64) as usize].to_vec();
+        for (offset, (index, revision)) in changes.into_iter().enumerate() {
             self.write_event("MODIFIED", index, sent_version + offset as u64 + 1, revision, &mut text);
         }
         self.sent_version = version;

@@ -16,12 +16,13 @@ use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
 use super::environment::{BenchEnvironment, PodArgs, pods as pod_resource, stop, wait_until_complete};
 use super::pods::{NAMESPACES, Pods, namespace};
+use super::scratch::ScratchArgs;
 use super::topology::{self, settings_name};
 
 /// Number of paths in an answer, as in `crowsnest path`.
 const LIMIT: usize = 100;
-/// Upper limit of any answer: the time limit of a search, and the enumeration of what was found within it.
-const MAX_ANSWER: Duration = Duration::from_secs(15);
+/// Maximum time of an answer: the time limit of a search, and the time to list the paths that it found.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(15);
 /// Time after which tokio ends idle threads of blocking work, whose free memory the allocator then reuses or returns.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -36,7 +37,7 @@ pub(super) struct PathsArgs {
     cache: CacheOptionsArgs,
 }
 
-/// The searched cache, and the user of the requests, who may list its objects by RBAC.
+/// The searched cache, and the user who sends the requests. RBAC allows the user to list the objects in the cache.
 struct PathBench<'c> {
     cache: &'c GlobalCache,
     reader: UserInfo,
@@ -45,13 +46,13 @@ struct PathBench<'c> {
     requests: usize,
 }
 
-pub(super) async fn run(args: &PathsArgs) -> anyhow::Result<()> {
-    let pods = Pods { fleet: args.pods.pods, bytes: args.pods.pod_bytes };
+pub(super) async fn run(args: &PathsArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let pods = Pods { fleet_pods: args.pods.pods, bytes: args.pods.pod_bytes };
     ensure!(
-        pods.fleet > 0 && pods.apps().is_multiple_of(NAMESPACES),
+        pods.fleet_pods > 0 && pods.apps().is_multiple_of(NAMESPACES),
         "an application must be in one namespace: use a multiple of 2,500 pods"
     );
-    let environment = BenchEnvironment::start(&args.pods).await?;
+    let environment = BenchEnvironment::start(&args.pods, scratch).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     let start = Instant::now();
     let resources = topology::KINDS.map(|(group, resource, _)| Gvr::new(group, "v1", resource));
@@ -110,7 +111,7 @@ fn shortest(_: usize, app: usize) -> String {
 }
 
 impl PathBench<'_> {
-    /// The application of a request: another one for each, far from that of the previous request.
+    /// The application of the request number `nth`. Consecutive requests concern distant applications.
     fn app(&self, nth: usize) -> usize {
         nth.wrapping_mul(7_919) % self.pods.apps()
     }
@@ -122,7 +123,7 @@ impl PathBench<'_> {
         printer: &mut MeasurementPrinter<impl Write>,
         pattern: impl Fn(usize, usize) -> String,
     ) -> anyhow::Result<()> {
-        let (mut times, mut bounded) = (Vec::with_capacity(self.requests), 0_u32);
+        let (mut times, mut incomplete_count) = (Vec::with_capacity(self.requests), 0_u32);
         for nth in 0..self.requests {
             let text = pattern(nth, self.app(nth));
             let pattern: PathPattern = text.parse()?;
@@ -130,16 +131,19 @@ impl PathBench<'_> {
             let found = self.cache.searcher().paths(&self.reader, pattern, only_shortest, LIMIT).await?;
             times.push(start.elapsed());
             ensure!(found.total > 0 || found.graph.incomplete, "no path matches {text}: {:?}", found.graph.notices);
-            ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "{text} names no limit");
-            bounded += u32::from(found.graph.incomplete);
+            ensure!(
+                !found.graph.incomplete || !found.graph.notices.is_empty(),
+                "the answer for {text} is incomplete, but has no notice"
+            );
+            incomplete_count += u32::from(found.graph.incomplete);
         }
         printer.print_percentiles(name, times)?;
-        printer.print(&format!("{name}-bounded"), f64::from(bounded), "answers")
+        printer.print(&format!("{name}-bounded"), f64::from(incomplete_count), "answers")
     }
 
     /// Measures the objects that depend on the ConfigMap of an application.
     async fn measure_blast_radius(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-        let (mut times, mut bounded) = (Vec::with_capacity(self.requests), 0_u32);
+        let (mut times, mut incomplete_count) = (Vec::with_capacity(self.requests), 0_u32);
         for nth in 0..self.requests {
             let app = self.app(nth);
             let cluster = ClusterName::parse(&format!("bench{}", app % self.clusters))?;
@@ -154,21 +158,27 @@ impl PathBench<'_> {
                 found.graph.incomplete || !found.reached.is_empty(),
                 "nothing depends on the ConfigMap of application {app}"
             );
-            ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "the blast radius names no limit");
-            bounded += u32::from(found.graph.incomplete);
+            ensure!(
+                !found.graph.incomplete || !found.graph.notices.is_empty(),
+                "the blast radius is incomplete, but has no notice"
+            );
+            incomplete_count += u32::from(found.graph.incomplete);
         }
         printer.print_percentiles("paths/blast-radius", times)?;
-        printer.print("paths/blast-radius-bounded", f64::from(bounded), "answers")
+        printer.print("paths/blast-radius-bounded", f64::from(incomplete_count), "answers")
     }
 
-    /// Measures a pattern that every pod matches: it must end within the limits, and name those that it reaches.
+    /// Measures a pattern that every pod matches. The search must end in time, and report each limit that it reaches.
     async fn measure_all_pods(&self, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
         let pattern: PathPattern = "pod <-OWNS- replicaset".parse()?;
         let start = Instant::now();
         let found = self.cache.searcher().paths(&self.reader, pattern, false, LIMIT).await?;
         let time = start.elapsed();
-        ensure!(time < MAX_ANSWER, "the paths of all pods took {} s", time.as_secs());
-        ensure!(!found.graph.incomplete || !found.graph.notices.is_empty(), "the paths of all pods name no limit");
+        ensure!(time < MAX_ANSWER_TIME, "the paths of all pods took {} s", time.as_secs());
+        ensure!(
+            !found.graph.incomplete || !found.graph.notices.is_empty(),
+            "the paths of all pods are incomplete, but have no notice"
+        );
         printer.print_milliseconds("paths/all-pods", time)?;
         printer.print("paths/all-pods-bounded", if found.graph.incomplete { 1.0 } else { 0.0 }, "answers")
     }

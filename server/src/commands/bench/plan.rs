@@ -317,8 +317,8 @@ impl Planner<'_> {
             (decided, scheduled)
         };
         let counts: Vec<_> = std::thread::scope(|scope| {
-            let running: Vec<_> = (0..threads.get()).map(|_| scope.spawn(decide)).collect();
-            running.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+            let handles: Vec<_> = (0..threads.get()).map(|_| scope.spawn(decide)).collect();
+            handles.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
         });
         let duration = start.elapsed();
         let mut decided = 0;

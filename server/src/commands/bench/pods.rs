@@ -1,6 +1,6 @@
 //! Synthetic pods as in a busy cluster: equal within an application except for the fields that differ in every pod.
 //!
-//! Pure: a pod is a function of its index and revision, so millions of pods need no memory.
+//! Has no side effects: a pod is a function of its index and revision, so millions of pods need no memory.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ pub(super) const CHANGED_AT: &str = "bench.crowsnest.io/changed-at";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pods {
     /// Number of pods in all clusters; determines the applications.
-    pub fleet: usize,
+    pub fleet_pods: usize,
     /// Approximate size of a pod's JSON in bytes.
     pub bytes: usize,
 }
@@ -52,7 +52,7 @@ pub(super) fn namespace(nth: usize) -> String {
 impl Pods {
     /// Number of applications.
     pub(super) fn apps(self) -> usize {
-        (self.fleet / PODS_PER_APP).max(7)
+        (self.fleet_pods / PODS_PER_APP).max(7)
     }
 
     pub(super) fn app(self, nth: usize) -> usize {
@@ -102,7 +102,7 @@ impl Pods {
             out,
             r#""spec":{{"volumes":[{{"name":"kube-api-access-{volume}","projected":{{"sources":[{{"serviceAccountToken":{{"expirationSeconds":3607,"path":"token"}}}},{{"configMap":{{"name":"kube-root-ca.crt","items":[{{"key":"ca.crt","path":"ca.crt"}}]}}}}],"defaultMode":420}}}},{{"name":"settings","configMap":{{"name":"app-{app}-settings","defaultMode":420}}}}],"containers":[{{"name":"main","image":"registry.example/team/app-{app}:1.{tag}","ports":[{{"name":"http","containerPort":8080,"protocol":"TCP"}}],"env":["#,
         );
-        self.environment(out, app, &mut shared);
+        self.write_environment(out, app, &mut shared);
         let _ = write!(
             out,
             r#"],"resources":{{"limits":{{"memory":"256Mi"}},"requests":{{"cpu":"100m","memory":"128Mi"}}}},"volumeMounts":[{{"name":"settings","readOnly":true,"mountPath":"/etc/app"}},{{"name":"kube-api-access-{volume}","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}}],{PROBES}"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":"default","serviceAccount":"default","nodeName":"node-{node}","securityContext":{{}},"schedulerName":"default-scheduler",{TOLERATIONS}"priority":0,"enableServiceLinks":true,"preemptionPolicy":"PreemptLowerPriority"}},"#,
@@ -115,8 +115,8 @@ impl Pods {
         );
     }
 
-    /// Environment variables shared within an application; pads the pod to its size.
-    fn environment(self, out: &mut String, app: usize, shared: &mut RandomNumbers) {
+    /// Writes environment variables, which the pods of an application share, until the pod has its size.
+    fn write_environment(self, out: &mut String, app: usize, shared: &mut RandomNumbers) {
         let end = out.len() + self.bytes.saturating_sub(SHARED_BYTES);
         let mut n = 0;
         while out.len() < end {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn pods_are_json_of_the_requested_size() {
-        let pods = Pods { fleet: 30_000, bytes: 9_500 };
+        let pods = Pods { fleet_pods: 30_000, bytes: 9_500 };
         for nth in [0, 1, 29_999] {
             let mut text = String::new();
             pods.write(&mut text, nth, 7, Revision { number: 3, changed_at: 12 });

@@ -62,13 +62,13 @@ impl AdminConnection {
     }
 }
 
-/// Counters of an API server.
+/// Numbers of writes to an API server.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Count {
+pub(super) struct WriteCounts {
     /// Write requests received over its socket.
     pub requests: u64,
     /// Writes that changed an object, from any source.
-    pub revision: u64,
+    pub changes: u64,
 }
 
 /// State of the controllers once they are idle.
@@ -148,8 +148,8 @@ impl BenchApiServer {
                 Ok("delayed".to_owned())
             }
             ("count", "") => {
-                let revision = self.api.registry().store.revision();
-                Ok(serde_json::to_string(&Count { requests: self.faults.writes(), revision })?)
+                let changes = self.api.registry().store.revision();
+                Ok(serde_json::to_string(&WriteCounts { requests: self.faults.writes(), changes })?)
             }
             _ => bail!("unknown request {line:?}"),
         }
@@ -401,7 +401,7 @@ impl BenchProcess {
         self.request(&format!("delay {}", delay.as_millis())).await.map(drop)
     }
 
-    pub(super) async fn count(&mut self) -> anyhow::Result<Count> {
+    pub(super) async fn count(&mut self) -> anyhow::Result<WriteCounts> {
         Ok(serde_json::from_str(&self.request("count").await?)?)
     }
 

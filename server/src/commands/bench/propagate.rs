@@ -20,7 +20,8 @@ use tokio::task::JoinSet;
 
 use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
-use super::processes::{AdminConnection, BenchProcess, Count, IdleReport, member_name};
+use super::processes::{AdminConnection, BenchProcess, IdleReport, WriteCounts, member_name};
+use super::scratch::ScratchArgs;
 use super::workloads::{self, NAMESPACE, create};
 
 #[derive(Debug, Args)]
@@ -52,17 +53,15 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of every step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 
-pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &PropagateArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.config_maps > 0, "--members and --config-maps must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    super::with_scratch_dir(async |dir| {
-        measure_propagation(args, &dir.join("propagate"), &mut printer).await?;
-        if args.cold > 0 {
-            measure_restarts(args, &dir.join("cold"), &mut printer).await?;
-        }
-        anyhow::Ok(())
-    })
-    .await
+    let scratch = scratch.create()?;
+    measure_propagation(args, &scratch.path().join("propagate"), &mut printer).await?;
+    if args.cold > 0 {
+        measure_restarts(args, &scratch.path().join("cold"), &mut printer).await?;
+    }
+    Ok(())
 }
 
 /// All processes of the benchmark.
@@ -173,11 +172,11 @@ impl BenchFleet {
     }
 
     /// Write counters of the control plane, and the sum of all members.
-    async fn counts(&mut self) -> anyhow::Result<(Count, Count)> {
-        let mut sum = Count { requests: 0, revision: 0 };
+    async fn counts(&mut self) -> anyhow::Result<(WriteCounts, WriteCounts)> {
+        let mut sum = WriteCounts { requests: 0, changes: 0 };
         for member in &mut self.members {
             let count = member.count().await?;
-            sum = Count { requests: sum.requests + count.requests, revision: sum.revision + count.revision };
+            sum = WriteCounts { requests: sum.requests + count.requests, changes: sum.changes + count.changes };
         }
         Ok((self.control_plane.as_mut().unwrap_or(&mut self.controllers).count().await?, sum))
     }
@@ -344,11 +343,7 @@ async fn measure_fleet(
     let (after, _) = fleet.counts().await?;
     printer.print_milliseconds("propagate/statuses-told", elapsed)?;
     let per_template = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
-    printer.print(
-        "propagate/control-plane-writes",
-        per_template(after.revision, before.revision),
-        "writes/template",
-    )?;
+    printer.print("propagate/control-plane-writes", per_template(after.changes, before.changes), "writes/template")?;
     if args.writes > 0 {
         // Requests exceed writes on conflicts and no-op updates.
         let requests = per_template(after.requests, before.requests);
@@ -419,7 +414,7 @@ async fn measure_restarts(
         let now = fleet.counts().await?;
         printer.print(&format!("propagate/{cache_state}/quiet"), after.as_secs_f64(), "s")?;
         for (servers, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
-            let (changed, requests) = (now.revision - before.revision, now.requests - before.requests);
+            let (changed, requests) = (now.changes - before.changes, now.requests - before.requests);
             printer.print(&format!("propagate/{cache_state}/{servers}-writes"), changed as f64, "writes")?;
             printer.print(&format!("propagate/{cache_state}/{servers}-requests"), requests as f64, "requests")?;
         }

@@ -1,9 +1,9 @@
 //! `crowsnest bench proxy`: measures proxied requests to a member compared with direct ones, and thousands of
 //! fleet-wide watches.
 //!
-//! The first part starts `crowsnest up` with one simulated member: a proxied request passes the control plane's API
-//! server, the aggregated API server in the same process, and the member's. The second part reads the merged stream in
-//! this process.
+//! The first part starts `crowsnest up` with one simulated member: a proxied request passes through the control
+//! plane's API server, the aggregated API server in the same process, and the member's. The second part reads the
+//! merged stream in this process.
 
 use std::io::Write;
 use std::path::Path;
@@ -34,10 +34,11 @@ use super::cache::MeasurementPrinter;
 use super::environment::{BenchEnvironment, POD_BYTES, PodArgs, set_churn, stop, wait_until_complete};
 use super::pods::{Pods, namespace};
 use super::reads::changed_at;
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProxyArgs {
-    /// Number of gets each way
+    /// Number of proxied gets, and as many direct ones
     #[arg(long, default_value_t = 2_000)]
     gets: usize,
     /// Data moved by each measured log and exec, in megabytes
@@ -83,17 +84,21 @@ struct PodClients {
     proxied: Api<Pod>,
 }
 
-pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &ProxyArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
-    measure_transfers(args, &mut printer).await?;
-    measure_sessions(args, &mut printer).await?;
-    measure_watches(args, &mut printer).await
+    measure_transfers(args, scratch, &mut printer).await?;
+    measure_sessions(args, scratch, &mut printer).await?;
+    measure_watches(args, scratch, &mut printer).await
 }
 
-async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let scratch = super::scratch_dir();
-    let fleet = super::start(&scratch, 1).await?;
-    let clients = PodClients::open(&scratch).await?;
+async fn measure_transfers(
+    args: &ProxyArgs,
+    scratch: &ScratchArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    let scratch = scratch.create()?;
+    let fleet = super::start(scratch.path(), 1).await?;
+    let clients = PodClients::open(scratch.path()).await?;
     let line = "x".repeat(1_000);
     clients.start_pod(&format!("for i in $(seq {LOG_LINES}); do echo $i {line}; done; sleep 100000")).await?;
     clients.wait_for_lines(&format!("{LOG_LINES} ")).await?;
@@ -102,18 +107,21 @@ async fn measure_transfers(args: &ProxyArgs, printer: &mut MeasurementPrinter<im
     measure_throughput("logs", &clients, printer, |pods| transfer_logs(pods, megabytes)).await?;
     measure_throughput("exec", &clients, printer, |pods| transfer_by_exec(pods, megabytes)).await?;
     measure_throughput("copy-to", &clients, printer, |pods| copy_to_pod(pods, megabytes)).await?;
-    measure_kubectl_cp(&scratch, megabytes, printer).await?;
-    super::stop(fleet).await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    measure_kubectl_cp(scratch.path(), megabytes, printer).await?;
+    super::stop(fleet).await
 }
 
-/// Measures the memory of idle sessions, each way in a new process because memory freed by one would be reused by the
-/// other.
-async fn measure_sessions(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
+/// Measures the memory of idle sessions, direct and proxied. Each of the two has its own process, because the second would
+/// reuse the memory that the first freed.
+async fn measure_sessions(
+    args: &ProxyArgs,
+    scratch: &ScratchArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
     for name in ["direct", "through"] {
-        let scratch = super::scratch_dir();
-        let fleet = super::start(&scratch, 1).await?;
-        let clients = PodClients::open(&scratch).await?;
+        let scratch = scratch.create()?;
+        let fleet = super::start(scratch.path(), 1).await?;
+        let clients = PodClients::open(scratch.path()).await?;
         clients.start_pod("echo ready; sleep 100000").await?;
         let before = super::resident_kib(&fleet.child)?;
         let open =
@@ -122,7 +130,6 @@ async fn measure_sessions(args: &ProxyArgs, printer: &mut MeasurementPrinter<imp
         drop(open);
         printer.print(&format!("proxy/sessions-{}/{name}-rss", args.sessions), growth, "MB")?;
         super::stop(fleet).await?;
-        std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     }
     Ok(())
 }
@@ -174,22 +181,22 @@ async fn open_pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<A
     Ok(Api::namespaced(Client::try_from(config)?, "default"))
 }
 
-/// Measures sequential gets, alternating between both ways.
+/// Measures sequential gets, alternating between direct and proxied ones.
 async fn measure_gets(
     clients: &PodClients,
     times: usize,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    let (mut direct, mut proxied) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        for (pods, times) in [(&clients.direct, &mut direct), (&clients.proxied, &mut through)] {
+        for (pods, times) in [(&clients.direct, &mut direct), (&clients.proxied, &mut proxied)] {
             let start = Instant::now();
             pods.get(POD_NAME).await?;
             times.push(start.elapsed());
         }
     }
     printer.print_percentiles("proxy/get/direct", direct)?;
-    printer.print_percentiles("proxy/get/through", through)
+    printer.print_percentiles("proxy/get/through", proxied)
 }
 
 async fn measure_throughput<F: Future<Output = anyhow::Result<usize>>>(
@@ -210,15 +217,15 @@ async fn measure_throughput<F: Future<Output = anyhow::Result<usize>>>(
 }
 
 impl<W: Write> MeasurementPrinter<W> {
-    /// Prints the throughput of both ways and their ratio.
+    /// Prints the direct and the proxied throughput, and their ratio.
     fn print_throughput(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
-        let [direct, through] = rates.map(|mut rates| {
+        let [direct, proxied] = rates.map(|mut rates| {
             let middle = rates.len() / 2;
             *rates.select_nth_unstable_by(middle, f64::total_cmp).1
         });
         self.print(&format!("proxy/{name}/direct"), direct, "MB/s")?;
-        self.print(&format!("proxy/{name}/through"), through, "MB/s")?;
-        self.print(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
+        self.print(&format!("proxy/{name}/through"), proxied, "MB/s")?;
+        self.print(&format!("proxy/{name}/ratio"), proxied / direct * 100.0, "%")
     }
 }
 
@@ -254,9 +261,9 @@ async fn transfer_by_exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<us
     let reading = async move {
         let (mut bytes, mut chunk) = (0, vec![0; CHUNK_BYTES]);
         while bytes < total_bytes {
-            let read = stdout.read(&mut chunk).await?;
-            ensure!(read > 0, "the exec session ended after {bytes} bytes");
-            bytes += read;
+            let read_count = stdout.read(&mut chunk).await?;
+            ensure!(read_count > 0, "the exec session ended after {bytes} bytes");
+            bytes += read_count;
         }
         anyhow::Ok(bytes)
     };
@@ -297,9 +304,8 @@ async fn measure_kubectl_cp(
     for (name, paths) in [("kubectl-cp-to", to), ("kubectl-cp-from", from)] {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
-            for (way, rates) in [("member1", ""), ("cp", PROXY_PATH)].into_iter().zip(&mut rates) {
-                let (config, path) = way;
-                let config = dir.join(format!("kubeconfigs/{config}.kubeconfig"));
+            for ((cluster, path), rates) in [("member1", ""), ("cp", PROXY_PATH)].into_iter().zip(&mut rates) {
+                let config = dir.join(format!("kubeconfigs/{cluster}.kubeconfig"));
                 let server = read_server(&config)?;
                 let mut command = Command::new(&kubectl);
                 command.arg("--kubeconfig").arg(&config).arg("--server").arg(format!("{server}{path}"));
@@ -369,22 +375,26 @@ async fn open_session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
 }
 
 /// Measures thousands of watches of the merged stream.
-async fn measure_watches(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let environment =
-        BenchEnvironment::start(&PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES }).await?;
-    let (index, interest) = environment.open(&args.cache).await?;
-    wait_until_complete(&index, CLUSTERS).await?;
-    let proxy = Proxy::new(index.clone());
+async fn measure_watches(
+    args: &ProxyArgs,
+    scratch: &ScratchArgs,
+    printer: &mut MeasurementPrinter<impl Write>,
+) -> anyhow::Result<()> {
+    let pods = PodArgs { clusters: CLUSTERS, pods: args.pods, pod_bytes: POD_BYTES };
+    let environment = BenchEnvironment::start(&pods, scratch).await?;
+    let (cache, interest) = environment.open(&args.cache).await?;
+    wait_until_complete(&cache, CLUSTERS).await?;
+    let proxy = Proxy::new(cache.clone());
     let before = super::resident_bytes()?;
     let latencies = Arc::new(Mutex::new(Vec::new()));
-    let mut watching = JoinSet::new();
-    let names = Pods { fleet: args.pods, bytes: 0 };
+    let mut watches = JoinSet::new();
+    let names = Pods { fleet_pods: args.pods, bytes: 0 };
     for nth in 0..args.watches {
         let path = match nth < args.of_namespaces {
             true => format!("api/v1/namespaces/{}/pods", namespace(nth)),
             false => pod_watch_path(names, nth * args.pods / args.watches),
         };
-        watching.spawn(watch(proxy.clone(), path, Arc::clone(&latencies)));
+        watches.spawn(watch(proxy.clone(), path, Arc::clone(&latencies)));
     }
     set_churn(&environment.members.address, args.churn).await?;
     // Events during the start of the watches are not counted.
@@ -399,12 +409,12 @@ async fn measure_watches(args: &ProxyArgs, printer: &mut MeasurementPrinter<impl
     printer.print_percentiles("proxy/watches/delivery", times)?;
     let growth = super::resident_bytes()?.saturating_sub(before);
     printer.print("proxy/watches/rss", growth as f64 / 1e6, "MB")?;
-    if let Some(ended) = watching.try_join_next() {
-        ended??;
+    if let Some(result) = watches.try_join_next() {
+        result??;
         anyhow::bail!("the watch ended");
     }
-    watching.shutdown().await;
-    stop(index, interest).await;
+    watches.shutdown().await;
+    stop(cache, interest).await;
     environment.stop().await
 }
 

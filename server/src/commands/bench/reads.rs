@@ -37,7 +37,7 @@ pub(super) fn search_request(query: &str, caller: UserInfo) -> SearchRequest {
     SearchRequest::new(query, caller).with_limit(20)
 }
 
-/// Size of a response that is read chunk by chunk.
+/// Lists objects, reading the response chunk by chunk, and returns its size in bytes.
 async fn list(proxy: &Proxy, path: &str) -> anyhow::Result<usize> {
     let request = Request::get(format!("/{path}")).body(Body::new(Empty::<Bytes>::new().map_err(|e| match e {})))?;
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
@@ -65,7 +65,7 @@ pub(super) async fn measure_lists(
         }
     }
     let (mut pages, mut narrow) = (Vec::new(), Vec::new());
-    let names = Pods { fleet: pods, bytes: 0 };
+    let names = Pods { fleet_pods: pods, bytes: 0 };
     for nth in 0..times {
         let start = Instant::now();
         list(proxy, "api/v1/pods?limit=500").await?;

@@ -18,6 +18,7 @@ use super::cache::{MeasurementPrinter, size_of};
 use super::environment::{POD_BYTES, PodArgs, pods, register, set_churn, start_members, wait_until_complete};
 use super::processes::{BenchProcess, stdin_lines, write_line};
 use super::reads;
+use super::scratch::ScratchArgs;
 
 /// Environment variable with the Postgres URL for the replica processes.
 const DATABASE_VARIABLE: &str = "CROWSNEST_DB";
@@ -25,7 +26,7 @@ const DATABASE_VARIABLE: &str = "CROWSNEST_DB";
 const USERS_PER_REPLICA: usize = 16;
 /// Time after which a replica is killed.
 const KILL_AFTER: Duration = Duration::from_secs(3);
-/// Time for which the remaining replicas measure changes, from before the kill.
+/// Time for which the remaining replicas measure changes; it begins before the kill.
 const FAILOVER_DURATION: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
@@ -66,9 +67,8 @@ struct ChangeLatencies {
     text: Vec<Duration>,
 }
 
-pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
-    let scratch = super::scratch_dir();
-    std::fs::create_dir_all(&scratch)?;
+pub(super) async fn run(args: &ReplicasArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let scratch = scratch.create()?;
     let (StoreOptions::Postgres(options), _) = args.db.store_options()? else { bail!("--db must be a Postgres URL") };
     crowsnest_index::check::delete_all(&StoreOptions::Postgres(options), None).await?;
     let members =
@@ -76,13 +76,13 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     let control_plane = BenchProcess::server("control-plane", false).await?;
     let connection = control_plane.connection()?;
     register(&connection.client().await?, &members.address, args.clusters).await?;
-    let kubeconfig = scratch.join("kubeconfig");
+    let kubeconfig = scratch.path().join("kubeconfig");
     std::fs::write(&kubeconfig, &connection.kubeconfig)?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
 
     let start = Instant::now();
     let starts = (0..args.replicas).map(|number| {
-        let (dir, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
+        let (dir, kubeconfig) = (scratch.path().join(number.to_string()), kubeconfig.clone());
         async move { BenchProcess::replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
     });
     let mut replicas = Replicas { processes: try_join_all(starts).await?, seconds: args.seconds };
@@ -114,8 +114,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     for replica in replicas.processes {
         replica.stop().await?;
     }
-    control_plane.stop().await?;
-    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    control_plane.stop().await
 }
 
 /// Parses the responses of all replicas.

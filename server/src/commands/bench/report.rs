@@ -1,4 +1,4 @@
-//! `crowsnest bench report`: runs the benchmarks of the figures that the project is measured by, and compares them with
+//! `crowsnest bench report`: runs the benchmarks for which the project has targets, and compares their results with
 //! the targets and with published figures of other software.
 //!
 //! Each benchmark is a child process, whose lines `name value unit` are compared. A benchmark that several rows need
@@ -18,6 +18,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use crowsnest_cli::examples;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -25,9 +26,10 @@ use tokio::process::Command;
 use self::machine::Machine;
 use self::measurement::{Measurement, Outcome};
 use self::rows::{ROWS, Row};
+use super::scratch::ScratchArgs;
 
 /// Benchmarks that accept real members.
-const BENCHMARKS_OF_MEMBERS: [&str; 2] = ["propagate", "writes"];
+const BENCHMARKS_WITH_REAL_MEMBERS: [&str; 2] = ["propagate", "writes"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -45,7 +47,7 @@ pub(super) struct ReportArgs {
     /// Measure these rows only [default: all that are not slow]
     #[arg(long, value_name = "ROW", value_delimiter = ',', value_parser = PossibleValuesParser::new(ROWS.iter().map(|row| row.id)))]
     only: Vec<String>,
-    /// Measure also the rows that take long or need much memory
+    /// Also measure the rows that take long or need much memory
     #[arg(long)]
     slow: bool,
     /// Kubeconfig file of a real cluster to propagate to instead of simulated members; repeat for more
@@ -79,7 +81,7 @@ struct ReportRow {
 }
 
 /// Runs the benchmarks and prints the report. The exit code is 1 if a benchmark failed, and 0 if a target was missed.
-pub(super) async fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(args: &ReportArgs, scratch: &ScratchArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::read()?;
     let mut results: HashMap<Vec<String>, Result<Vec<Measurement>, String>> = HashMap::new();
     let (mut rows, mut growth) = (Vec::new(), Vec::new());
@@ -87,14 +89,14 @@ pub(super) async fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let arguments = benchmark_arguments(row, &args.member_kubeconfig);
         let command = arguments.join(" ");
         let result = match results.entry(arguments) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
                 writeln!(std::io::stderr(), "running crowsnest bench {command}")?;
-                let result = run_benchmark(new.key()).await.map_err(|error| format!("{error:#}"));
+                let result = run_benchmark(entry.key(), scratch).await.map_err(|error| format!("{error:#}"));
                 if row.command == "growth" {
                     growth = result.clone().unwrap_or_default();
                 }
-                new.insert(result)
+                entry.insert(result)
             }
         };
         let outcome = match result {
@@ -125,7 +127,8 @@ fn select_rows(args: &ReportArgs) -> impl Iterator<Item = &'static Row> {
 /// of members.
 fn benchmark_arguments(row: &Row, member_kubeconfigs: &[PathBuf]) -> Vec<String> {
     let mut arguments: Vec<String> = row.command.split(' ').map(str::to_owned).collect();
-    let accepts_members = BENCHMARKS_OF_MEMBERS.iter().any(|name| arguments.first().is_some_and(|first| first == name));
+    let accepts_members =
+        BENCHMARKS_WITH_REAL_MEMBERS.iter().any(|name| arguments.first().is_some_and(|first| first == name));
     if accepts_members && !member_kubeconfigs.is_empty() {
         if let Some(at) = arguments.iter().position(|argument| argument == "--members") {
             arguments.drain(at..(at + 2).min(arguments.len()));
@@ -138,10 +141,11 @@ fn benchmark_arguments(row: &Row, member_kubeconfigs: &[PathBuf]) -> Vec<String>
 }
 
 /// Runs a benchmark as a child process and returns its lines. Lines before a failure are discarded.
-pub(super) async fn run_benchmark(arguments: &[String]) -> anyhow::Result<Vec<Measurement>> {
+pub(super) async fn run_benchmark(arguments: &[String], scratch: &ScratchArgs) -> anyhow::Result<Vec<Measurement>> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("bench")
         .args(arguments)
+        .args(scratch.arguments())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -20,6 +20,7 @@ use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
 use super::processes::BenchProcess;
 use super::propagate::wait_for_clusters;
+use super::scratch::ScratchArgs;
 use super::workloads::{self, Deployments, NAMESPACE};
 
 #[derive(Debug, Args)]
@@ -37,10 +38,11 @@ const MAX_CONCURRENT_REQUESTS: usize = 32;
 /// Time limit between two bindings that are scheduled.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-pub(super) async fn run(args: &ScheduleArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &ScheduleArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.bindings > 0 && args.members > 0, "--bindings and --members must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
+    let scratch = scratch.create()?;
+    measure(args, scratch.path(), &mut printer).await
 }
 
 async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use super::super::cache_options::CacheOptionsArgs;
 use super::cache::MeasurementPrinter;
 use super::environment::{BenchEnvironment, MembersProcess, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads::{QUERIES, search_request};
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct SearchArgs {
@@ -51,8 +52,8 @@ const PARTIAL_QUERIES: [&str; 6] =
 /// Number of queries for the parser measurement.
 const PARSED_QUERIES: usize = 200_000;
 
-pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
-    let environment = BenchEnvironment::start(&args.pods).await?;
+pub(super) async fn run(args: &SearchArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
+    let environment = BenchEnvironment::start(&args.pods, scratch).await?;
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     measure_parser(&mut printer)?;
     let start = Instant::now();
@@ -174,8 +175,8 @@ impl<W: Write> SearchMeasurement<'_, W> {
             });
         }
         let mut all = Vec::new();
-        while let Some(done) = users.join_next().await {
-            all.extend(done??);
+        while let Some(result) = users.join_next().await {
+            all.extend(result??);
         }
         let name = format!("{prefix}/users-{}", self.args.users);
         self.printer.print(&name, all.len() as f64 / self.args.seconds as f64, "answers/s")?;
@@ -198,10 +199,10 @@ impl<W: Write> SearchMeasurement<'_, W> {
                 .spawn()
                 .context("cannot start kubectl")?;
             let list: Stdio = listing.stdout.take().context("kubectl has no output")?.try_into()?;
-            let filtered =
+            let jq_output =
                 Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("cannot start jq")?;
-            ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
-            found += String::from_utf8_lossy(&filtered.stdout).lines().count();
+            ensure!(listing.wait().await?.success() && jq_output.status.success(), "kubectl or jq failed");
+            found += String::from_utf8_lossy(&jq_output.stdout).lines().count();
         }
         self.printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
         let start = Instant::now();

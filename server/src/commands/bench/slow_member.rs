@@ -17,6 +17,7 @@ use super::propagate::{
     BenchFleet, FleetMembers, FleetWatch, POLL_INTERVAL, TemplateChange, create_policy, create_templates, register,
     wait_for_clusters,
 };
+use super::scratch::ScratchArgs;
 
 #[derive(Debug, Args)]
 pub(super) struct SlowMemberArgs {
@@ -36,13 +37,14 @@ pub(super) struct SlowMemberArgs {
 
 const SLOW_MEMBER: &str = "slow";
 
-pub(super) async fn run(args: &SlowMemberArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &SlowMemberArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(
         args.members > 0 && args.config_maps > 0 && args.changes > 0,
         "--members, --config-maps and --changes must be at least 1"
     );
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
+    let scratch = scratch.create()?;
+    measure(args, scratch.path(), &mut printer).await
 }
 
 async fn measure(

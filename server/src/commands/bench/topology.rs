@@ -1,7 +1,7 @@
 //! Objects around the synthetic pods, one of each kind for every application: Deployment, ReplicaSet, Service,
 //! EndpointSlice, Ingress, and the ConfigMap that the pods use.
 //!
-//! Pure: the objects are a function of the pods and never change.
+//! Has no side effects: the objects are a function of the pods and never change.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) fn settings_name(app: usize) -> String {
 /// Objects of a kind in a cluster. The cluster has every `clusters`-th pod of the fleet, beginning with `cluster`.
 pub(super) fn objects(pods: Pods, cluster: usize, clusters: usize, kind: &str) -> Vec<Value> {
     let mut by_app: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for nth in (cluster..pods.fleet).step_by(clusters.max(1)) {
+    for nth in (cluster..pods.fleet_pods).step_by(clusters.max(1)) {
         by_app.entry(pods.app(nth)).or_default().push(nth);
     }
     let apps = by_app.into_iter().map(|(number, pods)| Application { number, pods });
@@ -95,7 +95,7 @@ mod tests {
     use super::super::pods::Revision;
     use super::*;
 
-    const PODS: Pods = Pods { fleet: 2_500, bytes: 0 };
+    const PODS: Pods = Pods { fleet_pods: 2_500, bytes: 0 };
 
     /// Names and other text of objects at a JSON pointer.
     fn texts(objects: &[Value], pointer: &str) -> Vec<String> {

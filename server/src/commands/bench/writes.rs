@@ -20,6 +20,7 @@ use super::cache::MeasurementPrinter;
 use super::joined_members::JoinedMembers;
 use super::processes::{BenchProcess, CONTROLLERS};
 use super::propagate::wait_for_clusters;
+use super::scratch::ScratchArgs;
 use super::workloads::{self, Deployments, NAMESPACE};
 
 /// Maximum number of concurrent requests of the benchmark.
@@ -52,10 +53,11 @@ pub(super) struct WritesArgs {
     settle: u64,
 }
 
-pub(super) async fn run(args: &WritesArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: &WritesArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    super::with_scratch_dir(async |dir| measure(args, dir, &mut printer).await).await
+    let scratch = scratch.create()?;
+    measure(args, scratch.path(), &mut printer).await
 }
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
@@ -79,7 +81,7 @@ async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter
     print_counts(&count_requests(&log, settled.period)?, args.deployments, printer)
 }
 
-/// The propagation of all Deployments, until the controllers were idle.
+/// Measurements of the propagation of all Deployments, until the controllers are idle.
 struct SettledPropagation {
     completed_after: Duration,
     /// CPU time of the controllers.

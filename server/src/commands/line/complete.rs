@@ -14,6 +14,7 @@ use clap::{Arg, Args, Command, CommandFactory, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, complete};
 use clap_complete::env::Shells;
+use crowsnest_cli::examples;
 
 use crate::commands::Cli;
 
@@ -110,7 +111,7 @@ pub(crate) fn command() -> Command {
     }
 }
 
-/// The command that users know the program by, if it is a plugin.
+/// The command that users type to run the program, if it is a plugin.
 fn plugin_command_name(program: &OsStr) -> Option<&'static str> {
     let name = Path::new(program).file_stem()?.to_string_lossy();
     PLUGIN_COMMANDS.iter().find(|(file, _)| *file == name).map(|(_, command)| *command)

@@ -1,5 +1,5 @@
 //! Validates `CROWSNEST_…` environment variables. An unknown one is most likely a typo whose setting would be ignored
-//! silently, so daemons refuse to start with it. Pure.
+//! silently, so daemons refuse to start with it. Has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command};
 const PREFIX: &str = "CROWSNEST_";
 /// Long-running commands, configured by files and variables.
 const DAEMONS: [&str; 3] = ["serve", "agent", "estimator"];
-/// Variables of this program that no flag has.
+/// Variables that this program reads and that set no flag.
 const VARIABLES_WITHOUT_FLAG: [&str; 2] = ["CROWSNEST_LOG", "CROWSNEST_PAGER"];
 /// Variables of the build and the tests. They are ignored, because tests start this program.
 const DEVELOPMENT_VARIABLES: [&str; 13] = [
@@ -41,13 +41,14 @@ pub(in crate::commands) fn unknown_variables_error(
     let daemon = root.find_subcommand(name).filter(|_| DAEMONS.contains(&name))?;
     let set = names.into_iter().filter(|name| name.starts_with(PREFIX)).collect();
     let unknown = unknown_variables(root, &set);
-    let own = variables(daemon);
-    let lines: Vec<String> = unknown.into_iter().map(|unknown| describe_unknown(daemon, unknown, &own)).collect();
+    let daemon_variables = variables(daemon);
+    let lines: Vec<String> =
+        unknown.into_iter().map(|unknown| describe_unknown(daemon, unknown, &daemon_variables)).collect();
     (!lines.is_empty()).then(|| clap::Error::raw(ErrorKind::UnknownArgument, lines.concat()))
 }
 
-fn describe_unknown(daemon: &Command, unknown: &str, own: &BTreeSet<String>) -> String {
-    let hint = match nearest(unknown, own) {
+fn describe_unknown(daemon: &Command, unknown: &str, daemon_variables: &BTreeSet<String>) -> String {
+    let hint = match nearest(unknown, daemon_variables) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("`crowsnest {} --help` lists all variables", daemon.get_name()),
     };
@@ -85,8 +86,8 @@ fn is_service_variable(name: &str, all: &BTreeSet<String>) -> bool {
 /// The most similar known variable, if at most a third of the characters differ.
 fn nearest<'n>(name: &str, known: &'n BTreeSet<String>) -> Option<&'n str> {
     let distance_to = |other: &str| {
-        let (one, other) = (name.trim_start_matches(PREFIX), other.trim_start_matches(PREFIX));
-        (strsim::osa_distance(one, other), one.len().max(other.len()))
+        let (name, other) = (name.trim_start_matches(PREFIX), other.trim_start_matches(PREFIX));
+        (strsim::osa_distance(name, other), name.len().max(other.len()))
     };
     let distances = known.iter().map(|other| (distance_to(other), other));
     let ((distance, length), other) = distances.min_by_key(|((distance, _), _)| *distance)?;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Arg, Args, Command};
 
 use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::examples;
 use crowsnest_cli::pager;
 
 /// Groups of commands.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::{Args, CommandFactory};
 use clap_mangen::Man;
+use crowsnest_cli::examples;
 
 use crate::commands::Cli;
 

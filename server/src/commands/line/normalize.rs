@@ -1,6 +1,6 @@
 //! Normalizes command lines written for kubectl and karmadactl: `--watch=false`, `--label_columns`, `-v 4`, `-o
 //! go-template --template …`. Accepts klog's flags and the throttling flags of Karmada's components, which have no
-//! effect here. Pure.
+//! effect here. Has no side effects.
 
 use std::ffi::OsString;
 

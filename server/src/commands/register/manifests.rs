@@ -1,5 +1,5 @@
 //! Objects of an agent: the kubeconfig of the control plane and, in its cluster, ServiceAccount, RBAC and Deployment,
-//! with the names that `karmadactl register` uses. Pure except for writing the kubeconfig.
+//! with the names that `karmadactl register` uses. Has no side effects except for writing the kubeconfig.
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

@@ -10,7 +10,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::Client;
 
-/// Response of the token endpoint. Nothing of it is displayed or logged.
+/// Response of the token endpoint. It must not be displayed or logged.
 #[derive(Deserialize)]
 pub(super) struct TokenResponse {
     pub(super) id_token: Option<String>,

@@ -1,4 +1,5 @@
-//! State of one sign-in in progress: its content, its cookie, and the address that the browser is redirected to. Pure.
+//! State of one sign-in in progress: its content, its cookie, and the address that the browser is redirected to. Has no
+//! side effects.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -3,7 +3,7 @@
 //! The browser is redirected to the issuer with the state of the sign-in in a sealed cookie ([`flow`]). The code that
 //! it returns is exchanged for tokens ([`exchange`]), and these become a session ([`sessions`]). A session has no
 //! credential but its ID token: the control plane's API server is configured with the same issuer and authenticates the
-//! user. This process therefore needs no right to impersonate.
+//! user. This process therefore needs no permission to impersonate.
 
 mod config;
 mod exchange;
@@ -59,7 +59,7 @@ pub struct SignIn {
 }
 
 impl SignIn {
-    /// The process waits for `renewals` at shutdown.
+    /// `renewals` gets the renewals of this sign-in; the caller waits for them at shutdown.
     pub fn new(oidc: Arc<Oidc>, client: Client, seal: Seal, renewals: TaskTracker) -> Self {
         Self { oidc, client, seal, sessions: Sessions::new(), renewals }
     }
@@ -97,7 +97,7 @@ impl SignIn {
         serde_json::json!({"name": name, "login": login_url.unwrap_or_else(|_| LOGIN.to_owned())})
     }
 
-    /// URL of a path of this server, and the issuer, whose ID tokens are accepted there.
+    /// URL of `path` on this server, and the issuer whose ID tokens are accepted there.
     pub(super) fn resource(&self, path: &str) -> Option<(Url, &str)> {
         Some((self.client.redirect_url.join(path).ok()?, self.oidc.settings().issuer_url()))
     }
@@ -277,7 +277,12 @@ pub(super) async fn callback(
             let session_cookie = sign_in.cookie(CookieKind::Session, &handle);
             redirect(
                 &flow.return_path,
-                &[deleted_cookie, session_cookie, ui.tokens.end(&headers), ui.identities.end(&headers)],
+                &[
+                    deleted_cookie,
+                    session_cookie,
+                    ui.token_sessions.end(&headers),
+                    ui.kubeconfig_sessions.end(&headers),
+                ],
             )
         }
         Err(failure) => failure_page(&sign_in.unaccepted_user_failure(&failure), &flow.return_path, &[deleted_cookie]),

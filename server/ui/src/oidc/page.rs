@@ -1,4 +1,4 @@
-//! Error page of a failed sign-in: the cause and the next step. Pure.
+//! Error page of a failed sign-in: the cause and the next step. Has no side effects.
 
 use axum::response::Response;
 use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, format_error_chain};
@@ -54,7 +54,7 @@ impl SignInFailure {
         Self::new(StatusCode::BAD_GATEWAY, cause, next_step)
     }
 
-    /// A failure because the issuer cannot be used.
+    /// A failure to reach the issuer or to use its metadata.
     pub(super) fn from_issuer_error(error: &IssuerError) -> Self {
         let cause = format!("Cannot connect to the identity provider: {}", format_error_chain(error));
         Self::new(StatusCode::BAD_GATEWAY, cause, TRY_LATER)
@@ -70,7 +70,7 @@ impl SignInFailure {
                 "Sign in again. If the problem persists, the identity provider signs with a key that it does not publish."
             }
             OidcError::Claims(ClaimError::EmailNotVerified) => {
-                "Have the identity provider verify your mail address, then sign in again."
+                "Have the identity provider verify your email address, then sign in again."
             }
             _ => CHECK_FLAGS,
         };
@@ -132,7 +132,7 @@ mod tests {
             (SignInFailure::from_error_response("invalid_scope", None), "must check the flags --oidc-*"),
             (SignInFailure::from_token_error(&TokenError::Signature.into()), "must check the flags --oidc-*"),
             (SignInFailure::from_token_error(&TokenError::Expired("x".into()).into()), "the clocks of Crowsnest"),
-            (SignInFailure::from_token_error(&ClaimError::EmailNotVerified.into()), "verify your mail address"),
+            (SignInFailure::from_token_error(&ClaimError::EmailNotVerified.into()), "verify your email address"),
             (
                 SignInFailure::from_exchange_error(&ExchangeError::Status(StatusCode::BAD_GATEWAY)),
                 "Try again in a moment",

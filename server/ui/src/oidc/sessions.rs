@@ -1,5 +1,5 @@
 //! Sessions of users who signed in at an issuer. Tokens stay in this process; the browser has a handle. The ID token
-//! is renewed with the refresh token when it expires. Written by the sign-in, read by every request of the UI.
+//! is renewed with the refresh token when it expires. The sign-in creates sessions; every request of the UI reads them.
 
 use crowsnest_apimachinery::status::{ApiError, Reason};
 use std::sync::Arc;
@@ -120,12 +120,12 @@ impl SignIn {
         }
         // The renewal must complete even if the browser disconnects, because the refresh token may work only once.
         let this = Arc::clone(self);
-        let renewed = self.renewals.spawn(async move { this.renew(&session).await }).await;
-        let renewed = renewed.map_err(ApiError::internal)?;
-        if matches!(renewed, Err(TokenError::Ended(_))) {
+        let result = self.renewals.spawn(async move { this.renew(&session).await }).await;
+        let result = result.map_err(ApiError::internal)?;
+        if matches!(result, Err(TokenError::Ended(_))) {
             self.sessions.0.invalidate(&key);
         }
-        Ok(renewed?)
+        Ok(result?)
     }
 
     /// Renews one token at a time, because refresh tokens often work only once.

@@ -11,7 +11,7 @@ use super::MemberShape;
 pub(crate) struct ShapeChange {
     /// True if `--members` states settings for this member.
     pub(crate) is_requested: bool,
-    /// `None`: the data directory records none.
+    /// `None` if the data directory records no shape.
     pub(crate) before: Option<MemberShape>,
     pub(crate) after: MemberShape,
 }

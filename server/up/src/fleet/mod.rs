@@ -22,7 +22,7 @@ pub use shape::MemberShape;
 /// Maximum number of simulated members.
 const MAX_MEMBERS: usize = 200;
 
-/// Kubeconfigs beside those of the members.
+/// Names that members cannot have, because other kubeconfigs in the same folder use them.
 const RESERVED_NAMES: [&str; 2] = ["cp", "fleet"];
 
 /// Reason why the requested members cannot be simulated.
@@ -85,8 +85,8 @@ impl MembersArg {
     }
 }
 
-/// Validates members and adds defaults. The flag of a member is true if it has settings; `paths` name the
-/// members in errors.
+/// Validates members and adds defaults. The boolean of a member is true if it has settings; `paths` name the members in
+/// errors.
 fn resolve_requests(members: Vec<(MemberSettings, bool)>, paths: Vec<String>) -> Result<Vec<MemberRequest>, String> {
     if members.len() > MAX_MEMBERS {
         return Err(format!("at most {MAX_MEMBERS} members can be simulated"));

@@ -26,11 +26,11 @@ pub struct MemberSettings {
     /// Labels of the Cluster.
     #[serde(default)]
     pub labels: Labels,
-    /// `None`: three small nodes.
+    /// `None` creates three small nodes.
     pub nodes: Option<Vec<NodeSettings>>,
 }
 
-/// A group of identical nodes.
+/// A node pool: a group of identical nodes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSettings {

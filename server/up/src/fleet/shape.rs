@@ -167,7 +167,7 @@ impl Validator {
         })
     }
 
-    /// Shape of the nodes of a pool; their number is the default.
+    /// Shape of the nodes of a pool. The caller sets their number.
     fn pool(&mut self, path: &str, pool: NodeSettings, zones: &[String], region: &str) -> NodeShape {
         let derived = [
             ("kubernetes.io/hostname", "the name of the node"),

@@ -67,7 +67,7 @@ impl SlowStore {
         }
     }
 
-    async fn answer(&self, request: http::Request<Body>) -> http::Response<Body> {
+    async fn respond(&self, request: http::Request<Body>) -> http::Response<Body> {
         self.pause().await;
         let answer = match (request.method().as_str(), request.uri().path().rsplit('/').next()) {
             ("GET", Some("federatedresourcequotas")) => {
@@ -109,7 +109,7 @@ impl SlowStore {
         let slow = Arc::clone(self);
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let slow = Arc::clone(&slow);
-            async move { Ok::<_, Infallible>(slow.answer(request).await) }
+            async move { Ok::<_, Infallible>(slow.respond(request).await) }
         });
         let webhooks = Webhooks {
             control_plane: kube::Client::new(service, "shop"),
@@ -177,28 +177,43 @@ fn request(number: usize, old: Option<BindingState>, replicas: i64, dry_run: boo
 struct Action {
     binding: usize,
     replicas: Option<i64>,
-    /// Sends a review that must have no effect: true, a dry run; false, a review from a client other than the API
-    /// server. `None`: a review by the API server, followed by the write.
-    forged: Option<bool>,
+    review: ReviewKind,
 }
 
-/// Actions: `forged` is the probability of forged reviews, `deletions` the number of deletions per ten actions.
-fn action(forged: f64, deletions: u32) -> impl Strategy<Value = Action> {
+/// Kind of the review that an action causes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReviewKind {
+    /// A review by the API server, followed by the write.
+    Write,
+    /// A dry run, which must have no effect.
+    DryRun,
+    /// A review from a client other than the API server, which must have no effect.
+    Forged,
+}
+
+/// Generates actions. `ineffective` is the probability of a dry run or a forged review, `deletions` the number of
+/// deletions per ten actions.
+fn action(ineffective: f64, deletions: u32) -> impl Strategy<Value = Action> {
     let replicas = (1..9_i64, 0..10_u32).prop_map(move |(replicas, number)| (number >= deletions).then_some(replicas));
-    let forged = proptest::option::weighted(forged, any::<bool>());
-    (0..9_usize, replicas, forged).prop_map(|(binding, replicas, forged)| Action { binding, replicas, forged })
+    let review = proptest::option::weighted(ineffective, any::<bool>()).prop_map(|is_dry_run| match is_dry_run {
+        None => ReviewKind::Write,
+        Some(true) => ReviewKind::DryRun,
+        Some(false) => ReviewKind::Forged,
+    });
+    (0..9_usize, replicas, review).prop_map(|(binding, replicas, review)| Action { binding, replicas, review })
 }
 
 async fn apply_action(slow: &SlowStore, replica: &Replica, action: &Action, caller: Caller) {
     let read = slow.read(action.binding);
     let Some(replicas) = action.replicas else {
-        if action.forged.is_none() {
+        if action.review == ReviewKind::Write {
             slow.write_if_unchanged(action.binding, read, None);
         }
         return;
     };
     let increase = (replicas - read.map(|read| read.replicas).unwrap_or_default()) * REPLICA;
-    if let Some(dry_run) = action.forged {
+    if action.review != ReviewKind::Write {
+        let dry_run = action.review == ReviewKind::DryRun;
         let caller = if dry_run { caller } else { Caller::Unauthenticated };
         replica.decide(&request(action.binding, read, replicas, dry_run), caller).await;
         return;
@@ -295,7 +310,7 @@ fn recreated_bindings_are_charged_once() {
 }
 
 #[test]
-fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
+fn a_reservation_ends_when_its_binding_is_stored_or_its_lifetime_ends() {
     let (now, cpu) = (Instant::now(), |milli: i64| plan::usage(&spec(milli / REPLICA)));
     let reservation = |base_version: &str, milli: i64| Reservation {
         base_version: base_version.to_owned(),

@@ -52,7 +52,7 @@ impl Column {
         Self::new(name, "integer", description)
     }
 
-    /// The column displayed only by `kubectl get -o wide`.
+    /// The same column, but displayed only by `kubectl get -o wide`.
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }

@@ -261,7 +261,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
     ),
 ];
 
-/// Columns of controllers of replicas, with the OpenAPI schemas of their `spec` and `status`.
+/// Columns of ReplicaSets and ReplicationControllers, with the OpenAPI schemas of their `spec` and `status`.
 const fn replica_columns(spec: &'static str, status: &'static str) -> [Column; 8] {
     [
         NAME,

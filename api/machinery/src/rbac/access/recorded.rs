@@ -75,7 +75,7 @@ fn apply(rbac: &mut Rbac, step: &Value) {
     }
 }
 
-/// User, action and the reason for which the server allows it; `None` if it does not. `None` for other steps.
+/// User and action of an access review, and the reason if the server allows the action. `None` for other steps.
 fn decision(step: &Value, result: &Value) -> Option<(UserInfo, Action, Option<String>)> {
     let body = &result["body"];
     let reason = || (body["status"]["allowed"] == true).then(|| text(body, "/status/reason").to_owned());

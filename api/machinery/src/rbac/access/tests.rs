@@ -97,7 +97,7 @@ fn format_proofs(result: &AccessProofs<'_>) -> Vec<String> {
 #[case::all_namespaces(action("update", "apps", "deployments/scale", "web"), Scope::All, &[
     "Group sre by /admins of admin", "ServiceAccount ops/hpa by /scalers of scale", "User bea by ops/scalers of scale",
     "ServiceAccount shop/robot by shop/all of admin"])]
-#[case::paths_are_of_the_cluster(path("get", "/debug/pprof"), Scope::All, &["ServiceAccount ops/hpa by /scalers of scale"])]
+#[case::paths_are_cluster_scoped(path("get", "/debug/pprof"), Scope::All, &["ServiceAccount ops/hpa by /scalers of scale"])]
 #[case::another_path(path("get", "/metrics/x"), Scope::All, &[])]
 fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: Scope, #[case] expected: &[&str]) {
     let rbac = snapshot();
@@ -112,7 +112,7 @@ fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: S
 #[case::no_cluster_role_bindings(ObjectKind::ClusterRoleBinding, "", &["ServiceAccount shop/robot by shop/all of admin", "User ann by shop/db of one"])]
 #[case::no_cluster_roles(ObjectKind::ClusterRole, "", &["User ann by shop/db of one"])]
 #[case::no_roles(ObjectKind::Role, "shop", &["Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
-fn objects_that_the_reader_may_not_list_do_not_count(
+fn objects_that_the_reader_may_not_list_are_ignored(
     #[case] hidden: ObjectKind,
     #[case] within: &str,
     #[case] expected: &[&str],
@@ -127,7 +127,7 @@ fn objects_that_the_reader_may_not_list_do_not_count(
 }
 
 #[test]
-fn roles_of_a_user_name_the_subject_that_has_them() {
+fn roles_of_a_user_are_listed_with_their_subject() {
     let rbac = snapshot();
     let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
     let format_roles = |name: &str, groups: &[&str], scope: &Scope| {

@@ -1,10 +1,10 @@
-//! Constrained impersonation (KEP-5284, beta in Kubernetes 1.36): rights to act as a subject for one kind of request only.
-//! They do not make the subject available for other steps, so only the requested action is searched.
+//! Constrained impersonation (KEP-5284, beta in Kubernetes 1.36): permissions to act as a subject for one kind of request only.
+//! Other steps cannot use the permissions of that subject, so only the requested action is searched.
 
 use std::collections::BTreeSet;
 
 use super::step_requirements::{MAX_NAMESPACES, StepRequirements, requirements};
-use super::{Right, RuleSource, StepKind};
+use super::{Permission, RuleSource, StepKind};
 use crate::rbac::access::{Proof, Scope};
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
@@ -13,33 +13,34 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODE_USER_PREFIX: &str = "system:node:";
 const USER_INFO: &str = "user-info";
 
-/// The step by which another subject performs the action as the subject of `proof`: first the right to impersonate for this
+/// The step by which another subject performs the action as the subject of `proof`: first the permission to impersonate for this
 /// action, then those to impersonate the subject. `None` for subjects that cannot be impersonated in this way.
-/// With all namespaces in the scope, `visible` are those in which the right may be granted.
+/// For [`Scope::All`], `visible` are the namespaces in which the permission may be granted.
 pub(super) fn step_to_impersonate_for(
     action: &Action,
     scope: &Scope,
     visible: &BTreeSet<&str>,
     proof: &Proof<'_>,
 ) -> Option<StepRequirements> {
-    let (mode, name_rights) = impersonation_of(&proof.subject)?;
+    let (mode, name_permissions) = impersonation_of(&proof.subject)?;
     let namespaces: BTreeSet<&str> = match (action, proof.binding.namespace, scope) {
         (Action::Path { .. }, ..) => BTreeSet::from([""]),
         (_, "", Scope::All) => std::iter::once("").chain(visible.iter().copied().take(MAX_NAMESPACES)).collect(),
-        // Without a namespace, the request is one to the cluster.
+        // Without a namespace, the request is cluster-scoped.
         (_, "", Scope::Namespaces(namespaces)) if namespaces.is_empty() => BTreeSet::from([""]),
         (_, "", Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
         (_, namespace, _) => BTreeSet::from([namespace]),
     };
-    let request_rights = namespaces.into_iter().map(|namespace| request_right(action, mode, namespace)).collect();
-    let mut step = requirements(StepKind::Impersonate, [request_rights]);
-    step.needs.extend(name_rights.into_iter().map(|right| vec![right]));
+    let request_permissions =
+        namespaces.into_iter().map(|namespace| request_permission(action, mode, namespace)).collect();
+    let mut step = requirements(StepKind::Impersonate, [request_permissions]);
+    step.needs.extend(name_permissions.into_iter().map(|permission| vec![permission]));
     Some(step)
 }
 
-/// Mode in which a subject is impersonated, and the rights to its name.
-fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
-    let name_right = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
+/// Mode in which a subject is impersonated, and the permissions to impersonate its name.
+fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Permission>)> {
+    let name_permission = |mode: &'static str, resource: &str, namespace: &str, name: &str| {
         let action = Action::Resource {
             verb: format!("impersonate:{mode}"),
             group: AUTHENTICATION.to_owned(),
@@ -48,31 +49,32 @@ fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Right>)> {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        Right { action, source: RuleSource::Cluster }
+        Permission { action, source: RuleSource::Cluster }
     };
     let name = &*subject.name;
     match subject.kind {
         SubjectKind::ServiceAccount => {
             let mode = "serviceaccount";
-            Some((mode, vec![name_right(mode, "serviceaccounts", &subject.namespace, name)]))
+            Some((mode, vec![name_permission(mode, "serviceaccounts", &subject.namespace, name)]))
         }
         SubjectKind::User if name != ANONYMOUS => match name.strip_prefix(NODE_USER_PREFIX) {
             Some(node) => {
                 let mode = "arbitrary-node";
-                Some((mode, vec![name_right(mode, "nodes", "", node)]))
+                Some((mode, vec![name_permission(mode, "nodes", "", node)]))
             }
-            None => Some((USER_INFO, vec![name_right(USER_INFO, "users", "", name)])),
+            None => Some((USER_INFO, vec![name_permission(USER_INFO, "users", "", name)])),
         },
         // Groups are impersonated together with a user.
-        SubjectKind::Group if !matches!(name, "" | AUTHENTICATED | UNAUTHENTICATED | MASTERS) => {
-            Some((USER_INFO, vec![name_right(USER_INFO, "groups", "", name), name_right(USER_INFO, "users", "", "")]))
-        }
+        SubjectKind::Group if !matches!(name, "" | AUTHENTICATED | UNAUTHENTICATED | MASTERS) => Some((
+            USER_INFO,
+            vec![name_permission(USER_INFO, "groups", "", name), name_permission(USER_INFO, "users", "", "")],
+        )),
         _ => None,
     }
 }
 
-/// The right to perform the action in a namespace as another subject.
-fn request_right(action: &Action, mode: &str, within: &str) -> Right {
+/// The permission to perform the action in a namespace as another subject.
+fn request_permission(action: &Action, mode: &str, within: &str) -> Permission {
     let mut action = action.clone();
     match &mut action {
         Action::Resource { verb, namespace, .. } => {
@@ -81,5 +83,5 @@ fn request_right(action: &Action, mode: &str, within: &str) -> Right {
         }
         Action::Path { verb, .. } => *verb = format!("impersonate-on:{mode}:{verb}"),
     }
-    Right { action, source: RuleSource::Cluster }
+    Permission { action, source: RuleSource::Cluster }
 }

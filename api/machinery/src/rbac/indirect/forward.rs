@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::step_requirements::{StepRequirements, steps_to_become};
-use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Right, RuleSource, SearchedRules, Step, StepKind};
-use crate::rbac::access::{HeldRole, Proof, Scope, VisibleRbac};
+use super::{MAX_STEPS, MAX_SUBJECTS, Path, Paths, Permission, RuleSource, SearchedRules, Step, StepKind};
+use crate::rbac::access::{BoundRole, Proof, Scope, VisibleRbac};
 use crate::rbac::{Action, Binding, Subject, SubjectKind};
 use crate::user::{UserInfo, service_account_user};
 
 /// An identity that the user can become, with the steps to it.
 type ReachableIdentity<'r> = (UserInfo, Vec<Step<'r>>);
 
-/// Rights, each with a proof that an identity has it.
-type ProvedRights<'r> = Vec<(Right, Proof<'r>)>;
+/// Permissions, each with a proof that an identity has it.
+type ProvedPermissions<'r> = Vec<(Permission, Proof<'r>)>;
 
 impl<'r> VisibleRbac<'r> {
     /// Paths from the user to the subjects of visible bindings that the user can become with the rules of this cluster.
     /// Subjects that already match the user are omitted. A breadth-first search finds one shortest path per subject;
-    /// the first step is proved by rights of the user, each further step by rights of the subject reached before it.
+    /// the first step is proved by permissions of the user, each further step by permissions of the subject reached before it.
     pub fn paths_from(self, user: &UserInfo) -> Paths<'r> {
         let searched = SearchedRules { cluster: self, control_plane: None };
         let mut unreached: Vec<Subject> =
@@ -25,7 +25,7 @@ impl<'r> VisibleRbac<'r> {
         let mut found = Paths::default();
         let mut frontier: Vec<ReachableIdentity<'r>> = vec![(user.clone(), Vec::new())];
         for _ in 0..MAX_STEPS {
-            let roles: Vec<Vec<HeldRole<'r>>> =
+            let roles: Vec<Vec<BoundRole<'r>>> =
                 frontier.iter().map(|(identity, _)| self.roles_of(identity, &Scope::All).0).collect();
             let mut steps = Vec::new();
             unreached.retain(|subject| {
@@ -34,8 +34,8 @@ impl<'r> VisibleRbac<'r> {
                     .iter()
                     .enumerate()
                     .find_map(|(nth, roles_of_identity)| Some((nth, find_first_step(roles_of_identity, &candidates)?)));
-                let Some((nth, (kind, rights))) = step else { return true };
-                steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), rights }));
+                let Some((nth, (kind, permissions))) = step else { return true };
+                steps.push((nth, subject.clone(), Step { kind, reaches: Some(subject.clone()), permissions }));
                 false
             });
             steps.sort_by_key(|(nth, ..)| *nth);
@@ -81,30 +81,31 @@ pub(super) fn identity_of(subject: &Subject) -> UserInfo {
     UserInfo::new(name, own_group.into_iter().chain(groups))
 }
 
-/// Kind of the first candidate step whose rights the roles grant, with the proved rights. `None` if there is none.
+/// Kind of the first candidate step whose permissions the roles grant, with the proved permissions. `None` if there is none.
 fn find_first_step<'r>(
-    roles: &[HeldRole<'r>],
+    roles: &[BoundRole<'r>],
     candidates: &[StepRequirements],
-) -> Option<(StepKind, ProvedRights<'r>)> {
-    candidates.iter().find_map(|requirements| Some((requirements.kind, prove_rights(roles, requirements)?)))
+) -> Option<(StepKind, ProvedPermissions<'r>)> {
+    candidates.iter().find_map(|requirements| Some((requirements.kind, prove_permissions(roles, requirements)?)))
 }
 
-/// For each need of a step, the first of its rights that the roles grant, with the proof. `None` if a need is not
+/// For each need of a step, the first of its permissions that the roles grant, with the proof. `None` if a need is not
 /// satisfied.
-fn prove_rights<'r>(roles: &[HeldRole<'r>], requirements: &StepRequirements) -> Option<ProvedRights<'r>> {
-    let prove_need =
-        |need: &Vec<Right>| need.iter().find_map(|right| Some((right.clone(), prove_right(roles, right)?)));
+fn prove_permissions<'r>(roles: &[BoundRole<'r>], requirements: &StepRequirements) -> Option<ProvedPermissions<'r>> {
+    let prove_need = |need: &Vec<Permission>| {
+        need.iter().find_map(|permission| Some((permission.clone(), prove_permission(roles, permission)?)))
+    };
     requirements.needs.iter().map(prove_need).collect()
 }
 
-/// Proof of a right by the first role that grants it.
-fn prove_right<'r>(roles: &[HeldRole<'r>], right: &Right) -> Option<Proof<'r>> {
-    let is_in_scope = |role: &&HeldRole<'r>| {
+/// Proof of a permission by the first role that grants it.
+fn prove_permission<'r>(roles: &[BoundRole<'r>], permission: &Permission) -> Option<Proof<'r>> {
+    let is_in_scope = |role: &&BoundRole<'r>| {
         let scope = role.binding.namespace;
-        scope.is_empty() || matches!(&right.action, Action::Resource { namespace, .. } if namespace == scope)
+        scope.is_empty() || matches!(&permission.action, Action::Resource { namespace, .. } if namespace == scope)
     };
     roles.iter().filter(is_in_scope).find_map(|role| {
-        let rule = role.rules.iter().find(|rule| rule.allows(&right.action))?;
+        let rule = role.rules.iter().find(|rule| rule.allows(&permission.action))?;
         Some(Proof { subject: role.subject.clone(), binding: role.binding, rule })
     })
 }

@@ -1,10 +1,11 @@
 //! Steps that grant an action by writing a binding or a role.
 //!
-//! An API server lets a subject write a binding if it may `bind` the role, or has all rights of it; and write a role if it
-//! may `escalate` it, or has all rights of the new rules. Subjects that have all these rights are allowed the action
-//! already, so only the two verbs give further rights. `bind` and `escalate` are authorized with the name of the role,
-//! writes with the name of the written object; `create` has a name only if an update or server-side apply creates the
-//! object. The role of a binding cannot be changed.
+//! An API server lets a subject write a binding if the subject may `bind` the role or has all permissions of it, and write
+//! a role if the subject may `escalate` the role or has all permissions of the new rules. Subjects that have all
+//! permissions of a role that allows the action are allowed the action already, so only the two verbs give further
+//! permissions. `bind` and `escalate` are authorized with the name of the role, writes with the name of the written
+//! object; `create` has a name only if an update or server-side apply creates the object. The role of a binding cannot be
+//! changed.
 
 #[cfg(test)]
 mod tests;
@@ -12,16 +13,17 @@ mod tests;
 use std::collections::BTreeSet;
 
 use super::StepKind;
-use super::step_requirements::{RightBuilder, StepRequirements, UPDATE_VERBS, WRITE_VERBS, requirements};
+use super::step_requirements::{PermissionBuilder, StepRequirements, UPDATE_VERBS, WRITE_VERBS, requirements};
 use crate::rbac::Action;
 use crate::rbac::access::VisibleRbac;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Maximum number of names of new bindings per namespace. Rules may have any number of names, of objects that do not exist.
+/// Maximum number of names per namespace under which a new binding is considered. Rules may contain any number of names,
+/// including those of objects that do not exist.
 const MAX_NEW_BINDINGS: usize = 100;
 
-/// Roles of one kind.
+/// The Roles of a namespace, or all ClusterRoles.
 #[derive(Clone, Copy)]
 struct Roles<'a> {
     resource: &'static str,
@@ -45,7 +47,7 @@ impl<'a> Roles<'a> {
 /// Steps that grant the action in the builder's namespace, or in the cluster if that is empty.
 pub(super) fn steps_to_grant(
     view: VisibleRbac<'_>,
-    builder: RightBuilder<'_>,
+    builder: PermissionBuilder<'_>,
     action: &Action,
 ) -> Vec<StepRequirements> {
     let mut steps = steps_to_bind(view, builder, action);
@@ -58,7 +60,7 @@ pub(super) fn has_too_many_new_bindings(view: VisibleRbac<'_>, namespace: &str) 
     names_of_new_bindings(view, namespace).len() > MAX_NEW_BINDINGS
 }
 
-/// Names in rules that allow creating a binding of that name in a namespace.
+/// Names of bindings that visible rules allow to be created in a namespace (`resourceNames`).
 fn names_of_new_bindings<'r>(view: VisibleRbac<'r>, namespace: &str) -> BTreeSet<&'r str> {
     view.names_in_rules(namespace, &["create"], RBAC, resource_of_bindings(namespace))
 }
@@ -67,7 +69,7 @@ fn resource_of_bindings(namespace: &str) -> &'static str {
     if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" }
 }
 
-fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+fn steps_to_bind(view: VisibleRbac<'_>, builder: PermissionBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let bindings = resource_of_bindings(builder.namespace);
     let kinds = match builder.namespace {
         "" => vec![Roles::CLUSTER],
@@ -75,33 +77,34 @@ fn steps_to_bind(view: VisibleRbac<'_>, builder: RightBuilder<'_>, action: &Acti
     };
     let mut bind = Vec::new();
     for roles in kinds {
-        bind.push(builder.right("bind", RBAC, roles.resource, ""));
+        bind.push(builder.permission("bind", RBAC, roles.resource, ""));
         let names = view.names_in_rules(builder.namespace, &["bind"], RBAC, roles.resource).into_iter();
         let names_of_allowing_roles = names.filter(|name| roles.role_allows(name, view, action));
-        bind.extend(names_of_allowing_roles.map(|name| builder.right("bind", RBAC, roles.resource, name)));
+        bind.extend(names_of_allowing_roles.map(|name| builder.permission("bind", RBAC, roles.resource, name)));
     }
-    let change = |name: &str| UPDATE_VERBS.map(|verb| builder.right(verb, RBAC, bindings, name)).to_vec();
-    let mut steps = vec![requirements(StepKind::Bind, [bind.clone(), builder.rights(&WRITE_VERBS, RBAC, bindings)])];
+    let change = |name: &str| UPDATE_VERBS.map(|verb| builder.permission(verb, RBAC, bindings, name)).to_vec();
+    let mut steps =
+        vec![requirements(StepKind::Bind, [bind.clone(), builder.permissions(&WRITE_VERBS, RBAC, bindings)])];
     for name in view.names_in_rules(builder.namespace, &UPDATE_VERBS, RBAC, bindings) {
         let Some(role) = view.bound_role(builder.namespace, name) else { continue };
         let roles = if role.kind == "ClusterRole" { Roles::CLUSTER } else { Roles::for_namespace(builder.namespace) };
         if roles.role_allows(&role.name, view, action) {
-            let bind = vec![builder.right("bind", RBAC, roles.resource, &role.name)];
+            let bind = vec![builder.permission("bind", RBAC, roles.resource, &role.name)];
             steps.push(requirements(StepKind::Bind, [bind, change(name)]));
         }
     }
     for name in names_of_new_bindings(view, builder.namespace).into_iter().take(MAX_NEW_BINDINGS) {
-        let create = vec![builder.right("create", RBAC, bindings, name)];
+        let create = vec![builder.permission("create", RBAC, bindings, name)];
         steps.push(requirements(StepKind::Bind, [bind.clone(), create, change(name)]));
     }
     steps
 }
 
-fn steps_to_escalate(view: VisibleRbac<'_>, builder: RightBuilder<'_>) -> Vec<StepRequirements> {
+fn steps_to_escalate(view: VisibleRbac<'_>, builder: PermissionBuilder<'_>) -> Vec<StepRequirements> {
     let roles = Roles::for_namespace(builder.namespace);
     let escalate = |name: &str| {
-        let change = UPDATE_VERBS.map(|verb| builder.right(verb, RBAC, roles.resource, name)).to_vec();
-        requirements(StepKind::Escalate, [vec![builder.right("escalate", RBAC, roles.resource, name)], change])
+        let change = UPDATE_VERBS.map(|verb| builder.permission(verb, RBAC, roles.resource, name)).to_vec();
+        requirements(StepKind::Escalate, [vec![builder.permission("escalate", RBAC, roles.resource, name)], change])
     };
     let verbs = ["escalate", "update", "patch"];
     let names = view.names_in_rules(builder.namespace, &verbs, RBAC, roles.resource).into_iter();
@@ -109,7 +112,7 @@ fn steps_to_escalate(view: VisibleRbac<'_>, builder: RightBuilder<'_>) -> Vec<St
     let mut steps: Vec<StepRequirements> = std::iter::once("").chain(names_of_existing_roles).map(escalate).collect();
     if builder.namespace.is_empty() && view.has_aggregated_roles() {
         // A new ClusterRole can be selected by an aggregated one, whose subjects then have its rules.
-        let needs = ["escalate", "create"].map(|verb| builder.rights(&[verb], RBAC, roles.resource));
+        let needs = ["escalate", "create"].map(|verb| builder.permissions(&[verb], RBAC, roles.resource));
         steps.push(requirements(StepKind::Escalate, needs));
     }
     steps

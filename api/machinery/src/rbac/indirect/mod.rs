@@ -1,7 +1,7 @@
-//! Indirect rights: subjects that are not allowed an action, but can become a subject that is, or can grant it to
-//! themselves. Each step names the rights that it needs, with their proof.
+//! Indirect permissions: subjects that are not allowed an action, but can become a subject that is, or can grant it to
+//! themselves. Each step names the permissions that it needs, with their proof.
 //!
-//! Rights are not sufficient for every step: a container can only be entered if it runs, and a changed role grants nothing
+//! Permissions are not sufficient for every step: a container can only be entered if it runs, and a changed role grants nothing
 //! without a binding. Rules that name objects (`resourceNames`) count only where the name is known.
 
 mod constrained;
@@ -47,9 +47,9 @@ pub enum StepKind {
     ReadSecrets,
     /// Acts as another subject.
     Impersonate,
-    /// Changes a role to contain rights that the subject does not have.
+    /// Changes a role to contain permissions that the subject does not have.
     Escalate,
-    /// Binds a role with rights that the subject does not have.
+    /// Binds a role with permissions that the subject does not have.
     Bind,
     /// Sends requests to kubelets, which run commands in any container.
     NodeProxy,
@@ -61,7 +61,7 @@ pub enum StepKind {
     WriteWork,
     /// Creates a workload and a policy that propagates it to the cluster.
     Propagate,
-    /// Sends requests to the cluster through its proxy, with the same name.
+    /// Sends requests to the cluster through its proxy, as the same subject.
     ClusterProxy,
 }
 
@@ -84,10 +84,10 @@ pub struct ControlPlane<'r> {
     pub credentials: &'r [(String, String)],
 }
 
-/// A right that a step needs.
+/// A permission that a step needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Right {
-    /// The action; its namespace is the one in which the right is needed.
+pub struct Permission {
+    /// The action; its namespace is the one in which the permission is needed.
     pub action: Action,
     pub source: RuleSource,
 }
@@ -96,19 +96,19 @@ pub struct Right {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step<'r> {
     pub kind: StepKind,
-    /// The subject that the step makes available; `None` for a step that allows the action itself.
+    /// The subject whose permissions can be used after the step; `None` for a step that allows the action itself.
     pub reaches: Option<Subject>,
-    pub rights: Vec<(Right, Proof<'r>)>,
+    pub permissions: Vec<(Permission, Proof<'r>)>,
 }
 
-/// A subject with an indirect right, and the steps by which it gets the action.
+/// A subject with an indirect permission, and the steps by which it gets the permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'r> {
     pub source: RuleSource,
     pub subject: Subject,
     /// At most [`MAX_STEPS`].
     pub steps: Vec<Step<'r>>,
-    /// Proof of the right of the subject that the last step reaches. `None` if that step allows the action itself, or
+    /// Proof of the permission of the subject that the last step reaches. `None` if that step allows the action itself, or
     /// reaches `system:masters`.
     pub proof: Option<Proof<'r>>,
 }
@@ -138,13 +138,13 @@ struct Node<'r> {
     depth: usize,
 }
 
-/// A subject whose rights satisfy a step, with their proofs.
-type SatisfyingSubject<'r> = (Subject, Vec<(Right, Proof<'r>)>);
+/// A subject whose permissions satisfy a step, with their proofs.
+type SatisfyingSubject<'r> = (Subject, Vec<(Permission, Proof<'r>)>);
 
-/// A breadth-first search from the action back to the subjects that can get it.
+/// A breadth-first search from the action back to the subjects that can get a permission for it.
 struct Search<'r> {
     searched: SearchedRules<'r>,
-    holders: HashMap<Right, Arc<[Proof<'r>]>>,
+    holders: HashMap<Permission, Arc<[Proof<'r>]>>,
     nodes: Vec<Node<'r>>,
     visited: HashSet<(RuleSource, Subject)>,
     is_truncated: bool,
@@ -158,7 +158,8 @@ impl<'r> SearchedRules<'r> {
         }
     }
 
-    /// Subjects without a direct right to the action that can get it. `direct` are the proofs of those that have it.
+    /// Paths of the subjects that are not allowed the action, but can get the permission. `direct` are the proofs of the
+    /// subjects that are allowed the action.
     pub fn paths_to(self, action: &Action, scope: &Scope, direct: &[Proof<'r>]) -> Paths<'r> {
         let mut search = Search::new(self);
         let masters = Subject::group(MASTERS);
@@ -206,7 +207,7 @@ impl<'r> Search<'r> {
         self.nodes.push(Node { source, subject, step, depth });
     }
 
-    /// Adds the subjects whose rights satisfy a step, which leads to the node `next`.
+    /// Adds the subjects whose permissions satisfy a step, which leads to the node `next`.
     fn follow(
         &mut self,
         requirements: &StepRequirements,
@@ -214,13 +215,13 @@ impl<'r> Search<'r> {
         next: Option<usize>,
         depth: usize,
     ) {
-        for (subject, rights) in self.find_satisfying_subjects(requirements) {
-            let step = Step { kind: requirements.kind, reaches: reaches.cloned(), rights };
+        for (subject, permissions) in self.find_satisfying_subjects(requirements) {
+            let step = Step { kind: requirements.kind, reaches: reaches.cloned(), permissions };
             self.visit(requirements.source(), subject, Some((step, next)), depth);
         }
     }
 
-    /// Adds the subjects that may perform the action as the subject of a direct proof.
+    /// Adds the subjects that may impersonate the subject of a direct proof for this action only.
     fn follow_constrained_impersonation(
         &mut self,
         action: &Action,
@@ -231,54 +232,56 @@ impl<'r> Search<'r> {
         let Some(requirements) = step_to_impersonate_for(action, scope, namespaces, proof) else { return };
         let is_reached = |node: &Node<'_>| node.source == RuleSource::Cluster && node.subject == proof.subject;
         let Some(reached) = self.nodes.iter().position(is_reached) else { return };
-        // Administrators have the right for the action too. They are allowed the action itself, so no step is needed.
-        let request_rights = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
-        let holders: Vec<_> = request_rights.iter().map(|right| self.find_holders(right)).collect();
+        // The first need is the permission to perform the action as another subject (`impersonate-on:MODE:VERB`). If all of
+        // its holders have been visited, the step adds no subject and is not searched. This is so for administrators, who
+        // are allowed the action itself.
+        let request_permissions = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
+        let holders: Vec<_> = request_permissions.iter().map(|permission| self.find_holders(permission)).collect();
         let is_new = |proof: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, proof.subject.clone()));
         if holders.iter().flat_map(|proofs| proofs.iter()).any(is_new) {
             self.follow(&requirements, Some(&proof.subject), Some(reached), 1);
         }
     }
 
-    /// Subjects with all rights that a step needs. Rights of one person by several groups are not combined, because the
-    /// groups of users are not known.
+    /// Subjects with all permissions that a step needs. Permissions that a person has by several groups are not
+    /// combined, because the groups of users are not known.
     fn find_satisfying_subjects(&mut self, requirements: &StepRequirements) -> Vec<SatisfyingSubject<'r>> {
-        let needs: Vec<HashMap<Subject, (Right, Proof<'r>)>> =
+        let needs: Vec<HashMap<Subject, (Permission, Proof<'r>)>> =
             requirements.needs.iter().map(|need| self.find_subjects_with_any(need)).collect();
         let candidates: BTreeSet<Subject> = match &requirements.only_subject {
             Some(only) => BTreeSet::from([only.clone()]),
             None => needs.iter().flat_map(HashMap::keys).cloned().collect(),
         };
-        let rights = |subject: Subject| {
-            let find_right = |need: &HashMap<Subject, (Right, Proof<'r>)>| {
+        let permissions = |subject: Subject| {
+            let find_permission = |need: &HashMap<Subject, (Permission, Proof<'r>)>| {
                 std::iter::once(subject.clone())
                     .chain(implied_groups(&subject))
                     .find_map(|identity| need.get(&identity).cloned())
             };
-            let rights: Option<Vec<_>> = needs.iter().map(find_right).collect();
-            rights.map(|rights| (subject, rights))
+            let permissions: Option<Vec<_>> = needs.iter().map(find_permission).collect();
+            permissions.map(|permissions| (subject, permissions))
         };
-        candidates.into_iter().filter_map(rights).collect()
+        candidates.into_iter().filter_map(permissions).collect()
     }
 
-    /// The subjects that have one of the rights.
-    fn find_subjects_with_any(&mut self, alternatives: &[Right]) -> HashMap<Subject, (Right, Proof<'r>)> {
+    /// The subjects that have one of the permissions.
+    fn find_subjects_with_any(&mut self, alternatives: &[Permission]) -> HashMap<Subject, (Permission, Proof<'r>)> {
         let mut subjects = HashMap::new();
-        for right in alternatives {
-            for proof in self.find_holders(right).iter() {
-                subjects.entry(proof.subject.clone()).or_insert_with(|| (right.clone(), proof.clone()));
+        for permission in alternatives {
+            for proof in self.find_holders(permission).iter() {
+                subjects.entry(proof.subject.clone()).or_insert_with(|| (permission.clone(), proof.clone()));
             }
         }
         subjects
     }
 
-    fn find_holders(&mut self, right: &Right) -> Arc<[Proof<'r>]> {
-        if let Some(cached) = self.holders.get(right) {
+    fn find_holders(&mut self, permission: &Permission) -> Arc<[Proof<'r>]> {
+        if let Some(cached) = self.holders.get(permission) {
             return Arc::clone(cached);
         }
-        let found = self.searched.view(right.source).who_can(&right.action, &right.scope()).proofs;
+        let found = self.searched.view(permission.source).who_can(&permission.action, &permission.scope()).proofs;
         let found: Arc<[Proof<'r>]> = found.into();
-        self.holders.insert(right.clone(), Arc::clone(&found));
+        self.holders.insert(permission.clone(), Arc::clone(&found));
         found
     }
 
@@ -299,15 +302,15 @@ impl<'r> Search<'r> {
                 at = next.and_then(|next| self.nodes.get(next));
                 last = at.map_or(last, |node| &node.subject);
             }
-            let allows_itself = steps.last().is_none_or(|step| step.reaches.is_none());
-            let proof = direct.iter().find(|proof| !allows_itself && proof.subject == *last).cloned();
+            let ends_at_subject = steps.last().is_some_and(|step| step.reaches.is_some());
+            let proof = direct.iter().find(|proof| ends_at_subject && proof.subject == *last).cloned();
             paths.push(Path { source: node.source, subject: node.subject.clone(), steps, proof });
         }
         Paths { paths, is_truncated: self.is_truncated }
     }
 }
 
-impl Right {
+impl Permission {
     fn scope(&self) -> Scope {
         match &self.action {
             Action::Resource { namespace, .. } => Scope::from_namespace(namespace),

@@ -1,9 +1,9 @@
-//! The kinds of steps that lead to a subject or an action, with the rights that each of them needs.
+//! The kinds of steps that lead to a subject or an action, with the permissions that each of them needs.
 
 use std::collections::BTreeSet;
 
 use super::grants::steps_to_grant;
-use super::{Right, RuleSource, SearchedRules, StepKind};
+use super::{Permission, RuleSource, SearchedRules, StepKind};
 use crate::rbac::access::Scope;
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
@@ -27,31 +27,31 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Maximum number of namespaces in which steps are searched.
 pub(super) const MAX_NAMESPACES: usize = 100;
 
-/// A kind of step with the rights that it needs: all needs must be satisfied, each by one of its rights.
+/// A kind of step with the permissions that it needs: all needs must be satisfied, each by one of its permissions.
 pub(super) struct StepRequirements {
     pub kind: StepKind,
-    pub needs: Vec<Vec<Right>>,
+    pub needs: Vec<Vec<Permission>>,
     /// The only subject that can take this step. `None` for any.
     pub only_subject: Option<Subject>,
 }
 
 impl StepRequirements {
-    /// The cluster whose rules must grant the rights.
+    /// The cluster whose rules must grant the permissions.
     pub fn source(&self) -> RuleSource {
-        self.needs.iter().flatten().next().map_or(RuleSource::Cluster, |right| right.source)
+        self.needs.iter().flatten().next().map_or(RuleSource::Cluster, |permission| permission.source)
     }
 }
 
-/// Builds rights to resources of one namespace in one cluster.
+/// Builds permissions for resources of one namespace in one cluster.
 #[derive(Clone, Copy)]
-pub(super) struct RightBuilder<'a> {
+pub(super) struct PermissionBuilder<'a> {
     pub source: RuleSource,
     /// Empty for cluster-scoped resources.
     pub namespace: &'a str,
 }
 
-impl RightBuilder<'_> {
-    pub fn right(self, verb: &str, group: &str, resource: &str, name: &str) -> Right {
+impl PermissionBuilder<'_> {
+    pub fn permission(self, verb: &str, group: &str, resource: &str, name: &str) -> Permission {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let action = Action::Resource {
             verb: verb.to_owned(),
@@ -61,51 +61,54 @@ impl RightBuilder<'_> {
             namespace: self.namespace.to_owned(),
             name: name.to_owned(),
         };
-        Right { action, source: self.source }
+        Permission { action, source: self.source }
     }
 
-    pub fn rights(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Right> {
-        verbs.iter().map(|verb| self.right(verb, group, resource, "")).collect()
+    pub fn permissions(self, verbs: &[&str], group: &str, resource: &str) -> Vec<Permission> {
+        verbs.iter().map(|verb| self.permission(verb, group, resource, "")).collect()
     }
 
     /// Steps that start a container as any service account of the namespace, with any of its Secrets.
     fn steps_to_start_pods(self) -> [StepRequirements; 2] {
-        let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.rights(&WRITE_VERBS, group, resource));
+        let workloads = WORKLOADS.iter().flat_map(|(group, resource)| self.permissions(&WRITE_VERBS, group, resource));
         [
-            requirements(StepKind::CreatePod, [self.rights(&["create"], "", "pods")]),
+            requirements(StepKind::CreatePod, [self.permissions(&["create"], "", "pods")]),
             requirements(StepKind::CreateWorkload, [workloads.collect()]),
         ]
     }
 
-    /// Steps into a running container of the namespace.
+    /// Steps that enter a running container of the namespace.
     fn steps_to_enter_pods(self) -> [StepRequirements; 3] {
         [
-            requirements(StepKind::ExecInPod, [self.rights(&["create", "get"], "", "pods/exec")]),
-            requirements(StepKind::AttachToPod, [self.rights(&["create", "get"], "", "pods/attach")]),
-            requirements(StepKind::EphemeralContainer, [self.rights(&UPDATE_VERBS, "", "pods/ephemeralcontainers")]),
+            requirements(StepKind::ExecInPod, [self.permissions(&["create", "get"], "", "pods/exec")]),
+            requirements(StepKind::AttachToPod, [self.permissions(&["create", "get"], "", "pods/attach")]),
+            requirements(
+                StepKind::EphemeralContainer,
+                [self.permissions(&UPDATE_VERBS, "", "pods/ephemeralcontainers")],
+            ),
         ]
     }
 
     /// Step that sends requests to kubelets through the API server.
     fn step_to_use_node_proxy(self) -> StepRequirements {
-        let cluster = RightBuilder { namespace: "", ..self };
-        requirements(StepKind::NodeProxy, [cluster.rights(&["create", "get"], "", "nodes/proxy")])
+        let cluster = PermissionBuilder { namespace: "", ..self };
+        requirements(StepKind::NodeProxy, [cluster.permissions(&["create", "get"], "", "nodes/proxy")])
     }
 
     /// Step that requests and approves a client certificate (signer `kubernetes.io/kube-apiserver-client`, which never issues
     /// one for `system:masters`).
     fn step_to_approve_certificate(self) -> StepRequirements {
         let needs = [
-            self.rights(&["create"], CERTIFICATES_GROUP, "certificatesigningrequests"),
-            self.rights(&UPDATE_VERBS, CERTIFICATES_GROUP, "certificatesigningrequests/approval"),
-            vec![self.right("approve", CERTIFICATES_GROUP, "signers", CLIENT_SIGNER)],
+            self.permissions(&["create"], CERTIFICATES_GROUP, "certificatesigningrequests"),
+            self.permissions(&UPDATE_VERBS, CERTIFICATES_GROUP, "certificatesigningrequests/approval"),
+            vec![self.permission("approve", CERTIFICATES_GROUP, "signers", CLIENT_SIGNER)],
         ];
         requirements(StepKind::ApproveCertificate, needs)
     }
 }
 
 /// A step with these needs that any subject can take.
-pub(super) fn requirements<const N: usize>(kind: StepKind, needs: [Vec<Right>; N]) -> StepRequirements {
+pub(super) fn requirements<const N: usize>(kind: StepKind, needs: [Vec<Permission>; N]) -> StepRequirements {
     StepRequirements { kind, needs: needs.into(), only_subject: None }
 }
 
@@ -115,12 +118,12 @@ pub(super) fn steps_to_become(
     source: RuleSource,
     subject: &Subject,
 ) -> Vec<StepRequirements> {
-    let cluster = RightBuilder { source, namespace: "" };
+    let cluster = PermissionBuilder { source, namespace: "" };
     let mut steps = match subject.kind {
         SubjectKind::Unknown => return Vec::new(),
         SubjectKind::ServiceAccount => {
             let mut steps =
-                steps_to_become_account(RightBuilder { source, namespace: &subject.namespace }, &subject.name);
+                steps_to_become_account(PermissionBuilder { source, namespace: &subject.namespace }, &subject.name);
             if source == RuleSource::Cluster && rules.control_plane.is_some() {
                 steps.push(step_to_propagate_workload(&subject.namespace));
             }
@@ -128,31 +131,33 @@ pub(super) fn steps_to_become(
         }
         SubjectKind::User if &*subject.name == ANONYMOUS => return Vec::new(),
         SubjectKind::User => {
-            let impersonate =
-                requirements(StepKind::Impersonate, [vec![cluster.right("impersonate", "", "users", &subject.name)]]);
+            let impersonate = requirements(
+                StepKind::Impersonate,
+                [vec![cluster.permission("impersonate", "", "users", &subject.name)]],
+            );
             vec![impersonate, cluster.step_to_approve_certificate()]
         }
         SubjectKind::Group => {
             if matches!(&*subject.name, AUTHENTICATED | UNAUTHENTICATED) {
                 return Vec::new();
             }
-            let group = vec![cluster.right("impersonate", "", "groups", &subject.name)];
-            let user = vec![cluster.right("impersonate", "", "users", "")];
+            let group = vec![cluster.permission("impersonate", "", "groups", &subject.name)];
+            let user = vec![cluster.permission("impersonate", "", "users", "")];
             let mut steps = vec![requirements(StepKind::Impersonate, [group, user])];
             if &*subject.name != MASTERS {
                 steps.push(cluster.step_to_approve_certificate());
             }
             if let Some(namespace) = subject.service_account_group_namespace().filter(|namespace| !namespace.is_empty())
             {
-                steps.extend(steps_to_become_account(RightBuilder { source, namespace }, ""));
+                steps.extend(steps_to_become_account(PermissionBuilder { source, namespace }, ""));
             }
             steps
         }
     };
     if let (RuleSource::Cluster, Some(control_plane)) = (source, rules.control_plane) {
-        let builder = RightBuilder { source: RuleSource::ControlPlane, namespace: "" };
+        let builder = PermissionBuilder { source: RuleSource::ControlPlane, namespace: "" };
         let proxy = ["get", "create"]
-            .map(|verb| builder.right(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
+            .map(|verb| builder.permission(verb, "cluster.karmada.io", "clusters/proxy", control_plane.cluster));
         steps.push(StepRequirements {
             only_subject: Some(subject.clone()),
             ..requirements(StepKind::ClusterProxy, [proxy.into()])
@@ -162,29 +167,35 @@ pub(super) fn steps_to_become(
 }
 
 /// Steps by which another subject becomes a service account; without a name, any service account of the namespace.
-fn steps_to_become_account(builder: RightBuilder<'_>, name: &str) -> Vec<StepRequirements> {
+fn steps_to_become_account(builder: PermissionBuilder<'_>, name: &str) -> Vec<StepRequirements> {
     let mut steps = Vec::from(builder.steps_to_start_pods());
     steps.extend(builder.steps_to_enter_pods());
-    steps
-        .push(requirements(StepKind::RequestToken, [vec![builder.right("create", "", "serviceaccounts/token", name)]]));
-    steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ_VERBS, "", "secrets")]));
-    steps.push(requirements(StepKind::Impersonate, [vec![builder.right("impersonate", "", "serviceaccounts", name)]]));
+    steps.push(requirements(
+        StepKind::RequestToken,
+        [vec![builder.permission("create", "", "serviceaccounts/token", name)]],
+    ));
+    steps.push(requirements(StepKind::ReadSecrets, [builder.permissions(&READ_VERBS, "", "secrets")]));
+    steps.push(requirements(
+        StepKind::Impersonate,
+        [vec![builder.permission("impersonate", "", "serviceaccounts", name)]],
+    ));
     steps.push(builder.step_to_use_node_proxy());
     steps
 }
 
 /// Step that creates a workload and a policy that propagates it in the control plane.
 fn step_to_propagate_workload(namespace: &str) -> StepRequirements {
-    let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
-    let cluster = RightBuilder { namespace: "", ..builder };
-    let templates = WORKLOADS.iter().flat_map(|(group, resource)| builder.rights(&WRITE_VERBS, group, resource));
-    let pods = builder.rights(&["create"], "", "pods");
-    let mut policies = builder.rights(&WRITE_VERBS, POLICY_GROUP, "propagationpolicies");
-    policies.extend(cluster.rights(&WRITE_VERBS, POLICY_GROUP, "clusterpropagationpolicies"));
+    let builder = PermissionBuilder { source: RuleSource::ControlPlane, namespace };
+    let cluster = PermissionBuilder { namespace: "", ..builder };
+    let templates = WORKLOADS.iter().flat_map(|(group, resource)| builder.permissions(&WRITE_VERBS, group, resource));
+    let pods = builder.permissions(&["create"], "", "pods");
+    let mut policies = builder.permissions(&WRITE_VERBS, POLICY_GROUP, "propagationpolicies");
+    policies.extend(cluster.permissions(&WRITE_VERBS, POLICY_GROUP, "clusterpropagationpolicies"));
     requirements(StepKind::Propagate, [templates.chain(pods).collect(), policies])
 }
 
-/// Namespaces in which an action can be granted: those of the scope; for all, those with visible roles or bindings.
+/// Namespaces in which an action can be granted: those of the scope, or those with visible roles or
+/// bindings for [`Scope::All`].
 pub(super) fn namespaces<'n>(rules: &SearchedRules<'n>, action: &Action, scope: &'n Scope) -> BTreeSet<&'n str> {
     match (action, scope) {
         (Action::Path { .. }, _) => BTreeSet::new(),
@@ -201,14 +212,14 @@ pub(super) fn steps_to_perform(
     namespaces: &BTreeSet<&str>,
 ) -> Vec<StepRequirements> {
     let mut steps = Vec::new();
-    let cluster = RightBuilder { source: RuleSource::Cluster, namespace: "" };
+    let cluster = PermissionBuilder { source: RuleSource::Cluster, namespace: "" };
     steps.extend(steps_to_grant(rules.cluster, cluster, action));
     if *scope == Scope::All {
-        // Rights in every namespace, also in those that the reader cannot see.
+        // Permissions in every namespace, including those that the reader cannot see.
         steps.extend(steps_to_read_secrets(cluster, action));
     }
     for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
-        let builder = RightBuilder { namespace, ..cluster };
+        let builder = PermissionBuilder { namespace, ..cluster };
         steps.extend(steps_to_grant(rules.cluster, builder, action));
         steps.extend(steps_to_read_secrets(builder, action));
     }
@@ -221,22 +232,24 @@ pub(super) fn steps_to_perform(
     if let Some(control_plane) = rules.control_plane {
         let mut credentials = Vec::new();
         for (namespace, name) in control_plane.credentials {
-            let builder = RightBuilder { source: RuleSource::ControlPlane, namespace };
-            // Rights without a name first: the name of the Secret is shown only with a rule that names it.
-            credentials.extend(builder.rights(&READ_VERBS, "", "secrets"));
-            credentials.push(builder.right("get", "", "secrets", name));
+            let builder = PermissionBuilder { source: RuleSource::ControlPlane, namespace };
+            // Permissions without a name come first, so that a step shows the name of the Secret only if a rule names
+            // it.
+            credentials.extend(builder.permissions(&READ_VERBS, "", "secrets"));
+            credentials.push(builder.permission("get", "", "secrets", name));
         }
         if !credentials.is_empty() {
             steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));
         }
-        let works = RightBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
-        steps.push(requirements(StepKind::WriteWork, [works.rights(&WRITE_VERBS, "work.karmada.io", "works")]));
+        let works =
+            PermissionBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
+        steps.push(requirements(StepKind::WriteWork, [works.permissions(&WRITE_VERBS, "work.karmada.io", "works")]));
     }
     steps
 }
 
 /// Steps that read Secrets in another way than by `get`: a list contains their values, and a Pod can mount them.
-fn steps_to_read_secrets(builder: RightBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
+fn steps_to_read_secrets(builder: PermissionBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
     let is_read = READ_VERBS.contains(&verb.as_str());
     if !is_read || (group.as_str(), resource.as_str(), subresource.as_str()) != ("", "secrets", "") {
@@ -244,7 +257,7 @@ fn steps_to_read_secrets(builder: RightBuilder<'_>, action: &Action) -> Vec<Step
     }
     let mut steps = Vec::from(builder.steps_to_start_pods());
     if verb == "get" {
-        steps.push(requirements(StepKind::ReadSecrets, [builder.rights(&READ_VERBS[1..], "", "secrets")]));
+        steps.push(requirements(StepKind::ReadSecrets, [builder.permissions(&READ_VERBS[1..], "", "secrets")]));
     }
     steps
 }

@@ -108,11 +108,11 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
         let last = path.steps.last().and_then(|step| step.reaches.clone());
         let is_account = last.is_some_and(|last| last.kind == SubjectKind::ServiceAccount);
         assert_eq!(path.proof.is_some(), is_account, "{path:?}");
-        assert!(path.steps.iter().all(|step| !step.rights.is_empty()));
+        assert!(path.steps.iter().all(|step| !step.permissions.is_empty()));
     }
 }
 
-/// Rights to act as another subject for one kind of request (KEP-5284).
+/// Permissions to act as another subject for one kind of request (KEP-5284).
 #[rstest]
 #[case::of_an_account(
     &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
@@ -184,7 +184,7 @@ fn constrained_impersonation_in_one_namespace_is_followed_for_all_namespaces() {
 #[case::mounts_them("create /pods", &["ann: CreatePod"])]
 #[case::lists_them("list /secrets", &["ann: ReadSecrets"])]
 #[case::reads_others("list /configmaps", &[])]
-fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str]) {
+fn secrets_are_read_by_other_permissions(#[case] rule: &str, #[case] expected: &[&str]) {
     let rbac = rbac(&[("shop", "User/ann", rule)]);
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
     let found = searched.paths_to(&get("secrets", "shop"), &Scope::from_namespace("shop"), &[]);
@@ -197,7 +197,7 @@ fn secrets_are_read_by_other_rights(#[case] rule: &str, #[case] expected: &[&str
 #[case::the_requested_namespace(Scope::from_namespace("ops"), "ops", &["ann: Bind"])]
 #[case::another(Scope::from_namespace("shop"), "ops", &[])]
 #[case::requests_over_all(Scope::cluster(), "ops", &[])]
-fn rights_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
+fn permissions_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
     let rule = "create,bind rbac.authorization.k8s.io/*";
     let rbac = rbac(&[("web", "User/bob", "get /configmaps"), (namespace, "User/ann", rule)]);
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
@@ -233,8 +233,8 @@ fn hidden_namespaces_are_not_named() {
     let searched = SearchedRules { cluster, control_plane: None };
     let found = searched.paths_to(&get("secrets", ""), &Scope::All, &[]);
     assert_eq!(format_paths(&found.paths), ["ann: CreatePod"]);
-    let (right, proof) = &found.paths[0].steps[0].rights[0];
-    assert!(matches!(&right.action, Action::Resource { namespace, .. } if namespace.is_empty()), "{right:?}");
+    let (permission, proof) = &found.paths[0].steps[0].permissions[0];
+    assert!(matches!(&permission.action, Action::Resource { namespace, .. } if namespace.is_empty()), "{permission:?}");
     assert_eq!(proof.binding.name, "role1");
 }
 
@@ -303,8 +303,8 @@ fn names_of_credentials_are_shown_with_rules_that_name_them(#[case] rule: &str, 
     let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
     let found = searched.paths_to(&get("configmaps", "shop"), &Scope::from_namespace("shop"), &[]);
     assert_eq!(format_paths(&found.paths), ["ann: ReadClusterCredentials"]);
-    let (right, _) = &found.paths[0].steps[0].rights[0];
-    assert!(matches!(&right.action, Action::Resource { name, .. } if name == expected), "{right:?}");
+    let (permission, _) = &found.paths[0].steps[0].permissions[0];
+    assert!(matches!(&permission.action, Action::Resource { name, .. } if name == expected), "{permission:?}");
 }
 
 #[test]

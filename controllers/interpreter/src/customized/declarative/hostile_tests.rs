@@ -32,16 +32,16 @@ fn run_measured(script: &str, time: Duration) -> (Result<Json, ScriptError>, Res
         Err(error) => return (Err(error.into()), Ok(())),
     };
     let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}});
-    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |call_arguments, status, _| {
+    let result = run_in(&lua, script, "ReflectStatus", &[&object], |call_arguments, status, _| {
         expect_table(call_arguments, "replica", &status, &[])
     });
     let (took, memory) = (cpu_time() - started_at, lua.used_memory());
-    let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
+    let message = result.as_ref().err().map_or(0, |error| error.to_string().len());
     let within = match took <= time + OVERRUN && memory <= MAX_MEMORY_BYTES && message <= MAX_MESSAGE_BYTES + 256 {
         true => Ok(()),
         false => Err(format!("took {took:?}, {memory} bytes, a message of {message}")),
     };
-    (ended, within)
+    (result, within)
 }
 
 #[rstest]
@@ -83,14 +83,14 @@ fn scripts_end_within_their_limits(#[case] body: &str) {
     assert_eq!(within, Ok(()), "{body}");
 }
 
-/// A small table can describe a result that exceeds the memory.
+/// A small table can describe a result that exceeds the memory limit.
 #[rstest]
 #[case::nested("local t = {1} for i = 1, 100 do t = {t, t} end return t")]
 #[case::repeated("local s, t = ('x'):rep(1000000), {} for i = 1, 100000 do t[i] = s end return t")]
 fn results_are_bounded(#[case] body: &str) {
-    let (ended, within) = run_measured(&format!("function ReflectStatus(obj) {body} end"), Duration::from_secs(5));
-    let refused = ended.expect_err("too much").to_string();
-    assert!(refused.starts_with("cannot encode more than"), "{refused}");
+    let (result, within) = run_measured(&format!("function ReflectStatus(obj) {body} end"), Duration::from_secs(5));
+    let message = result.expect_err("too much").to_string();
+    assert!(message.starts_with("cannot encode more than"), "{message}");
     assert_eq!(within, Ok(()));
 }
 
@@ -118,8 +118,9 @@ fn long_script_is_rejected_in_time() {
 #[case("os.exit")]
 #[case("os.remove")]
 fn unsafe_globals_are_missing(#[case] name: &str) {
-    let (ended, _) = run_measured(&format!("function ReflectStatus() return {{v = type({name})}} end"), SCRIPT_TIMEOUT);
-    assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
+    let (result, _) =
+        run_measured(&format!("function ReflectStatus() return {{v = type({name})}} end"), SCRIPT_TIMEOUT);
+    assert_eq!(result.expect("a status"), json!({"v": "nil"}), "{name}");
 }
 
 /// String functions return the results of LuaJIT's own library for well-behaved scripts.
@@ -147,11 +148,11 @@ fn unsafe_globals_are_missing(#[case] name: &str) {
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', '%2') end))", json!(["<string>:1: invalid capture index"]))]
 #[case("select(2, pcall(function() local a = ('x'):gsub('x', function() error('no', 0) end) end))", json!(["no"]))]
 fn string_functions_equal_luajit(#[case] expression: &str, #[case] expected: Json) {
-    let (ended, _) = run_measured(&format!("function ReflectStatus() return {{{expression}}} end"), SCRIPT_TIMEOUT);
-    assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
+    let (result, _) = run_measured(&format!("function ReflectStatus() return {{{expression}}} end"), SCRIPT_TIMEOUT);
+    assert_eq!(result.expect("a status"), expected_or_empty(expected), "{expression}");
 }
 
-/// Replaces empty lists by empty maps, since Lua does not distinguish them.
+/// Replaces empty lists with empty maps, since Lua does not distinguish them.
 fn expected_or_empty(expected: Json) -> Json {
     if expected.as_array().is_some_and(Vec::is_empty) { json!({}) } else { expected }
 }

@@ -140,6 +140,7 @@ fn type_of(value: &Value) -> &'static str {
     if matches!(value, Value::Integer(_)) { "number" } else { value.type_name() }
 }
 
+/// Converts a result that must be a table to JSON. `references` is that of [`CallArguments::to_json`].
 fn expect_table(
     call_arguments: &CallArguments<'_>,
     result: &'static str,

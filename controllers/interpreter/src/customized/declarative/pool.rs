@@ -52,7 +52,7 @@ pub async fn run<T: Send + 'static>(
         script()
     });
     match tokio::time::timeout(SCRIPT_TIMEOUT + GRACE, running).await {
-        Ok(Ok(answer)) => answer,
+        Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(ScriptError::Panicked),
         Err(_) => Err(ScriptError::Lua(DEADLINE_EXCEEDED.to_owned())),
     }
@@ -99,7 +99,7 @@ mod tests {
             }
         };
         let all: Vec<_> = (0..10 * limit).map(|_| run(&customization_permits, script())).collect();
-        futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("an answer"));
+        futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("a result"));
         assert_eq!(max_running.load(Ordering::SeqCst), limit);
     }
 

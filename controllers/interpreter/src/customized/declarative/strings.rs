@@ -1,5 +1,6 @@
-//! Replacements for library functions that run without executing Lua instructions, with the budget of the VM.
-//! Searches are reimplemented, copies are limited before allocation, and all others check the time first.
+//! Replacements for library functions that run in C, where no instruction hook can interrupt them. They respect the
+//! budget of the VM: searches are reimplemented, copies are limited before allocation, and all others check the time
+//! first.
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 

@@ -5,7 +5,7 @@
 /// Maximum number of positions to try. Each requires parsing the script up to that position.
 const MAX_POSITIONS: usize = 64;
 
-/// A message of LuaJIT: `<string>:LINE: WHY near 'TOKEN'`.
+/// A message of LuaJIT: `<string>:LINE: REASON near 'TOKEN'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SyntaxErrorMessage<'m> {
     line: usize,

@@ -37,15 +37,15 @@ fn replicas_and_requirements() {
         function GetReplicas(obj) return obj.spec.count, kube.accuratePodRequirements(obj.spec.template) end";
     let pod = json!({"nodeSelector": {"a": "b"}, "containers": [{"resources": {"requests": {"cpu": "100m"}}}]});
     let object = json!({"spec": {"count": 6, "template": {"spec": pod}}});
-    let (count, requirements) = replicas(script, &object).expect("an answer");
+    let (count, requirements) = replicas(script, &object).expect("a result");
     assert_eq!(
         (count, json!(requirements)),
         (6, json!({"nodeClaim": {"nodeSelector": {"a": "b"}}, "resourceRequest": {"cpu": "100m"}}))
     );
     let count_only = "function GetReplicas(obj) return 3 end";
-    assert_eq!(replicas(count_only, &object).expect("an answer"), (3, None));
+    assert_eq!(replicas(count_only, &object).expect("a result"), (3, None));
     let empty = "function GetReplicas(obj) return 3, {nodeClaim = {}, resourceRequest = {cpu = '1'}} end";
-    let (_, requirements) = replicas(empty, &object).expect("an answer");
+    let (_, requirements) = replicas(empty, &object).expect("a result");
     assert_eq!(json!(requirements), json!({"resourceRequest": {"cpu": "1"}}));
 }
 
@@ -157,7 +157,7 @@ fn aggregated_status_and_dependencies() {
     let parts = "function GetComponents(obj) return {{name = 'head', replicas = 1, replicaRequirements = {}}} end";
     assert_eq!(json!(components(parts, &pod).expect("a list")), json!([{"name": "head", "replicas": 1}]));
     assert_eq!(components("function GetComponents() end", &pod).expect("none"), []);
-    assert!(health("function InterpretHealth(obj) return obj.spec ~= nil end", &pod).expect("an answer"));
+    assert!(health("function InterpretHealth(obj) return obj.spec ~= nil end", &pod).expect("a result"));
     let script = "function ReflectStatus(obj) return {phase = obj.status.phase, load = obj.status.load} end";
     let member = json!({"status": {"phase": "Up", "load": {}, "more": 1}});
     assert_eq!(reflect(script, &member).expect("a status"), json!({"phase": "Up", "load": {}}));
@@ -234,18 +234,18 @@ fn invalid_scripts_and_results_are_errors(#[case] script: &str, #[case] expected
 #[test]
 fn invalid_results_are_errors() {
     let object = json!({});
-    let refused = |result: Result<(), ScriptError>| result.expect_err("refused").to_string();
+    let message_of = |result: Result<(), ScriptError>| result.expect_err("an error").to_string();
     let table = "expect the returned requires type is table but got nil";
-    assert_eq!(refused(revise("function ReviseReplica() end", &object, 1).map(drop)), table);
-    assert_eq!(refused(retain("function Retain() end", &object, &object).map(drop)), table);
-    assert_eq!(refused(aggregate("function AggregateStatus() end", &object, &[]).map(drop)), table);
-    assert_eq!(refused(dependencies("function GetDependencies() end", &object).map(drop)), table);
+    assert_eq!(message_of(revise("function ReviseReplica() end", &object, 1).map(drop)), table);
+    assert_eq!(message_of(retain("function Retain() end", &object, &object).map(drop)), table);
+    assert_eq!(message_of(aggregate("function AggregateStatus() end", &object, &[]).map(drop)), table);
+    assert_eq!(message_of(dependencies("function GetDependencies() end", &object).map(drop)), table);
     assert_eq!(
-        refused(components("function GetComponents() return 1 end", &object).map(drop)),
+        message_of(components("function GetComponents() return 1 end", &object).map(drop)),
         "expected result type 'table' or 'nil' from GetComponents, but got 'number'"
     );
     assert_eq!(
-        refused(
+        message_of(
             dependencies("function GetDependencies() return {{kind = 'Secret', name = 's'}} end", &object).map(drop)
         ),
         "dependencies[0].apiVersion: Invalid value: \"\": missing required apiVersion"
@@ -264,8 +264,8 @@ fn invalid_results_are_errors() {
      function ReflectStatus() again() end"
 )]
 fn time_is_limited(#[case] script: &str) {
-    let refused = reflect(script, &json!({})).expect_err("no status").to_string();
-    assert!(refused.contains("context deadline exceeded"), "{refused}");
+    let message = reflect(script, &json!({})).expect_err("no status").to_string();
+    assert!(message.contains("context deadline exceeded"), "{message}");
 }
 
 #[test]

@@ -168,16 +168,16 @@ mod tests {
 
     /// Reads a response for every operation.
     fn read_all_operations(response: Value) -> Result<Value, String> {
-        let answer = OperationResponse::parse("u", json!({"response": response})).map_err(|error| error.to_string())?;
+        let parsed = OperationResponse::parse("u", json!({"response": response})).map_err(|error| error.to_string())?;
         let or_error = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
         let text = |patch: Option<Vec<u8>>| json!(patch.map(|patch| String::from_utf8(patch).expect("text")));
         Ok(json!({
-            "replicas": or_error(answer.clone().replicas().map(|value| json!(value))),
-            "components": or_error(answer.clone().components().map(|value| json!(value))),
-            "dependencies": or_error(answer.clone().dependencies().map(|value| json!(value))),
-            "status": or_error(answer.clone().status()),
-            "healthy": or_error(answer.clone().healthy().map(Value::from)),
-            "patch": or_error(answer.patch().map(text)),
+            "replicas": or_error(parsed.clone().replicas().map(|value| json!(value))),
+            "components": or_error(parsed.clone().components().map(|value| json!(value))),
+            "dependencies": or_error(parsed.clone().dependencies().map(|value| json!(value))),
+            "status": or_error(parsed.clone().status()),
+            "healthy": or_error(parsed.clone().healthy().map(Value::from)),
+            "patch": or_error(parsed.patch().map(text)),
         }))
     }
 
@@ -235,15 +235,15 @@ mod tests {
     fn patches_need_a_type(#[case] mut response: Value, #[case] expected: &str) {
         response["uid"] = json!("u");
         response["successful"] = json!(true);
-        let read = read_all_operations(response).expect("an answer");
+        let read = read_all_operations(response).expect("a result");
         assert_eq!(read["patch"], format!("received invalid webhook response: {expected}"));
     }
 
     #[test]
     fn dependencies_are_validated_and_may_be_empty() {
         let read = |list: Value| {
-            let answer = read_all_operations(json!({"uid": "u", "successful": true, "dependencies": list}));
-            answer.expect("an answer")["dependencies"].clone()
+            let parsed = read_all_operations(json!({"uid": "u", "successful": true, "dependencies": list}));
+            parsed.expect("a result")["dependencies"].clone()
         };
         assert_eq!(read(json!([])), json!([]));
         let expected =

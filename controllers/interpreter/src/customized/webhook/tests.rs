@@ -71,7 +71,7 @@ fn first_webhook_by_configuration_and_name_is_called() {
 struct Server {
     address: SocketAddr,
     authority: Authority,
-    seen: Arc<Mutex<Vec<(String, String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, String, Value)>>>,
     stop: CancellationToken,
 }
 
@@ -79,7 +79,7 @@ type Reply = fn(&Value) -> (StatusCode, Value);
 
 #[derive(Clone)]
 struct ServerState {
-    seen: Arc<Mutex<Vec<(String, String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, String, Value)>>>,
     reply: Reply,
 }
 
@@ -91,7 +91,7 @@ async fn handle(
 ) -> (StatusCode, Json<Value>) {
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
     let (code, body) = (state.reply)(&review);
-    state.seen.lock().push((host, uri.to_string(), review));
+    state.requests.lock().push((host, uri.to_string(), review));
     (code, Json(body))
 }
 
@@ -105,11 +105,11 @@ impl Server {
             ServingCertificates::new(&certificate).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (seen, stop) = (Arc::default(), CancellationToken::new());
-        let state = ServerState { seen: Arc::clone(&seen), reply };
+        let (requests, stop) = (Arc::default(), CancellationToken::new());
+        let state = ServerState { requests: Arc::clone(&requests), reply };
         let router = Router::new().route("/interpret", post(handle)).with_state(state);
         tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
-        Server { address, authority, seen, stop }
+        Server { address, authority, requests, stop }
     }
 
     /// All operations handled by this webhook.
@@ -182,12 +182,14 @@ async fn every_operation_is_called_over_https() {
     let items: Vec<AggregatedStatusItem> = serde_json::from_value(json!([{"clusterName": "m1"}])).expect("items");
     let aggregated = hook.aggregate(&object, &items).await.expect("an object");
     assert_eq!(aggregated["status"], json!({"members": [{"clusterName": "m1"}]}));
-    let seen = server.seen.lock();
-    assert!(seen.iter().all(|(host, uri, _)| *host == server.address.to_string() && uri == "/interpret?timeout=5s"));
-    assert_eq!(seen.len(), 8);
+    let requests = server.requests.lock();
+    assert!(
+        requests.iter().all(|(host, uri, _)| *host == server.address.to_string() && uri == "/interpret?timeout=5s")
+    );
+    assert_eq!(requests.len(), 8);
 }
 
-/// A Service with another endpoint.
+/// The only Service is `hooks/interpreter`, with this spec.
 struct FixedService(Value);
 
 #[async_trait]
@@ -206,7 +208,7 @@ async fn webhook_is_resolved_by_service_and_verified_by_name() {
     let webhooks = server.webhooks(Arc::new(FixedService(external)), client_config.clone());
     assert!(hook(&webhooks).is_healthy(&deployment()).await.expect("health"));
     let host = format!("interpreter.hooks.svc:{}", server.address.port());
-    assert_eq!(server.seen.lock()[0].0, host);
+    assert_eq!(server.requests.lock()[0].0, host);
 
     let headless = json!({"type": "ClusterIP", "clusterIP": "None"});
     let webhooks = server.webhooks(Arc::new(FixedService(headless)), client_config);
@@ -257,7 +259,7 @@ fn inapplicable_patch(review: &Value) -> (StatusCode, Value) {
 async fn failures_are_reported(#[case] reply: Reply, #[case] expected: &str) {
     let server = Server::start(&["127.0.0.1"], reply).await;
     let webhooks = server.by_url();
-    let error = hook(&webhooks).revise(&deployment(), 1).await.expect_err("no answer").to_string();
+    let error = hook(&webhooks).revise(&deployment(), 1).await.expect_err("no result").to_string();
     let head = "Internal error occurred: failed calling webhook \"fleet/hook.example.com\": ";
     assert!(error.starts_with(&format!("{head}{expected}")), "{error}");
 }
@@ -273,7 +275,7 @@ async fn untrusted_or_unreachable_webhooks_are_errors() {
     let untrusted = server.webhooks(Arc::new(services::NoServices), client_config);
     let error = hook(&untrusted).is_healthy(&deployment()).await.expect_err("another authority").to_string();
     assert!(error.contains("x509: "), "{error}");
-    assert!(other_authority.seen.lock().is_empty() && server.seen.lock().is_empty());
+    assert!(other_authority.requests.lock().is_empty() && server.requests.lock().is_empty());
 
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
     let closed = server.webhooks(Arc::new(services::NoServices), json!({"url": format!("https://{free}/x")}));

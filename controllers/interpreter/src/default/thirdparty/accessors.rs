@@ -15,7 +15,7 @@ pub(super) fn require<'a>(object: &'a Value, path: &[&str]) -> Result<&'a Value,
     value_at(object, path).ok_or_else(|| RuleError::Missing(path.join(".")))
 }
 
-/// The integer at `path`, or an error if it is missing or no integer.
+/// The integer at `path`, or an error if it is missing or not an integer.
 pub(super) fn require_integer(object: &Value, path: &[&str]) -> Result<i64, RuleError> {
     require(object, path)?;
     integer(object, path).ok_or_else(|| RuleError::Number(path.join(".")))

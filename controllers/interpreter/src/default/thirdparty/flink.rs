@@ -95,7 +95,7 @@ fn components(template: &Value) -> Result<Vec<Component>, RuleError> {
     ])
 }
 
-/// Parses a memory amount: as Flink's memory size ([`parse_memory_size`]) like Flink's operator does, otherwise as a
+/// Parses a memory amount: as Flink's memory size ([`parse_memory_size`]), as Flink's operator does, otherwise as a
 /// Kubernetes quantity. `2048m` and `2Gi` are both 2 GiB.
 fn parse_memory(amount: &Value) -> Result<Quantity, RuleError> {
     match amount.as_str().and_then(parse_memory_size) {

@@ -35,9 +35,9 @@ use crowsnest_plan::gates::Gates;
 pub enum RuleError {
     #[error("{0} is missing")]
     Missing(String),
-    #[error("{0} is not a usable number")]
+    #[error("{0} is not a valid number")]
     Number(String),
-    #[error("{0:?} is not an amount of memory")]
+    #[error("{0:?} is not a valid amount of memory")]
     Memory(String),
     #[error("{text:?}: {source}")]
     Quantity {

@@ -24,7 +24,7 @@ pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequ
     Some(requirements)
 }
 
-/// `replicas` pods of the required template in `spec.template`.
+/// `replicas` with the requirements of the pod template in `spec.template`, which must exist.
 pub(super) fn template_replicas(
     object: &Value,
     replicas: i32,

@@ -28,14 +28,13 @@ struct Case {
     /// Reported status per cluster.
     #[serde(default)]
     members: BTreeMap<String, Value>,
-    /// The member's replicas.
+    /// Replicas that the scheduler assigned to the member.
     #[serde(default)]
-    share: i32,
+    assigned: i32,
     /// True if quotas are considered.
     #[serde(default)]
     quotas: bool,
     /// Result of each rule. A string is an error message.
-    #[serde(rename = "says")]
     expected: BTreeMap<String, Value>,
 }
 
@@ -54,8 +53,8 @@ const FIXTURES: [&str; 10] = [
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn value_or_error<T>(answer: Result<T, RuleError>, show: impl FnOnce(T) -> Value) -> Value {
-    answer.map_or_else(|problem| json!(problem.to_string()), show)
+fn value_or_error<T>(result: Result<T, RuleError>, to_value: impl FnOnce(T) -> Value) -> Value {
+    result.map_or_else(|error| json!(error.to_string()), to_value)
 }
 
 fn dependency(dependency: &Dependency) -> Value {
@@ -74,13 +73,13 @@ impl Case {
         let object = self.object(row.api_version, row.kind);
         let gates = Gates { resource_quota_estimate: self.quotas, ..Gates::default() };
         let change = |changed: Value| json!(json_patch::diff(&object, &changed));
-        let answer = match rule {
+        let result = match rule {
             "replicas" => value_or_error(row.replicas?(&object, gates), |(replicas, _)| json!(replicas)),
-            "needs" => value_or_error(row.replicas?(&object, gates), |(_, needs)| json!(needs)),
+            "requirements" => value_or_error(row.replicas?(&object, gates), |(_, requirements)| json!(requirements)),
             "components" => value_or_error(row.components?(&object, gates), |components| json!(components)),
             "revised" => {
                 let mut revised = object.clone();
-                row.revise?(&mut revised, self.share);
+                row.revise?(&mut revised, self.assigned);
                 change(revised)
             }
             "retained" => {
@@ -89,14 +88,14 @@ impl Case {
                 change(retained)
             }
             "reflected" => row.reflect_status(&object)?,
-            "total" => {
+            "aggregated" => {
                 let status = |status: &'_ Value| !status.is_null();
                 let members: Vec<MemberStatus<'_>> = self
                     .members
                     .iter()
                     .map(|(cluster, value)| MemberStatus { cluster, status: Some(value).filter(|value| status(value)) })
                     .collect();
-                value_or_error(row.aggregate_status(&object, &members, NOW)?, |total| total)
+                value_or_error(row.aggregate_status(&object, &members, NOW)?, |aggregated| aggregated)
             }
             "healthy" => value_or_error(row.health?(&object), |healthy| json!(healthy)),
             "dependencies" => {
@@ -104,7 +103,7 @@ impl Case {
             }
             other => panic!("{}: there is no rule {other}", self.case),
         };
-        Some(answer)
+        Some(result)
     }
 }
 
@@ -147,12 +146,12 @@ fn each_rule_has_a_case() {
     for row in FAMILIES.into_iter().flatten() {
         let rules = [
             ("replicas", row.replicas.is_some()),
-            ("needs", row.replicas.is_some()),
+            ("requirements", row.replicas.is_some()),
             ("components", row.components.is_some()),
             ("revised", row.revise.is_some()),
             ("retained", row.retain.is_some()),
             ("reflected", row.reflect.is_some()),
-            ("total", row.aggregate.is_some()),
+            ("aggregated", row.aggregate.is_some()),
             ("healthy", row.health.is_some()),
             ("dependencies", row.dependencies.is_some()),
         ];

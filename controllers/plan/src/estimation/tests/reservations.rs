@@ -236,7 +236,7 @@ proptest! {
                     let spec = spec(total(assigned), "1", &Model::targets(model.clusters));
                     let empty_status = ResourceBindingStatus::default();
                     ledger.reserve(&id, &spec, &empty_status, &targets(&Model::targets(assigned)), now);
-                    // Reserved is what was missing before, plus what is assigned beyond the previous replicas.
+                    // The reservation contains the missing replicas and those assigned in addition to the previous ones.
                     let reserved: [i32; 3] = std::array::from_fn(|nth| {
                         let reported = model.clusters[nth] - model.reserved[nth];
                         (assigned[nth] - reported).max(0)

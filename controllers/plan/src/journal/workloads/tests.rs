@@ -72,8 +72,8 @@ fn entries_of_an_eviction_are_chained() {
     let after = spec(&[], json!([task("m1", "")]));
     let change = BindingChange::from_binding(&binding, &before, at(NOW));
     let evicted = eviction_entries(&change, (&before, &after), &clusters, &[]);
-    let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
-    let message = format!("Evicted from m1: {why}");
+    let reason = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
+    let message = format!("Evicted from m1: {reason}");
     assert_eq!(summaries(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
     let m1 = &clusters["m1"];
     assert_eq!(evicted[0].cause.previous, taint_id(m1, &m1.spec.taints[0]));
@@ -279,8 +279,8 @@ fn repeated_checks_have_the_same_entry() {
 
     let spec = spec(&["m1:2"], json!([]));
     let value = serde_json::to_value(&binding).expect("JSON");
-    let entry = |now: &str, why: &str| {
-        kept_unhealthy_entry(&BindingChange::from_binding(&value, &spec, at(now)), &["m1".to_owned()], why, "waits")
+    let entry = |now: &str, reason: &str| {
+        kept_unhealthy_entry(&BindingChange::from_binding(&value, &spec, at(now)), &["m1".to_owned()], reason, "waits")
     };
     assert_eq!(entry(NOW, "why").id, entry("2026-01-01T11:00:00Z", "why").id);
     assert_ne!(entry(NOW, "why").id, entry(NOW, "another").id);

@@ -20,8 +20,8 @@ async fn replacements_of_the_status_are_admitted_as_a_whole() {
     // Refuses updates of the object that do not change the region.
     let updates = "object.spec.region != oldObject.spec.region && object.spec.region != 'bad'";
     let policies = [
-        validating("updates", "clusters", "UPDATE", updates),
-        validating("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
+        validating_policy("updates", "clusters", "UPDATE", updates),
+        validating_policy("states", "clusters/status", "UPDATE", "object.status.kubernetesVersion != 'bad'"),
     ];
     servers.configure(&policies.concat()).await;
     for (region, version, code, policy, stored) in [
@@ -51,7 +51,7 @@ async fn replacements_of_the_status_are_admitted_as_a_whole() {
 async fn mutation_of_the_status_does_not_change_the_spec(#[case] region: Option<&str>) {
     let servers = TestServers::start().await;
     servers.create(CLUSTERS, &cluster("m1")).await;
-    let [(policies, mut policy), binding] = mutating("states", "UPDATE");
+    let [(policies, mut policy), binding] = mutating_policy("states", "UPDATE");
     policy["spec"]["matchConstraints"]["resourceRules"] = json!([rule("clusters/status", "UPDATE")]);
     let expression = "[JSONPatch{op: 'add', path: '/spec/region', value: 'west'}, \
                       JSONPatch{op: 'add', path: '/status/kubernetesVersion', value: 'v2'}]";

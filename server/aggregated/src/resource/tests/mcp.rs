@@ -1,4 +1,4 @@
-//! Messages of the Model Context Protocol over HTTP, up to the requests of a tool.
+//! The Model Context Protocol over HTTP: status codes, limits, and the requests that a tool sends.
 
 use crowsnest_process::serving;
 use http::header;
@@ -9,35 +9,35 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Limit of the wait for an event. The middleware would end a call later, after a minute.
+/// Timeout for an event, shorter than the minute after which the middleware ends a call.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// State of the request of a tool.
+/// State of a request that a tool sends.
 #[derive(Debug, PartialEq, Eq)]
-enum Work {
+enum ToolRequestState {
     Started,
     Stopped,
 }
 
-/// Reports [`Work::Stopped`] when it is dropped.
-struct StopSignal(UnboundedSender<Work>);
+/// Reports [`ToolRequestState::Stopped`] when it is dropped.
+struct StopSignal(UnboundedSender<ToolRequestState>);
 
 impl Drop for StopSignal {
     fn drop(&mut self) {
-        self.0.send(Work::Stopped).ok();
+        self.0.send(ToolRequestState::Stopped).ok();
     }
 }
 
-/// A control plane that allows everything except searches, whose reviews do not end.
-fn silent_control_plane(work: UnboundedSender<Work>) -> kube::Client {
+/// A control plane that allows everything except searches, whose reviews never complete.
+fn silent_control_plane(states: UnboundedSender<ToolRequestState>) -> kube::Client {
     let service = tower::service_fn(move |request: http::Request<KubeBody>| {
-        let work = work.clone();
+        let states = states.clone();
         async move {
             let body = request.into_body().collect().await?.to_bytes();
             let mut review: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
             if review["spec"]["resourceAttributes"]["resource"] == "query" {
-                work.send(Work::Started).ok();
-                let _signal = StopSignal(work);
+                states.send(ToolRequestState::Started).ok();
+                let _signal = StopSignal(states);
                 std::future::pending::<()>().await;
             }
             review["status"] = json!({"allowed": true});
@@ -47,13 +47,13 @@ fn silent_control_plane(work: UnboundedSender<Work>) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-async fn next(work: &mut UnboundedReceiver<Work>) -> Option<Work> {
-    tokio::time::timeout(EVENT_TIMEOUT, work.recv()).await.expect("the work changes its state")
+async fn next(states: &mut UnboundedReceiver<ToolRequestState>) -> Option<ToolRequestState> {
+    tokio::time::timeout(EVENT_TIMEOUT, states.recv()).await.expect("the request changes its state")
 }
 
 #[tokio::test]
-async fn a_client_that_disconnects_stops_the_work_of_its_call() {
-    let (sender, mut work) = unbounded_channel();
+async fn a_client_that_disconnects_stops_the_request_of_its_call() {
+    let (sender, mut states) = unbounded_channel();
     let routes = router(aggregated(&REGISTRY, silent_control_plane(sender))).layer(axum::Extension(alice()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,9 +66,9 @@ async fn a_client_that_disconnects_stops_the_work_of_its_call() {
     );
     let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(format!("{head}{message}").as_bytes()).await.unwrap();
-    assert_eq!(next(&mut work).await, Some(Work::Started));
+    assert_eq!(next(&mut states).await, Some(ToolRequestState::Started));
     drop(connection);
-    assert_eq!(next(&mut work).await, Some(Work::Stopped));
+    assert_eq!(next(&mut states).await, Some(ToolRequestState::Stopped));
     stop.cancel();
     server.await.unwrap();
 }
@@ -115,14 +115,14 @@ async fn messages_have_the_specified_status(
 }
 
 #[tokio::test]
-async fn users_have_a_rate_of_messages() {
+async fn messages_of_a_user_are_rate_limited() {
     let routes = router(aggregated(&REGISTRY, control_plane(&Reviews::default())));
     let ping = || {
         let body = Body::from(PING);
         Request::post("/mcp").header(header::HOST, "crowsnest.example").extension(alice()).body(body).unwrap()
     };
     let mut refused = None;
-    // More than can be permitted while they are sent.
+    // More messages than the rate permits in the time that it takes to send them.
     for _ in 0..10_000 {
         let response = routes.clone().oneshot(ping()).await.unwrap();
         if response.status() == StatusCode::TOO_MANY_REQUESTS {

@@ -12,17 +12,17 @@ use super::body::SavedSearchBody;
 use super::{to_public, validate_spec};
 use crate::admission::{AdmissionRequest, OperationDetails};
 use crate::request::context::RequestContext;
-use crate::server::Aggregated;
+use crate::server::AggregatedServer;
 
 /// Admission of the writes of one request; collects the warnings.
 pub(super) struct SearchAdmission<'r> {
-    server: &'r Aggregated,
+    server: &'r AggregatedServer,
     context: &'r RequestContext,
     warnings: Mutex<Vec<String>>,
 }
 
 impl<'r> SearchAdmission<'r> {
-    pub(super) fn new(server: &'r Aggregated, context: &'r RequestContext) -> Self {
+    pub(super) fn new(server: &'r AggregatedServer, context: &'r RequestContext) -> Self {
         Self { server, context, warnings: Mutex::default() }
     }
 

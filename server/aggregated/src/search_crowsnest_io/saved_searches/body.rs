@@ -214,7 +214,7 @@ mod tests {
     #[case::strict(json!({"spec": {"titel": "a"}, "x": 1}), FieldValidation::Strict,
         "strict decoding error: unknown field \"x\", unknown field \"spec.titel\"")]
     #[case::no_spec(json!({"metadata": {}}), FieldValidation::Warn, "cannot decode the SavedSearch: missing field `spec`")]
-    fn bodies_that_are_no_saved_search_are_refused(
+    fn bodies_that_are_not_a_saved_search_are_refused(
         #[case] object: Value,
         #[case] validation: FieldValidation,
         #[case] message: &str,

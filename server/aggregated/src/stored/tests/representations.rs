@@ -14,16 +14,16 @@ const YAML: &str = "application/yaml";
 #[tokio::test]
 async fn yaml_has_the_names_of_the_public_group(
     #[case] method: &str,
-    #[case] tail: &str,
+    #[case] resource_path: &str,
     #[case] accept: &str,
     #[case] code: u16,
     #[case] field: &str,
     #[case] expected: &str,
 ) {
     let server = with_cluster().await;
-    let request = Request::builder().method(method).uri(tail).header(header::ACCEPT, accept);
+    let request = Request::builder().method(method).uri(resource_path).header(header::ACCEPT, accept);
     let request = request.body(Body::empty()).unwrap();
-    let target = Target { tail, query: &Query::default(), status_only: false };
+    let target = Target { resource_path, query: &Query::default(), status_only: false };
     let response = CLUSTERS.serve(&server.admin(), target, request, None).await.unwrap();
     let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
     assert_eq!((response.status().as_u16(), media_type), (code, YAML));
@@ -45,7 +45,7 @@ async fn other_media_types_are_refused(#[case] method: &str, #[case] accept: &st
     let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}});
     let request =
         Request::builder().method(method).header(header::ACCEPT, accept).body(Body::from(cluster.to_string()));
-    let target = Target { tail: "/clusters", query: &Query::parse(Some(query)), status_only: false };
+    let target = Target { resource_path: "/clusters", query: &Query::parse(Some(query)), status_only: false };
     let refused = CLUSTERS.serve(&server.admin(), target, request.unwrap(), None).await.unwrap_err();
     assert_eq!(refused.code, 406, "{}", refused.message);
     server.stop().await.unwrap();

@@ -67,15 +67,18 @@ async fn each_write_changes_its_own_part(
     let server = control_plane().await;
     let kind = kind(plural);
     let (delegated, eve) = (DelegatedAuth::new(server.admin()), UserInfo::new("eve", ["dev"]));
-    let call = async |method: &str, tail: &str, content_type: &str, body: &Value| {
-        let uri =
-            format!("/apis/{}/v1alpha1{tail}?fieldManager=me&force={}", kind.group.kind.group, content_type == APPLY);
+    let call = async |method: &str, resource_path: &str, content_type: &str, body: &Value| {
+        let uri = format!(
+            "/apis/{}/v1alpha1{resource_path}?fieldManager=me&force={}",
+            kind.group.kind.group,
+            content_type == APPLY
+        );
         let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
         // Only callers that may write the status reach this code.
-        let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
-        serve(kind.group, &server, tail, request, eve).await
+        let eve = resource_path.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
+        serve(kind.group, &server, resource_path, request, eve).await
     };
     let created = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
         "metadata": {"name": "m1"}, "spec": kind.spec});

@@ -52,16 +52,23 @@ impl TestServer {
         test
     }
 
-    async fn admin(&self, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
-        super::call(&self.server, method, tail, content_type, body).await
+    async fn admin(&self, method: &str, resource_path: &str, content_type: &str, body: &Value) -> (u16, Value) {
+        super::call(&self.server, method, resource_path, content_type, body).await
     }
 
-    async fn call(&self, user: &str, request: http::request::Builder, tail: &str, body: String) -> (u16, Value) {
+    async fn call(
+        &self,
+        user: &str,
+        request: http::request::Builder,
+        resource_path: &str,
+        body: String,
+    ) -> (u16, Value) {
         let groups: &[&str] = if user.starts_with("system:karmada") { &["system:karmada:agents"] } else { &[] };
         let user = UserInfo::new(user, groups.iter().copied());
         let writer = Writer { delegated: &self.delegated, user: &user };
-        let uri = format!("/apis/cluster.karmada.io/v1alpha1{tail}");
-        serve(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
+        let uri = format!("/apis/cluster.karmada.io/v1alpha1{resource_path}");
+        serve(CLUSTERS, &self.server, resource_path, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer))
+            .await
     }
 
     async fn read_stored(&self) -> Value {
@@ -148,8 +155,9 @@ async fn callers_without_the_right_to_read_a_token_cannot_redirect_it() {
     ];
     for write_method in WRITE_METHODS {
         for change in &changes {
-            let (method, tail, content_type, body) = write(write_method, change, &live);
-            let (code, response) = test.call("eve", request(write_method, method, content_type), tail, body).await;
+            let (method, resource_path, content_type, body) = write(write_method, change, &live);
+            let (code, response) =
+                test.call("eve", request(write_method, method, content_type), resource_path, body).await;
             assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
             assert_eq!(test.read_stored().await, before, "{write_method} {change}");
         }
@@ -170,8 +178,9 @@ async fn readers_of_the_token_set_its_destination_and_others_the_other_fields() 
         ];
         for (user, change, expected) in writes {
             let live = test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1;
-            let (method, tail, content_type, body) = write(write_method, &change, &live);
-            let (code, response) = test.call(user, request(write_method, method, content_type), tail, body).await;
+            let (method, resource_path, content_type, body) = write(write_method, &change, &live);
+            let (code, response) =
+                test.call(user, request(write_method, method, content_type), resource_path, body).await;
             assert_eq!(code, expected, "{write_method} {user} {change}: {response}");
         }
         assert_eq!(test.read_stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{write_method}");
@@ -188,9 +197,10 @@ async fn agents_do_not_write_clusters_that_were_joined() {
     let (before, live) = (test.read_stored().await, test.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
     for write_method in WRITE_METHODS {
         for change in [json!({"syncMode": "Pull"}), json!({"region": "west"}), json!({"syncMode": "Pull", "id": "x"})] {
-            let (method, tail, content_type, body) = write(write_method, &change, &live);
+            let (method, resource_path, content_type, body) = write(write_method, &change, &live);
             let agent = "system:karmada:agent:m1";
-            let (code, response) = test.call(agent, request(write_method, method, content_type), tail, body).await;
+            let (code, response) =
+                test.call(agent, request(write_method, method, content_type), resource_path, body).await;
             assert_eq!((code, &response["reason"]), (403, &json!("Forbidden")), "{write_method} {change}: {response}");
         }
     }
@@ -206,7 +216,7 @@ async fn agents_do_not_write_clusters_that_were_joined() {
 #[case::agent_with_the_token_of_another("system:karmada:agent:m1", "m1", "m2", 403)]
 #[case::agent("system:karmada:agent:m1", "m1", "m1", 201)]
 #[tokio::test]
-async fn new_clusters_need_rights_to_their_tokens(
+async fn new_clusters_need_permissions_to_their_tokens(
     #[case] user: &str,
     #[case] name: &str,
     #[case] secret: &str,
@@ -217,13 +227,14 @@ async fn new_clusters_need_rights_to_their_tokens(
     // Apply could also change another caller's cluster of that name, created concurrently. Therefore permissions for the
     // Secrets of that cluster are required as well, and agents may only create.
     let expected_for_apply = 403;
-    for (method, tail, content_type, expected) in [
+    for (method, resource_path, content_type, expected) in [
         ("POST", "/clusters".to_owned(), JSON, expected),
         ("POST", "/clusters".to_owned(), YAML, expected),
         ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, expected_for_apply),
     ] {
         assert_eq!(test.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
-        let (code, response) = test.call(user, request("", method, content_type), &tail, complete.to_string()).await;
+        let (code, response) =
+            test.call(user, request("", method, content_type), &resource_path, complete.to_string()).await;
         assert_eq!(code, expected, "{content_type}: {response}");
     }
     test.server.stop().await.unwrap();
@@ -237,14 +248,14 @@ async fn apply_creates_for_callers_who_may_create() {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
             "spec": {"syncMode": "Pull", "region": "west"}})
     };
-    let apply = |tail: &str, object: Value| {
-        let (tail, object) = (format!("{tail}?fieldManager=me&force=true"), object.to_string());
+    let apply = |resource_path: &str, object: Value| {
+        let (resource_path, object) = (format!("{resource_path}?fieldManager=me&force=true"), object.to_string());
         let test = &test;
-        async move { test.call("patcher", request("", "PATCH", APPLY), &tail, object).await }
+        async move { test.call("patcher", request("", "PATCH", APPLY), &resource_path, object).await }
     };
     let (code, response) = apply("/clusters/m3", plain("m3")).await;
-    let why = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
-    assert_eq!((code, response["message"].as_str()), (403, Some(why)), "{response}");
+    let reason = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
+    assert_eq!((code, response["message"].as_str()), (403, Some(reason)), "{response}");
     // The status of a missing Cluster cannot be written, even with a spec.
     let mut with_status = plain("m3");
     with_status["status"] = json!({"kubernetesVersion": "v1.36.0"});
@@ -265,10 +276,10 @@ async fn registries_are_applied_by_callers_who_may_create_them() {
     let user = UserInfo::new("patcher", [""; 0]);
     for (user, expected) in [(Some(&user), 403), (None, 201), (Some(&user), 200)] {
         let writer = user.map(|user| Writer { delegated: &test.delegated, user });
-        let tail = "/resourceregistries/r?fieldManager=me&force=true";
-        let request = request("", "PATCH", APPLY).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let resource_path = "/resourceregistries/r?fieldManager=me&force=true";
+        let request = request("", "PATCH", APPLY).uri(format!("/apis/search.karmada.io/v1alpha1{resource_path}"));
         let request = request.body(Body::from(registry.to_string())).unwrap();
-        let (code, response) = serve(REGISTRIES, &test.server, tail, request, writer).await;
+        let (code, response) = serve(REGISTRIES, &test.server, resource_path, request, writer).await;
         assert_eq!(code, expected, "{response}");
     }
     test.server.stop().await.unwrap();
@@ -282,20 +293,20 @@ async fn secrets_of_backend_stores_are_reviewed() {
         "metadata": {"name": "r"}, "spec": {"targetCluster": {},
         "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
     let store = json!({"openSearch": {"addresses": ["https://search"], "secretRef": {"namespace": "karmada-cluster", "name": "m1"}}});
-    let call = async |user: Option<&str>, method: &str, content_type: &str, tail: &str, body: &Value| {
+    let call = async |user: Option<&str>, method: &str, content_type: &str, resource_path: &str, body: &Value| {
         let user = user.map(|user| UserInfo::new(user, [""; 0]));
         let writer = user.as_ref().map(|user| Writer { delegated: &test.delegated, user });
-        let request = request("", method, content_type).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let request = request("", method, content_type).uri(format!("/apis/search.karmada.io/v1alpha1{resource_path}"));
         let request = request.body(Body::from(body.to_string())).unwrap();
-        serve(REGISTRIES, &test.server, tail, request, writer).await
+        serve(REGISTRIES, &test.server, resource_path, request, writer).await
     };
     let mut with_store = registry.clone();
     with_store["spec"]["backendStore"] = store.clone();
-    let why = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
+    let reason = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
                spec.backendStore.openSearch.secretRef: deciding where the values of a Secret are sent requires that permission (the registry is new)";
     let (code, response) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
-    assert_eq!((code, response["message"].as_str()), (403, Some(why)), "{response}");
-    let tail = "/resourceregistries/r?fieldManager=me";
+    assert_eq!((code, response["message"].as_str()), (403, Some(reason)), "{response}");
+    let resource_path = "/resourceregistries/r?fieldManager=me";
     let patch = json!({"spec": {"backendStore": store}});
     let writes = [
         ("PUT", JSON, with_store.clone()),
@@ -307,18 +318,18 @@ async fn secrets_of_backend_stores_are_reviewed() {
     for (method, content_type, body) in writes {
         let (code, response) = call(None, "POST", JSON, "/resourceregistries", &registry).await;
         assert_eq!(code, 201, "{response}");
-        let (code, response) = call(Some("eve"), method, content_type, tail, &body).await;
+        let (code, response) = call(Some("eve"), method, content_type, resource_path, &body).await;
         assert_eq!(code, 403, "{method} {content_type}: {response}");
         let (_, live) = call(None, "GET", JSON, "/resourceregistries/r", &Value::Null).await;
         assert_eq!(live["spec"]["backendStore"], Value::Null);
-        let (code, response) = call(Some("reader"), method, content_type, tail, &body).await;
+        let (code, response) = call(Some("reader"), method, content_type, resource_path, &body).await;
         assert_eq!((code, &response["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {response}");
         // A change that keeps the destination of the values needs no permission to read them; another address does.
         let (code, response) =
-            call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
+            call(Some("eve"), "PATCH", MERGE, resource_path, &json!({"spec": {"resourceSelectors": []}})).await;
         assert_eq!(code, 200, "{response}");
         let moved = json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://evil"]}}}});
-        assert_eq!(call(Some("eve"), "PATCH", MERGE, tail, &moved).await.0, 403);
+        assert_eq!(call(Some("eve"), "PATCH", MERGE, resource_path, &moved).await.0, 403);
         assert_eq!(call(None, "DELETE", JSON, "/resourceregistries/r", &Value::Null).await.0, 200);
     }
     test.server.stop().await.unwrap();
@@ -364,9 +375,9 @@ async fn a_patch_with_an_old_version_conflicts() {
         (APPLY, json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}})),
     ] {
         let versioned = writer::patch_with_expected_version(patch.to_string().as_bytes(), "1").unwrap();
-        let tail = "/clusters/m1?fieldManager=me";
+        let resource_path = "/clusters/m1?fieldManager=me";
         let (code, response) =
-            test.admin("PATCH", tail, content_type, &serde_json::from_slice(&versioned).unwrap()).await;
+            test.admin("PATCH", resource_path, content_type, &serde_json::from_slice(&versioned).unwrap()).await;
         assert_eq!((code, &response["reason"]), (409, &json!("Conflict")), "{content_type}: {response}");
     }
     test.server.stop().await.unwrap();

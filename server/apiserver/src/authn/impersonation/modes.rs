@@ -1,5 +1,5 @@
 //! Modes of impersonation: constrained ones, whose verbs name the mode and the request (KEP-5284, beta in Kubernetes
-//! 1.36), and the original one, whose verb is `impersonate`. Pure.
+//! 1.36), and the original one, whose verb is `impersonate`. Has no side effects.
 
 use crowsnest_apimachinery::field::{FieldError, aggregate};
 use crowsnest_apimachinery::names::format::dns1123_subdomain;

@@ -1,5 +1,5 @@
-//! Claims of ID tokens: their validity, and the Kubernetes user they identify. Pure; rules and messages are those of
-//! kube-apiserver.
+//! Claims of ID tokens: their validity, and the Kubernetes user they identify. Has no side effects; rules and messages
+//! are those of kube-apiserver.
 
 use crowsnest_apimachinery::user::UserInfo;
 use jiff::{SignedDuration, Timestamp};
@@ -17,8 +17,8 @@ const NOT_BEFORE_LEEWAY: SignedDuration = SignedDuration::from_mins(5);
 /// Reason why valid claims do not identify a user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    #[error("parse username claims {claim:?}: {why}")]
-    Username { claim: String, why: &'static str },
+    #[error("parse username claims {claim:?}: {reason}")]
+    Username { claim: String, reason: &'static str },
     #[error("parse 'email_verified' claim: it is not a boolean")]
     EmailVerified,
     #[error("email not verified")]
@@ -91,7 +91,7 @@ pub(super) fn user(settings: &Settings, claims: &Claims) -> Result<UserInfo, Cla
 
 fn username(settings: &Settings, claims: &Claims) -> Result<String, ClaimError> {
     let claim = &settings.username_claim;
-    let claim_error = |why| ClaimError::Username { claim: claim.clone(), why };
+    let claim_error = |reason| ClaimError::Username { claim: claim.clone(), reason };
     let name = match claims.get(claim) {
         None => return Err(claim_error("claim not present")),
         Some(Value::String(name)) if name.is_empty() => return Err(claim_error("it is empty")),

@@ -41,8 +41,8 @@ pub enum IssuerError {
     IssuerMismatch { url: String, expected: String, got: String },
     #[error("the issuer's {endpoint} {url:?} is not an https URL")]
     NotSecure { endpoint: &'static str, url: String },
-    #[error("{why} (retrying after {} s)", MIN_FETCH_INTERVAL.as_secs())]
-    FailedRecently { why: String },
+    #[error("{reason} (retrying after {} s)", MIN_FETCH_INTERVAL.as_secs())]
+    FailedRecently { reason: String },
 }
 
 /// The discovery document, limited to the fields used here.
@@ -146,10 +146,10 @@ impl Issuer {
         &self,
         fetch_times: &mut FetchTimes,
     ) -> Result<Arc<IssuerDocuments>, IssuerError> {
-        if let Some((at, why)) = &fetch_times.last_failure
+        if let Some((at, reason)) = &fetch_times.last_failure
             && at.elapsed() < MIN_FETCH_INTERVAL
         {
-            return Err(IssuerError::FailedRecently { why: why.clone() });
+            return Err(IssuerError::FailedRecently { reason: reason.clone() });
         }
         match self.fetch().await {
             Ok(documents) => {
@@ -159,9 +159,9 @@ impl Issuer {
                 Ok(documents)
             }
             Err(error) => {
-                let why = format_error_chain(&error);
-                tracing::warn!(why, "cannot fetch the documents of the OpenID Connect issuer");
-                fetch_times.last_failure = Some((Instant::now(), why));
+                let reason = format_error_chain(&error);
+                tracing::warn!(reason, "cannot fetch the documents of the OpenID Connect issuer");
+                fetch_times.last_failure = Some((Instant::now(), reason));
                 Err(error)
             }
         }

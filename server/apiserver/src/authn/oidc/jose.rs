@@ -1,4 +1,4 @@
-//! Signed tokens and their keys (RFC 7515, 7517, 7518), as far as ID tokens need them. Pure.
+//! Signed tokens and their keys (RFC 7515, 7517, 7518), as far as ID tokens need them. Has no side effects.
 //!
 //! Signatures are verified with ring, as those of ServiceAccount tokens are. It lacks ES512, which kube-apiserver
 //! supports. The crate `jsonwebtoken` has no ring backend since its version 10: it requires aws-lc, which this project

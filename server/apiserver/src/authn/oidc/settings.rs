@@ -1,4 +1,4 @@
-//! Settings of the OIDC issuer and its claims: kube-apiserver's `--oidc-*` flags, validated. Pure.
+//! Settings of the OIDC issuer and its claims: kube-apiserver's `--oidc-*` flags, validated. Has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub enum SettingsError {
         "--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set; {0} is missing"
     )]
     Missing(&'static str),
-    #[error("--oidc-issuer-url {url:?}: {why}")]
-    IssuerUrl { url: String, why: String },
+    #[error("--oidc-issuer-url {url:?}: {reason}")]
+    IssuerUrl { url: String, reason: String },
     #[error(
         "--oidc-signing-algs {0}: unsupported signing alg, supported are {supported}",
         supported = Algorithm::NAMES.join(", ")
@@ -63,7 +63,7 @@ impl Settings {
             return Err(SettingsError::Missing("--oidc-client-id"));
         }
         check_issuer(&flags.issuer_url)
-            .map_err(|why| SettingsError::IssuerUrl { url: flags.issuer_url.clone(), why })?;
+            .map_err(|reason| SettingsError::IssuerUrl { url: flags.issuer_url.clone(), reason })?;
         let claim = if flags.username_claim.is_empty() { "sub".to_owned() } else { flags.username_claim };
         let username_prefix = match flags.username_prefix.as_str() {
             "" if claim != EMAIL => format!("{}#", flags.issuer_url),

@@ -1,4 +1,4 @@
-//! Source or destination of a copy: a local path, or `[[CLUSTER/]NAMESPACE/]POD:PATH`. Pure.
+//! Source or destination of a copy: a local path, or `[[CLUSTER/]NAMESPACE/]POD:PATH`. Has no side effects.
 
 use std::path::PathBuf;
 use std::str::FromStr;

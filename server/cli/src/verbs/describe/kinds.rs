@@ -1,5 +1,5 @@
-//! Registry of kinds with their own description, as `kubectl describe` prints it, and of the related objects that a
-//! description needs. Pure.
+//! Registry of the kinds that are described as `kubectl describe` does, and of the related objects that their
+//! descriptions need. Has no side effects.
 
 mod clusters;
 mod config;
@@ -35,7 +35,7 @@ const QUOTAS: &str = "resourcequotas";
 const LIMITS: &str = "limitranges";
 const SECRETS: &str = "secrets";
 
-/// Describes an object of a known kind below its name; false for other kinds.
+/// Adds the fields below the name of an object of a known kind. Returns false for other kinds.
 pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &RelatedObjects, now: jiff::Timestamp) -> bool {
     match kind(object) {
         ("", "Pod") => pods::describe_pod(sheet, object, now),
@@ -70,21 +70,22 @@ pub(super) fn describe_kind(sheet: &mut Sheet, object: &Value, related: &Related
 /// Related objects to request: resource name and path.
 pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
     let (namespace, name) = (path_segment(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
-    let within = |root: &str, what: &str| format!("{root}/namespaces/{namespace}/{what}");
-    let selected = |path: String| {
+    let path_in_namespace = |root: &str, resource: &str| format!("{root}/namespaces/{namespace}/{resource}");
+    let with_selector = |path: String| {
         let selector = selector(&object["spec"]["selector"]);
         (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", percent_encode(&selector)))
     };
     let slices = |services: &[&str]| {
         let selector = format!("kubernetes.io/service-name in ({})", services.join(","));
         let selector = percent_encode(&selector);
-        (SLICES, format!("{}?labelSelector={selector}", within("/apis/discovery.k8s.io/v1", SLICES)))
+        (SLICES, format!("{}?labelSelector={selector}", path_in_namespace("/apis/discovery.k8s.io/v1", SLICES)))
     };
     match kind(object) {
-        ("apps", "Deployment") => {
-            selected(within("/apis/apps/v1", REPLICA_SETS)).map(|path| (REPLICA_SETS, path)).into_iter().collect()
-        }
-        ("apps", _) => selected(within("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
+        ("apps", "Deployment") => with_selector(path_in_namespace("/apis/apps/v1", REPLICA_SETS))
+            .map(|path| (REPLICA_SETS, path))
+            .into_iter()
+            .collect(),
+        ("apps", _) => with_selector(path_in_namespace("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
         ("", "Node") => {
             let selector = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
             let selector = percent_encode(&selector);
@@ -97,14 +98,14 @@ pub(super) fn related_requests(object: &Value) -> Vec<(&'static str, String)> {
             let services = network::service_names(object);
             if services.is_empty() { Vec::new() } else { vec![slices(&services)] }
         }
-        ("", "PersistentVolumeClaim") => vec![(PODS, within("/api/v1", PODS))],
+        ("", "PersistentVolumeClaim") => vec![(PODS, path_in_namespace("/api/v1", PODS))],
         ("", "ServiceAccount") => {
             let selector = percent_encode("type=kubernetes.io/service-account-token");
-            vec![(SECRETS, format!("{}?fieldSelector={selector}", within("/api/v1", SECRETS)))]
+            vec![(SECRETS, format!("{}?fieldSelector={selector}", path_in_namespace("/api/v1", SECRETS)))]
         }
         ("", "Namespace") => {
-            let request = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", path_segment(name)));
-            vec![request(QUOTAS), request(LIMITS)]
+            let path = |resource: &str| format!("/api/v1/namespaces/{}/{resource}", path_segment(name));
+            vec![(QUOTAS, path(QUOTAS)), (LIMITS, path(LIMITS))]
         }
         _ => Vec::new(),
     }
@@ -160,14 +161,14 @@ fn add_conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
     if all.is_empty() {
         return;
     }
-    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let headers: Vec<&str> = columns.iter().map(|(header, _)| *header).collect();
     let cell = |condition: &Value, field: &str| match field.ends_with("Time") {
         true => time(&condition[field]),
         false => condition[field].as_str().unwrap_or_default().replace('\n', " "),
     };
     let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect::<Vec<String>>();
     sheet.add_heading(0, "Conditions");
-    sheet.add_table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
+    sheet.add_table(2, &headers, &all.iter().map(row).collect::<Vec<_>>());
 }
 
 /// Default columns: type, status, reason and message.

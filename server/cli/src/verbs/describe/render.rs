@@ -1,4 +1,5 @@
-//! Renders the description of an object with its events: by its kind (`kinds`), or all fields for unknown kinds. Pure.
+//! Renders the description of an object with its events: by its kind (`kinds`), or all fields for unknown kinds. Has no
+//! side effects.
 
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::{Map, Value};

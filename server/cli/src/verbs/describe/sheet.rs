@@ -1,5 +1,5 @@
 //! The text layout of descriptions: labels with values, indented blocks and tables. Values of consecutive lines are
-//! aligned in one column, as in `kubectl describe`. Pure.
+//! aligned in one column, as in `kubectl describe`. Has no side effects.
 
 use serde_json::Value;
 

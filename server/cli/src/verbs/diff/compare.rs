@@ -1,4 +1,4 @@
-//! Normalizes objects for comparison. Pure.
+//! Normalizes objects for comparison. Has no side effects.
 
 use crowsnest_apimachinery::yaml;
 use serde_json::{Map, Value};
@@ -132,7 +132,7 @@ mod tests {
     use serde_json::json;
 
     #[rstest::rstest]
-    #[case::defaults_are_no_difference(
+    #[case::defaults_do_not_differ(
         json!({"spec": {"replicas": 2, "strategy": {"type": "RollingUpdate"}}, "status": {"replicas": 2}}),
         json!({"spec": {"replicas": 2}}), true)]
     #[case::different_value(json!({"spec": {"replicas": 3}}), json!({"spec": {"replicas": 2}}), false)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn works_are_no_difference_between_clusters() {
+    fn works_do_not_differ_between_clusters() {
         let object_in = |cluster: &str| {
             let work = json!({"work.karmada.io/namespace": cluster, "work.karmada.io/name": "web"});
             without_cluster(

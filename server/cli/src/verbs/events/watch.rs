@@ -59,7 +59,7 @@ enum StreamMessage {
     ChangesDropped,
 }
 
-/// Decodes a message of the search stream. Pure.
+/// Decodes a message of the search stream. Has no side effects.
 fn decode_message(name: &str, data: &Value) -> anyhow::Result<StreamMessage> {
     let uid = || text(data, "/uid").to_owned();
     match name {
@@ -75,7 +75,7 @@ fn decode_message(name: &str, data: &Value) -> anyhow::Result<StreamMessage> {
 /// UIDs of events to read, with the number of reads so far.
 type PendingReads = BTreeMap<String, u8>;
 
-/// Removes events that were printed or read `MAX_READS` times. Pure.
+/// Removes events that were printed or read `MAX_READS` times. Has no side effects.
 fn remove_completed(pending: &mut PendingReads, uids: &[String], printed: &[Value]) {
     for event in printed {
         pending.remove(text(event, "/metadata/uid"));

@@ -1,5 +1,5 @@
 //! `crowsnest explain pods.spec.containers`: documents the fields of a kind from the API server's OpenAPI v3 document,
-//! in the format of `kubectl explain`. Pure except for the request.
+//! in the format of `kubectl explain`. Has no side effects except for the request.
 
 use std::io::{self, Write};
 

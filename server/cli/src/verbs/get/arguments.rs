@@ -1,4 +1,5 @@
-//! Parses the kinds and names that `get` displays, from the command line or from files. Pure except for reading files.
+//! Parses the kinds and names that `get` displays, from the command line or from files. Has no side effects except for
+//! reading files.
 
 use anyhow::bail;
 use serde_json::Value;

@@ -30,7 +30,7 @@ pub(super) struct Responses {
     /// Successful responses, in the order of the sources.
     pub(super) successes: Vec<(Source, GetResponse)>,
     /// True if a source failed, or shows outdated objects.
-    pub(super) partial: bool,
+    pub(super) is_partial: bool,
 }
 
 impl PendingGet<'_> {
@@ -44,11 +44,11 @@ impl PendingGet<'_> {
             let source = Source { cluster: None, client: clients::fleet(self.config)? };
             match self.request.send(&source).await {
                 Ok(response) if response.is_fleet_wide() => {
-                    let partial = response.incomplete > 0;
+                    let is_partial = response.incomplete_clusters > 0;
                     return Ok(Responses {
                         sources: vec![source.clone()],
                         successes: vec![(source, response)],
-                        partial,
+                        is_partial,
                     });
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -108,13 +108,13 @@ impl PendingGet<'_> {
         for (cluster, error) in &failed_sources {
             writeln!(err, "warning: {cluster}: {}", clients::describe_cause(error))?;
         }
-        let partial = !failed_sources.is_empty();
+        let is_partial = !failed_sources.is_empty();
         if successes.is_empty() && !sources.is_empty() {
             let left_out = failed_sources.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
             let kind = self.request.kind.name();
             let missing = missing.map(|status| explain_missing(self.scope, is_single_source, &kind, status));
-            return match (missing, partial) {
-                (Some(_), _) if self.args.ignore_not_found => Ok(Responses { sources, successes, partial }),
+            return match (missing, is_partial) {
+                (Some(_), _) if self.args.ignore_not_found => Ok(Responses { sources, successes, is_partial }),
                 (Some(missing), false) => Err(anyhow!("{missing}")),
                 (Some(missing), true) => Err(anyhow!("{missing}; results from {left_out} are incomplete")),
                 (None, _) => Err(anyhow!("no cluster returned a result: {left_out}")),
@@ -125,7 +125,7 @@ impl PendingGet<'_> {
             let kind = self.request.kind.name();
             bail!("{kind} {name:?} is in clusters [{}]; {CHOICE_HINT}", clusters.join(", "));
         }
-        Ok(Responses { sources, successes, partial })
+        Ok(Responses { sources, successes, is_partial })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Columns that `get` adds to the servers' tables (labels, adoption), and the sort order of rows. Pure.
+//! Columns that `get` adds to the servers' tables (labels, adoption), and the sort order of rows. Has no side effects.
 
 use std::cmp::Ordering;
 

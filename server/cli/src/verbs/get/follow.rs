@@ -34,7 +34,7 @@ enum Event {
     Ended(String),
 }
 
-/// A decoded line of a watch. Pure.
+/// A decoded line of a watch. Has no side effects.
 #[derive(Debug, PartialEq)]
 enum WatchLine {
     Object(String, Value),
@@ -102,12 +102,12 @@ async fn watch(request: GetRequest, source: Source, mut version: Option<String>,
     let send = |event| events.send((source.cluster.clone(), event));
     let mut delays = ReconnectDelays::default();
     loop {
-        let started = tokio::time::Instant::now();
-        let ended = match version.take() {
+        let started_at = tokio::time::Instant::now();
+        let result = match version.take() {
             Some(mut resume_version) => {
-                let ended = stream_events(&request, &source, &mut resume_version, &events).await;
+                let result = stream_events(&request, &source, &mut resume_version, &events).await;
                 version = Some(resume_version);
-                ended
+                result
             }
             None => match request.send(&source).await {
                 Ok(response) => {
@@ -120,7 +120,7 @@ async fn watch(request: GetRequest, source: Source, mut version: Option<String>,
                 Err(error) => Err(WatchEnd::from_error(error)),
             },
         };
-        let sent = match ended {
+        let send_result = match result {
             // API servers end watches regularly.
             Ok(()) => Ok(()),
             Err(WatchEnd::Expired) => {
@@ -135,10 +135,10 @@ async fn watch(request: GetRequest, source: Source, mut version: Option<String>,
             }
             Err(WatchEnd::ReceiverDropped) => return,
         };
-        if sent.is_err() {
+        if send_result.is_err() {
             return;
         }
-        tokio::time::sleep(delays.next_delay(started.elapsed())).await;
+        tokio::time::sleep(delays.next_delay(started_at.elapsed())).await;
     }
 }
 
@@ -180,8 +180,8 @@ async fn stream_events(
         };
         match decode_line(&line, version) {
             WatchLine::Object(event_type, object) => {
-                let sent = events.send((source.cluster.clone(), Event::Object(event_type, object))).await;
-                sent.map_err(|_| WatchEnd::ReceiverDropped)?;
+                let result = events.send((source.cluster.clone(), Event::Object(event_type, object))).await;
+                result.map_err(|_| WatchEnd::ReceiverDropped)?;
             }
             WatchLine::Bookmark => {}
             WatchLine::Expired => return Err(WatchEnd::Expired),

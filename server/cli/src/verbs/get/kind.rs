@@ -1,4 +1,4 @@
-//! Resolves resource arguments: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
+//! Resolves resource arguments: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Has no side effects.
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_members::{ApiResource, ApiResources};

@@ -1,4 +1,4 @@
-//! The printer of `get`: rows of tables below one header, or documents. Pure except for the writer.
+//! The printer of `get`: rows of tables below one header, or documents. Has no side effects except for the writer.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -54,7 +54,7 @@ pub(super) struct GetResponse {
     pub(super) version: String,
     pub(super) warnings: Vec<String>,
     /// Number of clusters whose objects the fleet-wide proxy omits or shows outdated.
-    pub(super) incomplete: usize,
+    pub(super) incomplete_clusters: usize,
 }
 
 impl GetResponse {
@@ -139,7 +139,8 @@ impl GetRequest {
             token = metadata("continue").and_then(Value::as_str).unwrap_or_default().to_owned();
             if response.pages.is_empty() {
                 response.version = metadata("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-                response.incomplete = metadata("incompleteClusters").and_then(Value::as_array).map_or(0, Vec::len);
+                response.incomplete_clusters =
+                    metadata("incompleteClusters").and_then(Value::as_array).map_or(0, Vec::len);
                 response.warnings = warnings(&headers);
             }
             response.pages.push(page);

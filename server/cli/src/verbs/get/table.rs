@@ -1,4 +1,5 @@
-//! Merges the tables of several API servers: rows carry their cluster, cells are matched by column name. Pure.
+//! Merges the tables of several API servers: rows carry their cluster, cells are matched by column name. Has no side
+//! effects.
 
 use crowsnest_apimachinery::printers::human_duration;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Paths as a tree and as a graph for Graphviz. Pure.
+//! Paths as a tree and as a graph for Graphviz. Has no side effects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Resource usage as table rows. Pure.
+//! Resource usage as table rows. Has no side effects.
 
 use std::collections::BTreeMap;
 

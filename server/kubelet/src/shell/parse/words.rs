@@ -16,7 +16,7 @@ pub enum Part {
     /// `$NAME`, `${NAME}`, `${NAME:-word}`, …
     Variable {
         name: String,
-        otherwise: Option<(ParameterOperator, Word)>,
+        operation: Option<(ParameterOperator, Word)>,
         quoted: bool,
     },
     /// `${#NAME}`
@@ -162,7 +162,7 @@ impl Parser {
         }
         match name.is_empty() {
             true => word.text("$".into(), true),
-            false => word.0.push(Part::Variable { name, otherwise: None, quoted }),
+            false => word.0.push(Part::Variable { name, operation: None, quoted }),
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Parser {
             (&["%"], ParameterOperator::Suffix),
             (&["#"], ParameterOperator::Prefix),
         ];
-        let otherwise = match operators.into_iter().find(|(texts, _)| texts.iter().any(|text| self.eat(text))) {
+        let operation = match operators.into_iter().find(|(texts, _)| texts.iter().any(|text| self.eat(text))) {
             Some((_, operator)) => {
                 let mut inner = Word::default();
                 self.until(&mut inner, '}', quoted)?;
@@ -195,7 +195,7 @@ impl Parser {
             None if self.eat("}") => None,
             None => return Err(self.unexpected()),
         };
-        word.0.push(Part::Variable { name, otherwise, quoted });
+        word.0.push(Part::Variable { name, operation, quoted });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the lines of private keys in PEM form in the log of a container. Pure: no I/O.
+//! Finds the lines of private keys in PEM form in the log of a container. Has no side effects.
 //!
 //! Each line is a cell of its own, so that no pattern can match a whole key. The first and last lines of a key may be outside
 //! of the lines that were read.
@@ -7,7 +7,8 @@
 const MAX_KEY_LINES: usize = 128;
 /// Lengths of the lines of a key, except the last one: RFC 7468, OpenSSH, and MIME.
 const LINE_LENGTHS: [usize; 3] = [64, 70, 76];
-/// Minimum number of such lines that are recognized without the first and last lines of their key. One alone may be a digest.
+/// Minimum number of consecutive lines of such a length that count as a key without its first and last lines. A single line may
+/// be a digest.
 const MIN_RUN: usize = 2;
 
 /// Separator of the labels of blocks.
@@ -22,7 +23,7 @@ enum LineKind {
     OtherBlock,
 }
 
-/// True for each line that is part of a private key. The lines are those of one container, in order of time.
+/// True for each line that is part of a private key. The lines are those of one container, in chronological order.
 pub(super) fn find_key_lines(lines: &[&str]) -> Vec<bool> {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     let mut kinds = vec![LineKind::Text; lines.len()];
@@ -37,7 +38,7 @@ pub(super) fn find_key_lines(lines: &[&str]) -> Vec<bool> {
 #[derive(Debug, PartialEq, Eq)]
 struct Frame {
     before: String,
-    /// From the end of the line.
+    /// Text after the contents, with its characters in reverse order.
     after: String,
 }
 
@@ -66,7 +67,7 @@ impl Frame {
     }
 }
 
-/// A text with a zero for each number.
+/// Replaces each number in a text with a single zero.
 fn shape(text: impl Iterator<Item = char>) -> String {
     let mut shape = String::new();
     for character in text {
@@ -78,7 +79,7 @@ fn shape(text: impl Iterator<Item = char>) -> String {
     shape
 }
 
-/// Number of bytes of a text up to the end of a shape that it begins with.
+/// Length in bytes of the prefix of a text that has this shape; `None` if the text does not begin with it.
 fn matching_bytes(text: impl Iterator<Item = char>, shape: &str) -> Option<usize> {
     let (mut text, mut bytes) = (text.peekable(), 0);
     for expected in shape.chars() {
@@ -118,7 +119,8 @@ fn is_body(text: &str) -> bool {
     text.bytes().all(|byte| is_base64(byte) || b"= ".contains(&byte))
 }
 
-/// Marks the lines of blocks from their first lines on. The text of a key may be anything, such as headers and prefixes.
+/// Marks the lines of blocks from their first lines on. Lines of a key are not checked, because headers and prefixes may
+/// be between them.
 fn mark_after_begin(lines: &[&str], kinds: &mut [LineKind]) {
     let mut current_block: Option<(LineKind, Frame, usize)> = None;
     for (line, kind) in lines.iter().zip(kinds) {
@@ -160,7 +162,7 @@ fn mark_before_end(lines: &[&str], kinds: &mut [LineKind]) {
     }
 }
 
-/// Marks lines that look like the body of a block whose first and last lines were not read: it may be that of a key.
+/// Marks lines that look like the body of a block without its first and last lines, because the block may be a key.
 fn mark_runs(lines: &[&str], kinds: &mut [LineKind]) {
     let mut start = 0;
     while start < lines.len() {
@@ -183,7 +185,7 @@ fn mark_runs(lines: &[&str], kinds: &mut [LineKind]) {
     }
 }
 
-/// The frame and the base64 text of a line that may be one of the body of a block, but not its last one.
+/// The frame and the base64 text of a line that may be in the body of a block; `None` for last lines, which are shorter.
 fn full_line(line: &str) -> Option<(Frame, &str)> {
     let mut start = 0;
     line.as_bytes().split(|byte| !is_base64(*byte)).find_map(|data| {
@@ -229,7 +231,7 @@ mod tests {
     const BEGIN_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
     const END_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 
-    /// `x` stands for a line of a key, `.` for another one.
+    /// In `expected`, `x` stands for a line of a key, `.` for any other line.
     #[rstest]
     #[case::complete(&["a", BEGIN, "Proc-Type: 4,ENCRYPTED", "MIIE", END, "b"], "..xxx.")]
     #[case::without_begin(&["it starts.", "MIIE", "x9==", END, "b"], ".xxx.")]
@@ -294,9 +296,9 @@ mod tests {
         }
     }
 
-    /// The frame of the second line is another one than that of the first.
+    /// The two lines have different frames.
     #[test]
-    fn tokens_in_different_texts_are_no_key() {
+    fn tokens_in_different_texts_are_not_a_key() {
         assert_eq!(find_key_lines(&[&format!("issued {BODY}"), &format!("revoked {BODY}")]), [false, false]);
     }
 

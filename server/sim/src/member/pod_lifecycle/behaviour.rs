@@ -46,7 +46,7 @@ pub struct Delays {
 /// When and how the containers end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContainerExit {
-    /// Run time; `None`: the containers keep running.
+    /// Run time; `None` lets the containers keep running.
     after: Option<SignedDuration>,
     pub(super) code: i32,
     pub(super) is_oom_kill: bool,
@@ -102,7 +102,7 @@ impl Behaviour {
     }
 
     /// Run time of a container, if annotations limit it.
-    pub fn run_for(&self, view: &ContainerView) -> Option<SignedDuration> {
+    pub fn run_duration(&self, view: &ContainerView) -> Option<SignedDuration> {
         let ends = self.applies_to(&view.name) && self.exit.max_restarts.is_none_or(|times| view.restarts < times);
         self.exit.after.filter(|_| ends)
     }

@@ -143,9 +143,9 @@ impl Container<'_> {
     /// Exit code and end of a run that started at `since`, if it has ended.
     fn find_exit(&self, view: &ContainerView, since: Timestamp, step: &mut Step) -> Option<(i32, Timestamp)> {
         if self.is_affected()
-            && let Some(run_for) = self.behaviour.run_for(view)
+            && let Some(duration) = self.behaviour.run_duration(view)
         {
-            return self.is_due(since + run_for, step).then_some((self.behaviour.exit.code, self.now));
+            return self.is_due(since + duration, step).then_some((self.behaviour.exit.code, self.now));
         }
         let observation = self.observation(view);
         let exit = observation.and_then(|observation| observation.exit);
@@ -163,7 +163,7 @@ impl Container<'_> {
         }
         let is_unknown = self.spec.process == Process::Unknown || exit.is_some();
         match (self.role, self.spec.process) {
-            // The programs of images of init containers complete at once.
+            // An init container that runs the program of its image completes immediately.
             (Role::Init, process) if process != Process::Command || is_unknown => Some((0, self.now)),
             _ if is_unknown && self.behaviour.commands_complete => {
                 self.is_due(since + SHORT_RUN_TIME, step).then_some((0, self.now))

@@ -33,49 +33,50 @@ const MAX_CONCURRENT_PODS: usize = 24;
 /// Starts the kubelet loop. Must be called before the informers run, so that the handlers receive the initial lists.
 pub fn start(context: &Arc<MemberContext>, kubelet: &Arc<Kubelet>) {
     let queue = Arc::new(Queue::<Key>::default());
-    let observed = queue.clone();
-    kubelet.on_observation(move |pod| observed.add(Key::new(&pod.namespace, &pod.name)));
-    let changed = queue.clone();
-    let (addresses, processes) = (context.clone(), kubelet.clone());
+    let observation_queue = queue.clone();
+    kubelet.on_observation(move |pod| observation_queue.add(Key::new(&pod.namespace, &pod.name)));
+    let pod_queue = queue.clone();
+    let (pod_context, pod_kubelet) = (context.clone(), kubelet.clone());
     context.pods.on_change(move |old, new| match new {
-        Some(pod) if pod.phase.is_terminal() && pod.deletion.is_none() => addresses.ips.release(&pod.uid),
+        Some(pod) if pod.phase.is_terminal() && pod.deletion.is_none() => pod_context.ips.release(&pod.uid),
         Some(pod) => {
-            addresses.ips.record(pod);
+            pod_context.ips.record(pod);
             if pod.node.is_some() || pod.deletion.is_some() {
-                changed.add(pod.key.clone());
+                pod_queue.add(pod.key.clone());
             }
         }
         None => {
             if let Some(pod) = old {
-                addresses.ips.release(&pod.uid);
-                processes.remove_pod(&pod.uid);
-                changed.forget(&pod.key);
+                pod_context.ips.release(&pod.uid);
+                pod_kubelet.remove_pod(&pod.uid);
+                pod_queue.forget(&pod.key);
             }
         }
     });
-    let volumes = kubelet.clone();
+    let claim_kubelet = kubelet.clone();
     context.claims.on_change(move |old, new| {
         if let Some(claim) = old.filter(|claim| new.is_none_or(|new| new.uid() != claim.uid())) {
-            volumes.remove_claim(claim.uid());
+            claim_kubelet.remove_claim(claim.uid());
         }
     });
-    let (recovered, pods) = (queue.clone(), Arc::downgrade(context));
+    let (node_queue, weak_context) = (queue.clone(), Arc::downgrade(context));
     context.nodes.on_change(move |old, new| {
         let is_up = |node: Option<&Arc<_>>| {
             node.is_some_and(|node: &Arc<crate::member::informer::Object<Node>>| is_working(node))
         };
-        if let (Some(node), false, Some(context)) = (new, is_up(old), pods.upgrade())
+        if let (Some(node), false, Some(context)) = (new, is_up(old), weak_context.upgrade())
             && is_up(new)
         {
             for pod in context.pods.by_index(&Index::Node(node.key().name)) {
-                recovered.add(pod.key.clone());
+                node_queue.add(pod.key.clone());
             }
         }
     });
-    let (shared, processes) = (context.clone(), kubelet.clone());
+    let (shared_context, shared_kubelet) = (context.clone(), kubelet.clone());
     let stop = context.stop.clone();
     context.spawn_when_synced("kubelet", async move {
-        queue::run("kubelet", queue, MAX_CONCURRENT_PODS, stop, |key| sync_pod(&shared, &processes, key)).await;
+        let sync = |key| sync_pod(&shared_context, &shared_kubelet, key);
+        queue::run("kubelet", queue, MAX_CONCURRENT_PODS, stop, sync).await;
     });
 }
 
@@ -84,7 +85,7 @@ fn is_working(node: &Node) -> bool {
     is_managed(node) && !is_failed(node)
 }
 
-/// Observed states of a pod's running containers, as far as the kubelet must observe them.
+/// Observes the running containers of a pod that the kubelet must observe, and returns their states.
 fn observe(kubelet: &Arc<Kubelet>, pod: &PodState) -> Observations {
     let containers = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
     if pod.deletion.is_some() || !containers().any(ContainerSpec::is_observed) {

@@ -103,7 +103,8 @@ async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration
     Ok(requeue_after)
 }
 
-/// Time after which scheduled times are considered: the last one, but not before the starting deadline.
+/// Start of the interval in which scheduled times are considered: the last scheduled time, or the starting deadline if
+/// that is later.
 fn last_considered_time(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let last =

@@ -46,14 +46,14 @@ pub fn new_change_queue<K>(store: &ObjectStore<K>) -> KeyQueue
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    let changed = KeyQueue::default();
-    let queue = changed.clone();
+    let changed_keys = KeyQueue::default();
+    let queue = changed_keys.clone();
     store.on_change(move |old, new| match (new, old) {
         (Some(object), _) => queue.add(object.key()),
         (None, Some(object)) => queue.forget(&object.key()),
         (None, None) => {}
     });
-    changed
+    changed_keys
 }
 
 /// Adds the owner's key to a queue for each change of a pod that is controlled by an object of `kind`.

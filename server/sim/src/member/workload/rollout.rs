@@ -1,5 +1,5 @@
 //! Rollout of a Deployment: distribution of replicas over its ReplicaSets, with the arithmetic of Kubernetes'
-//! Deployment controller. Pure: no I/O.
+//! Deployment controller. Has no side effects.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStrategy};

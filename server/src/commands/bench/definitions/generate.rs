@@ -1,7 +1,7 @@
 //! Generated CustomResourceDefinitions with sizes and schemas like those of operators: most are small, few have several
 //! hundred kilobytes, and most of the text is descriptions.
 //!
-//! Pure: a definition is a function of its number.
+//! Has no side effects: a definition is a function of its number.
 
 use serde_json::{Map, Value, json};
 

@@ -11,8 +11,8 @@ use crowsnest_index::GlobalCache;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Context of errors.
-const READ: &str = "cannot read the graph database";
+/// Context of errors while reading.
+const READ_CONTEXT: &str = "cannot read the graph database";
 /// Maximum number of objects of the cache read at once.
 const OBJECTS_PER_READ: usize = 500;
 /// Maximum number of nodes read at once.
@@ -75,7 +75,7 @@ impl Comparison {
     }
 }
 
-/// A node as the graph has it.
+/// A node read from the graph.
 #[derive(Debug, Deserialize)]
 struct GraphNode {
     key: String,
@@ -118,7 +118,7 @@ impl GraphNode {
     }
 }
 
-/// An edge as the graph has it.
+/// An edge read from the graph.
 #[derive(Debug, Deserialize)]
 struct GraphEdge {
     from: String,
@@ -134,18 +134,18 @@ impl GraphEdge {
     }
 }
 
-/// Compares all pods of the cache, and what they refer to, with the contents of a database. Neither may change
-/// meanwhile.
+/// Compares all pods of the cache, and what they refer to, with the contents of a database. Neither may change during
+/// the comparison.
 pub(super) async fn compare(cache: &GlobalCache, database: &Bolt) -> anyhow::Result<Comparison> {
     let mut comparison = Comparison::new(expected_contents(cache).await?);
     let mut transaction = database.begin().await?;
     let mut after = String::new();
     loop {
         let parameters = vec![("after", json!(after)), ("limit", json!(NODES_PER_READ))];
-        let nodes: Vec<GraphNode> = transaction.query(READ, READ_NODES, parameters).await?;
+        let nodes: Vec<GraphNode> = transaction.query(READ_CONTEXT, READ_NODES, parameters).await?;
         let Some(until) = nodes.last().map(|node| node.key.clone()) else { break };
         let parameters = vec![("after", json!(after)), ("until", json!(until))];
-        let edges: Vec<GraphEdge> = transaction.query(READ, READ_EDGES, parameters).await?;
+        let edges: Vec<GraphEdge> = transaction.query(READ_CONTEXT, READ_EDGES, parameters).await?;
         for item in nodes.into_iter().map(GraphNode::into_text).chain(edges.into_iter().map(GraphEdge::into_text)) {
             comparison.add(item);
         }

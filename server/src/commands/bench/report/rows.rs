@@ -102,8 +102,8 @@ pub(super) const ROWS: &[Row] = &[
         (WRITES, "writes/controllers-cpu"),
     ),
     row(
-        ("controllers-memory", "peak memory of the controllers and their cache meanwhile"),
-        "Karmada 635 MB and the estimators",
+        ("controllers-memory", "peak memory of the controllers and their cache for 150 Deployments"),
+        "Karmada 635 MB plus estimators",
         Maximum(250.0),
         (WRITES, "writes/controllers-peak-rss"),
     ),
@@ -179,9 +179,9 @@ pub(super) const ROWS: &[Row] = &[
         ("schedule", "schedule/rate"),
     )),
     row(
-        ("idle", "CPU of the controllers and their cache with 100 quiet clusters"),
+        ("idle", "CPU of the controllers and their cache with 100 healthy idle clusters"),
         "",
-        Maximum(2.0),
+        Maximum(1.0),
         ("failover", "failover/idle-cpu"),
     ),
     row(

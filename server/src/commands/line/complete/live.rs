@@ -138,8 +138,8 @@ pub(super) fn nodes(current: &OsStr) -> Candidates {
 
 pub(super) fn contexts(current: &OsStr) -> Candidates {
     let file = flag(&["--kubeconfig"]);
-    let read = file.map_or_else(Kubeconfig::read, |file| Kubeconfig::read_from(PathBuf::from(file)));
-    let names = read.map(|config| config.contexts.into_iter().map(|context| context.name).collect());
+    let kubeconfig = file.map_or_else(Kubeconfig::read, |file| Kubeconfig::read_from(PathBuf::from(file)));
+    let names = kubeconfig.map(|config| config.contexts.into_iter().map(|context| context.name).collect());
     filter_by_prefix(current, names.unwrap_or_default())
 }
 
@@ -147,7 +147,7 @@ fn kinds(current: &OsStr) -> Candidates {
     let found = fetch_candidates(async |client: kube::Client| {
         let served = crowsnest_members::discovery::discover(&client).await?;
         let preferred = served.preferred_versions();
-        let listable = preferred.into_iter().filter(|one| one.is_listable());
+        let listable = preferred.into_iter().filter(|resource| resource.is_listable());
         Ok(listable.map(|one| one.gvr.group_resource()).collect())
     });
     filter_by_prefix(current, found)
@@ -217,8 +217,10 @@ fn positional_words<'w>(command: &Command, words: &'w [String]) -> impl Iterator
         option.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
     };
     let value_follows: Vec<bool> = words.iter().map(|word| takes_value(word)).collect();
-    let own = move |at: usize| at.checked_sub(1).and_then(|at| value_follows.get(at)).is_none_or(|is_value| !is_value);
-    words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && own(*at)).map(|(_, word)| word.as_str())
+    let is_value =
+        move |at: usize| at.checked_sub(1).and_then(|at| value_follows.get(at)).is_some_and(|follows| *follows);
+    let words = words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && !is_value(*at));
+    words.map(|(_, word)| word.as_str())
 }
 
 /// Requests candidates; none on errors and timeouts.
@@ -244,7 +246,7 @@ fn run_with_timeout(request: impl Future<Output = anyhow::Result<Vec<String>>>) 
     }
 }
 
-/// Completes verbs that run kubectl, by kubectl's own completion.
+/// Completes the arguments of verbs that run kubectl, with kubectl's own completion.
 pub(super) fn kubectl_arguments(current: &OsStr) -> Candidates {
     let mut words: Vec<OsString> = line().into_iter().map(OsString::from).collect();
     // The last word is the one to complete.

@@ -1,4 +1,4 @@
-//! Tables of rights with `resourceNames`, and a comparison with the writes that an API server accepts.
+//! Tables of permissions with `resourceNames`, and a comparison with the writes that an API server accepts.
 
 use super::*;
 use crate::rbac::access::Scope;
@@ -80,12 +80,16 @@ fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
 #[case::changes_a_cluster_role_binding("", &["patch clusterrolebindings readers", "bind clusterroles reader"], &[StepKind::Bind])]
 #[case::escalates_a_cluster_role("", &["escalate,patch clusterroles reader"], &[StepKind::Escalate])]
 #[case::escalates_a_cluster_role_in_a_namespace("shop", &["escalate,patch clusterroles reader"], &[])]
-fn names_of_roles_and_bindings_count(#[case] namespace: &str, #[case] rights: &[&str], #[case] expected: &[StepKind]) {
+fn permissions_are_limited_to_names_of_roles_and_bindings(
+    #[case] namespace: &str,
+    #[case] permissions: &[&str],
+    #[case] expected: &[StepKind],
+) {
     let mut rbac = Rbac::default();
     put_role(&mut rbac, "shop", "reads", &json!([reads()]));
     put_role(&mut rbac, "shop", "other", &json!([]));
     put_role(&mut rbac, "", "reader", &json!([reads()]));
-    put_role(&mut rbac, "", "ann", &rights.iter().copied().map(rule).collect());
+    put_role(&mut rbac, "", "ann", &permissions.iter().copied().map(rule).collect());
     bind(&mut rbac, "shop", "holds", "Role/reads", &json!([{"kind": "User", "name": "bob"}]));
     bind(&mut rbac, "shop", "others", "Role/other", &json!([{"kind": "User", "name": "bob"}]));
     bind(&mut rbac, "", "readers", "ClusterRole/reader", &json!([{"kind": "User", "name": "bea"}]));
@@ -234,7 +238,7 @@ impl Writer<'_> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// A subject that can get the right by one write is listed.
+    /// A subject that can get the permission by one write is listed.
     #[test]
     fn no_write_that_grants_the_action_is_missing(rbac in any_rbac(), subject in any_subject()) {
         let subject: Subject = serde_json::from_value(subject).unwrap();

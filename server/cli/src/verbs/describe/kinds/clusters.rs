@@ -1,4 +1,4 @@
-//! Describes Clusters of the fleet. Pure.
+//! Describes Clusters of the fleet. Has no side effects.
 
 use serde_json::Value;
 

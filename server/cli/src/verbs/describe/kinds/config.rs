@@ -1,4 +1,4 @@
-//! Describes ConfigMaps, Secrets (only the length of values is shown), ServiceAccounts and Namespaces. Pure.
+//! Describes ConfigMaps, Secrets (only the length of values is shown), ServiceAccounts and Namespaces. Has no side effects.
 
 use serde_json::Value;
 
@@ -75,8 +75,8 @@ pub(super) fn describe_namespace(sheet: &mut Sheet, namespace: &Value, related: 
     add_related(sheet, related, LIMITS, "Resource Limits", |sheet, limits| {
         let rows: Vec<Vec<String>> =
             limits.iter().flat_map(|limit| list(&limit["spec"]["limits"])).flat_map(limit_rows).collect();
-        let heads = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
-        sheet.add_table(2, &heads, &rows);
+        let headers = ["Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio"];
+        sheet.add_table(2, &headers, &rows);
     });
 }
 

@@ -1,4 +1,4 @@
-//! Describes containers, volumes and scheduling constraints of pods and pod templates. Pure.
+//! Describes containers, volumes and scheduling constraints of pods and pod templates. Has no side effects.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Describes Services and Ingresses with their endpoints. Pure.
+//! Describes Services and Ingresses with their endpoints. Has no side effects.
 
 use serde_json::Value;
 

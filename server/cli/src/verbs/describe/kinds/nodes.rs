@@ -1,4 +1,4 @@
-//! Describes Nodes and the pods that run there. Pure.
+//! Describes Nodes and the pods that run there. Has no side effects.
 
 use crowsnest_apimachinery::printers::print;
 use crowsnest_apimachinery::quantity::Quantity;

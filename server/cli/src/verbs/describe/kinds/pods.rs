@@ -1,4 +1,4 @@
-//! Describes Pods. Pure.
+//! Describes Pods. Has no side effects.
 
 use serde_json::Value;
 
@@ -53,8 +53,8 @@ pub(super) fn describe_pod(sheet: &mut Sheet, pod: &Value, now: jiff::Timestamp)
 
 fn add_status(sheet: &mut Sheet, pod: &Value, now: jiff::Timestamp) {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
-    let ended = matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"));
-    if metadata["deletionTimestamp"].is_string() && !ended {
+    let has_ended = matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"));
+    if metadata["deletionTimestamp"].is_string() && !has_ended {
         sheet.add_field(0, "Status", format!("Terminating (lasts {})", age_since(&metadata["deletionTimestamp"], now)));
         let grace = number(&metadata["deletionGracePeriodSeconds"]);
         sheet.add_field(0, "Termination Grace Period", format!("{grace}s"));

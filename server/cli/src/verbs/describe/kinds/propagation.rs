@@ -1,4 +1,4 @@
-//! Describes policies, bindings and Works. Pure.
+//! Describes policies, bindings and Works. Has no side effects.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Describes HorizontalPodAutoscalers. Pure.
+//! Describes HorizontalPodAutoscalers. Has no side effects.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Describes PersistentVolumeClaims and the pods that use them. Pure.
+//! Describes PersistentVolumeClaims and the pods that use them. Has no side effects.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Describes Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs. Pure.
+//! Describes Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs. Has no side effects.
 
 use serde_json::Value;
 

@@ -134,8 +134,8 @@ fn end_time(pod: &PodState) -> Timestamp {
         ContainerPhase::Terminated { finished, .. } => Some(finished),
         _ => None,
     });
-    let deleted = pod.deletion.map(|deletion| deletion.at - SignedDuration::from_secs(deletion.grace_seconds));
-    finished.max().or(pod.unready_since).or(deleted).unwrap_or(pod.created)
+    let deleted_at = pod.deletion.map(|deletion| deletion.at - SignedDuration::from_secs(deletion.grace_seconds));
+    finished.max().or(pod.unready_since).or(deleted_at).unwrap_or(pod.created)
 }
 
 /// Remaining backoff after a number of failures, the last of them at `last`.

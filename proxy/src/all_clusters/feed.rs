@@ -70,7 +70,7 @@ enum MemberRequest {
 pub enum FeedStart {
     /// The current objects.
     CurrentObjects,
-    /// The first change after now.
+    /// The changes from now on.
     NextChange,
     /// The changes after this version.
     AfterVersion(String),

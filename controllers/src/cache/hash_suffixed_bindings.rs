@@ -1,5 +1,5 @@
-//! Keys of bindings with a distinct name, because their usual name is taken by the binding of another object. These
-//! are few. The set is updated before controllers are notified of a binding.
+//! Keys of bindings whose name has a hash suffix, because their default name is taken by the binding of another object.
+//! These are few. The set is updated before controllers are notified of a binding.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::Change;
 
-/// Keys of all bindings with a distinct name.
+/// Keys of all bindings whose name has a hash suffix.
 #[derive(Default)]
-pub struct DistinctBindings(RwLock<HashSet<BindingKey>>);
+pub struct HashSuffixedBindings(RwLock<HashSet<BindingKey>>);
 
-impl DistinctBindings {
+impl HashSuffixedBindings {
     /// Applies a watch event of a binding.
     pub fn update(&self, change: &Change) {
         let key = BindingKey::from_object(change.object());
-        match change.current().is_some_and(|binding| is_distinct(&key, binding)) {
+        match change.current().is_some_and(|binding| is_hash_suffixed(&key, binding)) {
             true => drop(self.0.write().insert(key)),
             false => drop(self.0.write().remove(&key)),
         }
@@ -31,16 +31,16 @@ impl DistinctBindings {
         self.0.write().retain(|key| key.is_cluster_scoped() == namespaced || is_listed(key));
     }
 
-    /// Possible keys of an object's binding: the usual one, and the distinct one if it exists.
+    /// Possible keys of an object's binding: the default one, and the one with a hash suffix if it exists.
     pub fn candidates(&self, object: &ObjectIdentity<'_>) -> impl Iterator<Item = BindingKey> + use<> {
-        let distinct = Some(object.distinct_binding_key()).filter(|key| self.0.read().contains(key));
-        std::iter::once(object.usual_binding_key()).chain(distinct)
+        let suffixed = Some(object.hash_suffixed_binding_key()).filter(|key| self.0.read().contains(key));
+        std::iter::once(object.default_binding_key()).chain(suffixed)
     }
 }
 
-fn is_distinct(key: &BindingKey, binding: &Value) -> bool {
+fn is_hash_suffixed(key: &BindingKey, binding: &Value) -> bool {
     let template = ObjectIdentity::template_of(binding);
-    *key == template.distinct_binding_key() && *key != template.usual_binding_key()
+    *key == template.hash_suffixed_binding_key() && *key != template.default_binding_key()
 }
 
 #[cfg(test)]
@@ -55,17 +55,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::usual("web-service", false)]
-    #[case::distinct(&ObjectIdentity::template_of(&binding("")).distinct_binding_key().name, true)]
+    #[case::default("web-service", false)]
+    #[case::hash_suffixed(&ObjectIdentity::template_of(&binding("")).hash_suffixed_binding_key().name, true)]
     #[case::created_by_a_user("web", false)]
-    fn bindings_with_distinct_names(#[case] name: &str, #[case] expected: bool) {
+    fn bindings_with_hash_suffixed_names(#[case] name: &str, #[case] expected: bool) {
         let binding = binding(name);
-        assert_eq!(is_distinct(&BindingKey::from_object(&binding), &binding), expected);
+        assert_eq!(is_hash_suffixed(&BindingKey::from_object(&binding), &binding), expected);
     }
 
     #[test]
     fn list_of_one_scope_keeps_the_other() {
-        let bindings = DistinctBindings::default();
+        let bindings = HashSuffixedBindings::default();
         let (web, view) = (BindingKey::new("shop", "web-1"), BindingKey::new("", "view-1"));
         bindings.0.write().extend([web.clone(), view.clone()]);
         bindings.retain(true, &HashSet::new());

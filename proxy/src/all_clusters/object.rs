@@ -12,7 +12,7 @@ use serde_json::json;
 use super::item::Document;
 use crate::cluster::read_response_body;
 use crate::composite::CompositeVersion;
-use crate::fleetwide::write::to_owner_form;
+use crate::fleetwide::write::replace_composite_versions;
 use crate::merged::Heading;
 use crate::native::{NativePath, Verb};
 use crate::object::annotate_live;
@@ -36,7 +36,7 @@ impl Proxy {
         // The body of a proxied request is not an object.
         let request = match native.subresource == "proxy" {
             true => request,
-            false => to_owner_form(verb, request, owner.name().as_str()).await?,
+            false => replace_composite_versions(verb, request, owner.name().as_str()).await?,
         };
         self.forward_to_member(owner, caller, path, request, None).await
     }
@@ -86,8 +86,8 @@ fn table(body: &[u8], cluster: &ClusterName, form: TableForm) -> Result<Vec<u8>,
         table.extend_from_slice(&item.encode(Shape::Table(form), &mut heading, item_version.as_deref())?);
     }
     table.extend_from_slice(b"],");
-    let tail = heading.trailing_fields(Shape::Table(form), json!({"resourceVersion": version}));
-    table.extend_from_slice(&serde_json::to_vec(&tail)?[1..]);
+    let trailing_fields = heading.trailing_fields(Shape::Table(form), json!({"resourceVersion": version}));
+    table.extend_from_slice(&serde_json::to_vec(&trailing_fields)?[1..]);
     Ok(table)
 }
 

@@ -29,12 +29,12 @@ const MAX_SIGN_OUTS: u64 = 100_000;
 
 /// Random bytes of a new session: its id and the nonce of its cookie.
 #[derive(Clone, Copy)]
-pub(super) struct Random {
+pub(super) struct SessionRandom {
     pub(super) id: [u8; 16],
     pub(super) nonce: [u8; 12],
 }
 
-impl Random {
+impl SessionRandom {
     pub(super) fn new() -> Self {
         Self { id: rand::random(), nonce: rand::random() }
     }
@@ -50,7 +50,7 @@ struct SealedSession {
 
 /// Opens and ends the sessions of users who signed in with a token.
 #[derive(Clone)]
-pub struct Tokens {
+pub struct TokenSessions {
     seal: Seal,
     /// IDs of sessions that were signed out.
     signed_out: Cache<String, ()>,
@@ -59,7 +59,7 @@ pub struct Tokens {
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
-impl Tokens {
+impl TokenSessions {
     pub fn new(seal: Seal, is_secure: bool) -> Self {
         Self::with_clock(seal, is_secure, Timestamp::now)
     }
@@ -70,7 +70,7 @@ impl Tokens {
     }
 
     /// Seals a token into the cookie of a new session; `None` if the token is too large.
-    pub(super) fn open(&self, token: &str, random: Random) -> Option<Cookie> {
+    pub(super) fn open(&self, token: &str, random: SessionRandom) -> Option<Cookie> {
         let until = (self.clock)().checked_add(LIFETIME).ok()?;
         let content = SealedSession { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
         let content = serde_json::to_vec(&content).ok()?;
@@ -120,12 +120,12 @@ mod tests {
 
     const KEY: &str = "a-key-of-more-than-thirty-two-characters";
 
-    fn tokens(is_secure: bool) -> Tokens {
-        Tokens::new(Seal::new(KEY).unwrap(), is_secure)
+    fn sessions(is_secure: bool) -> TokenSessions {
+        TokenSessions::new(Seal::new(KEY).unwrap(), is_secure)
     }
 
-    fn random() -> Random {
-        Random { id: [1; 16], nonce: [2; 12] }
+    fn random() -> SessionRandom {
+        SessionRandom { id: [1; 16], nonce: [2; 12] }
     }
 
     fn headers_with(cookie: &Cookie) -> HeaderMap {
@@ -133,81 +133,84 @@ mod tests {
         HeaderMap::from_iter([(header::COOKIE, pair.parse().unwrap())])
     }
 
-    fn code(tokens: &Tokens, headers: &HeaderMap) -> Option<u16> {
-        tokens.token(headers).err().map(|failure| failure.code)
+    fn code(sessions: &TokenSessions, headers: &HeaderMap) -> Option<u16> {
+        sessions.token(headers).err().map(|failure| failure.code)
     }
 
     #[test]
     fn tokens_are_sealed_and_opened() {
-        let tokens = tokens(true);
-        let opened = tokens.open("a.bearer.token", random()).unwrap();
+        let sessions = sessions(true);
+        let opened = sessions.open("a.bearer.token", random()).unwrap();
         assert_eq!((opened.full_name().as_str(), opened.same_site), ("__Host-crowsnest-session", SameSite::Strict));
         assert!(!opened.value.contains("bearer"));
-        assert_eq!(tokens.token(&headers_with(&opened)).unwrap().as_deref(), Some("a.bearer.token"));
-        assert_eq!(tokens.token(&HeaderMap::new()).unwrap(), None);
-        assert!(tokens.open(&"a".repeat(4_000), random()).is_none());
+        assert_eq!(sessions.token(&headers_with(&opened)).unwrap().as_deref(), Some("a.bearer.token"));
+        assert_eq!(sessions.token(&HeaderMap::new()).unwrap(), None);
+        assert!(sessions.open(&"a".repeat(4_000), random()).is_none());
     }
 
     #[test]
     fn replicas_with_the_key_accept_the_session() {
-        let opened = tokens(false).open("a.bearer.token", random()).unwrap();
-        assert!(tokens(false).token(&headers_with(&opened)).unwrap().is_some());
-        let other = Tokens::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
+        let opened = sessions(false).open("a.bearer.token", random()).unwrap();
+        assert!(sessions(false).token(&headers_with(&opened)).unwrap().is_some());
+        let other = TokenSessions::new(Seal::new(&KEY.replace('a', "b")).unwrap(), false);
         assert_eq!(code(&other, &headers_with(&opened)), Some(401));
     }
 
     #[test]
     fn copied_cookies_end_with_the_sign_out() {
-        let tokens = tokens(false);
-        let opened = tokens.open("a.bearer.token", random()).unwrap();
-        let other = tokens.open("a.bearer.token", Random { id: [3; 16], nonce: [4; 12] }).unwrap();
-        let deleted_cookie = tokens.end(&headers_with(&opened));
+        let sessions = sessions(false);
+        let opened = sessions.open("a.bearer.token", random()).unwrap();
+        let other = sessions.open("a.bearer.token", SessionRandom { id: [3; 16], nonce: [4; 12] }).unwrap();
+        let deleted_cookie = sessions.end(&headers_with(&opened));
         assert_eq!((deleted_cookie.value.as_str(), deleted_cookie.max_age), ("", Some(0)));
-        assert_eq!(code(&tokens, &headers_with(&opened)), Some(401));
-        assert!(tokens.token(&headers_with(&other)).unwrap().is_some(), "another session of the same token ended, too");
+        assert_eq!(code(&sessions, &headers_with(&opened)), Some(401));
+        assert!(
+            sessions.token(&headers_with(&other)).unwrap().is_some(),
+            "another session of the same token ended, too"
+        );
     }
 
     #[test]
     fn sessions_expire() {
         let now = Arc::new(AtomicI64::new(0));
         let clock = Arc::clone(&now);
-        let tokens = Tokens::with_clock(Seal::new(KEY).unwrap(), false, move || {
+        let sessions = TokenSessions::with_clock(Seal::new(KEY).unwrap(), false, move || {
             Timestamp::from_second(clock.load(Ordering::Relaxed)).unwrap_or_default()
         });
-        let opened = headers_with(&tokens.open("a.bearer.token", random()).unwrap());
+        let opened = headers_with(&sessions.open("a.bearer.token", random()).unwrap());
         now.store(LIFETIME.as_secs() - 1, Ordering::Relaxed);
-        assert!(tokens.token(&opened).unwrap().is_some());
+        assert!(sessions.token(&opened).unwrap().is_some());
         now.store(LIFETIME.as_secs(), Ordering::Relaxed);
-        assert_eq!(code(&tokens, &opened), Some(401));
+        assert_eq!(code(&sessions, &opened), Some(401));
     }
 
     /// Earlier versions stored a plain token in the cookie.
     #[test]
     fn plain_tokens_are_rejected() {
-        let tokens = tokens(false);
-        let cookie = tokens.cookie("a.bearer.token".to_owned());
-        assert_eq!(code(&tokens, &headers_with(&cookie)), Some(401));
+        let sessions = sessions(false);
+        let cookie = sessions.cookie("a.bearer.token".to_owned());
+        assert_eq!(code(&sessions, &headers_with(&cookie)), Some(401));
     }
 
     #[test]
     fn unknown_sign_outs_are_not_remembered() {
-        let tokens = tokens(false);
+        let sessions = sessions(false);
         for n in 0..1_000 {
-            tokens.end(&headers_with(&tokens.cookie(format!("made-up-{n}"))));
+            sessions.end(&headers_with(&sessions.cookie(format!("made-up-{n}"))));
         }
-        tokens.signed_out.run_pending_tasks();
-        assert_eq!(tokens.signed_out.entry_count(), 0);
+        sessions.signed_out.run_pending_tasks();
+        assert_eq!(sessions.signed_out.entry_count(), 0);
     }
 
     proptest! {
         /// Cookies that were not sealed here are never a session, for any bytes.
         #[test]
-        fn arbitrary_cookies_are_no_session(value in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_cookies_are_not_a_session(value in prop::collection::vec(any::<u8>(), 0..400)) {
             let mut bytes = b"crowsnest-session=".to_vec();
             bytes.extend(value);
             if let Ok(value) = http::HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(header::COOKIE, value)]);
-                prop_assert!(!matches!(tokens(false).token(&headers), Ok(Some(_))));
+                prop_assert!(!matches!(sessions(false).token(&headers), Ok(Some(_))));
             }
         }
     }

@@ -62,6 +62,7 @@ pub enum Interruption {
     ErrorEvent,
     #[error("the member sent an invalid event")]
     Invalid,
+    /// The message follows the name of the cluster in a `Warning` header.
     #[error("sent an event larger than {} MiB", MAX_EVENT_BYTES >> 20)]
     TooLarge,
 }

@@ -22,13 +22,13 @@ const MAX_SESSIONS: u64 = 10_000;
 
 /// Sessions by the fingerprint of their handle.
 #[derive(Clone)]
-pub struct Identities {
+pub struct KubeconfigSessions {
     sessions: Cache<Fingerprint, Actor>,
     /// True if browsers connect over HTTPS.
     is_secure: bool,
 }
 
-impl Identities {
+impl KubeconfigSessions {
     pub fn new(is_secure: bool) -> Self {
         Self { sessions: Cache::builder().max_capacity(MAX_SESSIONS).time_to_idle(IDLE_TIMEOUT).build(), is_secure }
     }
@@ -61,7 +61,7 @@ impl Identities {
     }
 }
 
-/// The user of a kubeconfig's current context, as far as the kubeconfig itself contains its credentials.
+/// The user of a kubeconfig's current context, with the credentials that the kubeconfig itself contains.
 pub(super) fn parse_user(text: &str) -> Result<AuthInfo, ApiError> {
     let config =
         Kubeconfig::from_yaml(text).map_err(|error| ApiError::bad_request(format!("invalid kubeconfig: {error}")))?;
@@ -123,21 +123,21 @@ mod tests {
 
     #[tokio::test]
     async fn handles_identify_one_session() {
-        let identities = Identities::new(false);
+        let kubeconfig_sessions = KubeconfigSessions::new(false);
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let actor = Upstream::new(config).unwrap().as_bearer("a.bearer.token").unwrap();
-        let cookie = identities.open(actor, [1; 32]);
+        let cookie = kubeconfig_sessions.open(actor, [1; 32]);
         let mut headers = HeaderMap::new();
         let pair = format!("{}={}", cookie.full_name(), cookie.value);
         headers.insert(http::header::COOKIE, pair.parse().unwrap());
-        assert!(identities.actor(&headers).unwrap().is_some());
-        assert!(identities.actor(&HeaderMap::new()).unwrap().is_none());
-        let deleted_cookie = identities.end(&headers);
+        assert!(kubeconfig_sessions.actor(&headers).unwrap().is_some());
+        assert!(kubeconfig_sessions.actor(&HeaderMap::new()).unwrap().is_none());
+        let deleted_cookie = kubeconfig_sessions.end(&headers);
         assert_eq!(
             (deleted_cookie.full_name(), deleted_cookie.value.as_str(), deleted_cookie.max_age),
             (cookie.full_name(), "", Some(0))
         );
-        let code = identities.actor(&headers).err().map(|failure| failure.code);
+        let code = kubeconfig_sessions.actor(&headers).err().map(|failure| failure.code);
         assert_eq!(code, Some(401));
     }
 
@@ -146,7 +146,7 @@ mod tests {
     #[case::token("{token: abc}", (false, true))]
     #[case::both("{client-certificate-data: YQ==, client-key-data: Yg==, token: abc}", (true, true))]
     #[case::half("{client-certificate-data: YQ==, token: abc}", (false, true))]
-    #[case::files_are_left("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
+    #[case::files_are_ignored("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
     fn credentials_are_taken_from_the_kubeconfig(#[case] user: &str, #[case] expected: (bool, bool)) {
         let parsed = parse_user(&config(user)).unwrap_or_else(|failure| panic!("{failure}"));
         let has_certificate = parsed.client_certificate_data.is_some() && parsed.client_key_data.is_some();

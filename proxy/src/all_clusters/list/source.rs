@@ -10,10 +10,10 @@ use futures::future::{BoxFuture, join_all};
 use http::HeaderValue;
 use serde_json::Value;
 
+use crate::all_clusters::item::Item;
+use crate::all_clusters::member::{Collection, MemberError, MemberPage, PageStart};
+use crate::all_clusters::object::composite_version;
 use crate::composite::CompositeVersion;
-use crate::everywhere::item::Item;
-use crate::everywhere::member::{Collection, MemberError, MemberPage, PageStart};
-use crate::everywhere::object::composite_version;
 use crate::fleetwide::warning;
 use crate::merged::list::{Page, Part, Source};
 use crate::merged::{Heading, MissingCluster};
@@ -74,13 +74,17 @@ pub(super) fn version_of(pages: &BTreeMap<ClusterName, MemberPage>) -> Composite
 
 impl LiveMembers {
     /// Reads the next objects of a part.
-    pub(super) fn read_page(&self, part: &Part, want: usize) -> BoxFuture<'static, Result<MemberPage, MemberError>> {
+    pub(super) fn read_page(
+        &self,
+        part: &Part,
+        target_count: usize,
+    ) -> BoxFuture<'static, Result<MemberPage, MemberError>> {
         let start = match part.after.as_str() {
             "" => PageStart::Exact(self.version.version(part.cluster.as_str()).unwrap_or_default().to_owned()),
             token => PageStart::After(token.to_owned()),
         };
         match self.members.get(&part.cluster) {
-            Some(member) => self.collection.read_page(member, start, want),
+            Some(member) => self.collection.read_page(member, start, target_count),
             None => {
                 let error = Error::ClusterNotFound(part.cluster.to_string());
                 futures::future::ready(Err(MemberError::NoResponse(Box::new(error)))).boxed()
@@ -104,12 +108,12 @@ impl LiveMembers {
 impl Source for LiveMembers {
     type Item = Item;
 
-    fn read(&mut self, part: &Part, want: usize) -> BoxFuture<'static, Result<Page<Item>, BoxError>> {
+    fn read(&mut self, part: &Part, target_count: usize) -> BoxFuture<'static, Result<Page<Item>, BoxError>> {
         let page = |page: MemberPage| Page { items: page.items, next: page.next, end: None };
         if let Some(first) = self.first_pages.remove(&part.cluster) {
             return futures::future::ready(Ok(page(first))).boxed();
         }
-        self.read_page(part, want).map(move |read| read.map(page).map_err(BoxError::from)).boxed()
+        self.read_page(part, target_count).map(move |read| read.map(page).map_err(BoxError::from)).boxed()
     }
 
     fn clusters_ahead(&self) -> usize {
@@ -126,8 +130,8 @@ impl Source for LiveMembers {
         Ok(())
     }
 
-    /// A page with a limit ends before the part, and the request for the next page fails. A list without a limit names
-    /// the member at its end.
+    /// Omits the part of a member that cannot be read. With a limit, the page ends before this part, and the request
+    /// for the next page reports the error. Without a limit, the list reports the member in `incompleteClusters`.
     fn omit_part(&mut self, part: &Part, error: BoxError) -> Result<(), BoxError> {
         tracing::debug!(cluster = %part.cluster, %error, "cannot read a member's part of a list; it is omitted");
         if !self.is_limited {

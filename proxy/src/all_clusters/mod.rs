@@ -54,7 +54,7 @@ impl Proxy {
                 self.report_clusters(&request, || self.member_names(caller));
                 let shape = Shape::from_accept_header(request.headers(), &query, Content::Watch)?;
                 let collection = Collection::new(self, caller, &native, request.uri().query(), shape);
-                self.watch_everywhere(&native, &query, collection).await
+                self.watch_all_clusters(&native, &query, collection).await
             }
             _ if !native.name.is_empty() => {
                 let owner = native.only_one(self.find_owners(caller, &native).await?, |owner| owner.name())?;
@@ -64,7 +64,7 @@ impl Proxy {
                 self.report_clusters(&request, || self.member_names(caller));
                 let shape = Shape::from_accept_header(request.headers(), &query, Content::List)?;
                 let collection = Collection::new(self, caller, &native, request.uri().query(), shape);
-                self.list_everywhere(&native, &query, collection).await
+                self.list_all_clusters(&native, &query, collection).await
             }
             _ => Err(Error::MethodNotAllowed),
         }

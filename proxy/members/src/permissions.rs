@@ -1,4 +1,4 @@
-//! Permissions of Crowsnest's service accounts in a member, chosen at join. Pure.
+//! Permissions of Crowsnest's service accounts in a member, chosen at join. Has no side effects.
 //!
 //! Full permissions are those that `karmadactl join` grants. With less, roles cannot be written through Crowsnest
 //! later, so the permission to impersonate callers is granted at the join as well.
@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use crate::{ApiResources, Error};
 
-/// The resource that is not readable with [`Rights::Observe`] and [`Rights::Steer`].
+/// The resource that is not readable with [`MemberPermissions::Observe`] and [`MemberPermissions::Steer`].
 const SECRETS: &str = "secrets";
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Objects are replaced and deleted individually, never patched (`crowsnest_controllers::propagation::execution`).
@@ -21,7 +21,7 @@ const CORE_GROUP: &str = "core";
 
 /// Permissions of the service account; see the module.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Rights {
+pub enum MemberPermissions {
     #[default]
     Full,
     /// Read everything except Secrets: for search, lists, watches and status.
@@ -32,7 +32,7 @@ pub enum Rights {
     Rules(Vec<PolicyRule>),
 }
 
-impl std::str::FromStr for Rights {
+impl std::str::FromStr for MemberPermissions {
     type Err = String;
 
     /// `full`, `observe`, or `steer:core,apps`.
@@ -54,10 +54,10 @@ impl std::str::FromStr for Rights {
     }
 }
 
-impl Rights {
+impl MemberPermissions {
     /// Reads the rules of a ClusterRole in YAML or JSON.
     pub fn from_role(text: &str) -> Result<Self, Error> {
-        let unusable = |why: String| Error::Join(format!("this is not a ClusterRole: {why}"));
+        let unusable = |reason: String| Error::Join(format!("this is not a ClusterRole: {reason}"));
         let role: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| unusable(e.to_string()))?;
         if role["kind"] != "ClusterRole" {
             return Err(unusable(format!("its kind is {}", role["kind"])));
@@ -185,8 +185,8 @@ mod tests {
     #[case("observe")]
     #[case("steer:core,apps")]
     fn permissions_are_converted_to_rules(#[case] text: &str) {
-        let rights: Rights = text.parse().unwrap();
-        let rules = (rights.rules(&served()), rights.impersonator_rules());
+        let permissions: MemberPermissions = text.parse().unwrap();
+        let rules = (permissions.rules(&served()), permissions.impersonator_rules());
         insta::assert_yaml_snapshot!(text.split(':').next().unwrap(), rules);
     }
 
@@ -198,7 +198,7 @@ mod tests {
     #[case("steer:*", "is not an API group")]
     #[case("observe:apps", "is not one of")]
     fn invalid_permissions_are_refused(#[case] text: &str, #[case] expected: &str) {
-        let error = text.parse::<Rights>().unwrap_err();
+        let error = text.parse::<MemberPermissions>().unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 
@@ -209,8 +209,8 @@ mod tests {
     #[case("kind: ClusterRole\nrules: [{verbs: 1}]", Some("not a ClusterRole: "))]
     #[case("kind: [", Some("not a ClusterRole: "))]
     fn rules_are_read_from_a_cluster_role(#[case] text: &str, #[case] refused: Option<&str>) {
-        match (Rights::from_role(text), refused) {
-            (Ok(Rights::Rules(rules)), None) => assert_eq!(rules, [rule(&[""], &["pods"], &["list"])]),
+        match (MemberPermissions::from_role(text), refused) {
+            (Ok(MemberPermissions::Rules(rules)), None) => assert_eq!(rules, [rule(&[""], &["pods"], &["list"])]),
             (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (got, _) => panic!("{text}: {got:?}"),
         }

@@ -119,7 +119,7 @@ struct MergedWatch {
 }
 
 impl Proxy {
-    pub(super) async fn watch_everywhere(
+    pub(super) async fn watch_all_clusters(
         &self,
         native: &NativePath,
         query: &Query,

@@ -15,7 +15,7 @@ use crate::test_env::{
 const ALL: [&str; 4] = ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"];
 
 async fn list(env: &TestEnv, query: &str) -> Value {
-    let (code, list) = env.everywhere(&admin(), CONFIG_MAPS, query, "application/json").await;
+    let (code, list) = env.read_all_clusters(&admin(), CONFIG_MAPS, query, "application/json").await;
     assert_eq!(code, 200, "{list}");
     list
 }
@@ -74,8 +74,8 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     }
     // Changes between two pages are not shown.
     let first = list(&env, &format!("{LABELLED}&limit=1")).await;
-    let of_m2 = config_maps(&env, "m2");
-    of_m2.delete("both", &DeleteParams::default()).await.unwrap();
+    let m2_config_maps = config_maps(&env, "m2");
+    m2_config_maps.delete("both", &DeleteParams::default()).await.unwrap();
     create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
     let rest = list(&env, &rest).await;
@@ -94,7 +94,7 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     }
     // A watch from the list sends the changes.
     let watch = format!("{LABELLED}&resourceVersion={}", version(&first));
-    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, &watch).await.into_body();
+    let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, &watch).await.into_body();
     let mut changes = summaries(&next(&mut body, 2).await);
     changes.sort();
     assert_eq!(changes, ["ADDED m1/late 1", "DELETED m2/both m2"]);
@@ -107,35 +107,45 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
     let first = list(&env, &format!("{LABELLED}&limit=3")).await;
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let (_, of_fleet) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
+    let (_, fleet_wide_list) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
     let key = "invalid continue token: continue key is not valid";
     let both = "specifying resource version is not allowed when using continue";
-    for (path, query, why) in [
+    for (path, query, reason) in [
         (CONFIG_MAPS, format!("{LABELLED}&continue=xyz"), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={}", of_fleet["metadata"]["continue"].as_str().unwrap()), key),
+        (
+            CONFIG_MAPS,
+            format!("{LABELLED}&continue={}", fleet_wide_list["metadata"]["continue"].as_str().unwrap()),
+            key,
+        ),
         (CONFIG_MAPS, format!("continue={token}"), key),
         ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), key),
         (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={}", version(&first)), both),
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
-        let (code, status) = env.everywhere(&admin(), path, &query, "").await;
-        assert_eq!((code, &status["reason"], &status["message"]), (400, &json!("BadRequest"), &json!(why)), "{query}");
+        let (code, status) = env.read_all_clusters(&admin(), path, &query, "").await;
+        assert_eq!(
+            (code, &status["reason"], &status["message"]),
+            (400, &json!("BadRequest"), &json!(reason)),
+            "{query}"
+        );
     }
     // Objects of a member that leaves between two pages are not skipped silently.
-    let mut watch = env.watch_everywhere(&admin(), CONFIG_MAPS, &format!("resourceVersion={}", version(&first))).await;
+    let mut watch =
+        env.watch_all_clusters(&admin(), CONFIG_MAPS, &format!("resourceVersion={}", version(&first))).await;
     let exact = format!("{LABELLED}&resourceVersion={}&resourceVersionMatch=Exact", version(&first));
     assert_eq!(list(&env, &exact).await["items"].as_array().unwrap().len(), 4);
     env.leave("m2").await;
-    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &format!("{LABELLED}&continue={token}"), "").await;
+    let (code, status) =
+        env.read_all_clusters(&admin(), CONFIG_MAPS, &format!("{LABELLED}&continue={token}"), "").await;
     assert_eq!((code, &status["reason"], status["metadata"].get("continue")), (410, &json!("Expired"), None));
-    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &exact, "").await;
+    let (code, status) = env.read_all_clusters(&admin(), CONFIG_MAPS, &exact, "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
     let last = next(watch.body_mut(), 1).await.pop().unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
     let since = format!("resourceVersion={}", version(&first));
-    assert_eq!(env.watch_everywhere(&admin(), CONFIG_MAPS, &since).await.status(), StatusCode::GONE);
+    assert_eq!(env.watch_all_clusters(&admin(), CONFIG_MAPS, &since).await.status(), StatusCode::GONE);
     env.stop().await;
 }
 
@@ -149,12 +159,12 @@ async fn a_snapshot_that_a_member_no_longer_keeps_expires() {
     create(&member.admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     let store = &member.registry().store;
     store.compact(store.revision());
-    let (code, status) = env.everywhere(&admin(), CONFIG_MAPS, &rest(&first), "").await;
+    let (code, status) = env.read_all_clusters(&admin(), CONFIG_MAPS, &rest(&first), "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
     let list = list(&env, &rest(&status)).await;
     assert_eq!(names(&list), ["m1/late", "m1/only-m1", "m2/both", "m2/only-m2"]);
     let since = format!("{LABELLED}&resourceVersion={}", version(&first));
-    let response = env.watch_everywhere(&admin(), CONFIG_MAPS, &since).await;
+    let response = env.watch_all_clusters(&admin(), CONFIG_MAPS, &since).await;
     let is_gone = response.status() == StatusCode::GONE;
     assert!(is_gone || next(&mut response.into_body(), 1).await[0]["object"]["code"] == 410);
     env.stop().await;
@@ -164,23 +174,23 @@ async fn a_snapshot_that_a_member_no_longer_keeps_expires() {
 async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state() {
     let env = test_env().await;
     let start = version(&list(&env, LABELLED).await);
-    let of_m2 = config_maps(&env, "m2");
+    let m2_config_maps = config_maps(&env, "m2");
     let mut left_at = String::new();
     for (label, value) in [("y", "2"), ("y", "3"), ("x", "4")] {
         let change = json!({"metadata": {"labels": {"app": label}}, "data": {"v": value}});
-        let changed = of_m2.patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        let changed = m2_config_maps.patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         if value == "2" {
             left_at = changed.metadata.resource_version.unwrap();
         }
     }
     let from = |version: &str| format!("{LABELLED}&resourceVersion={version}");
-    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
+    let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
     let events = next(&mut body, 2).await;
     assert_eq!(summaries(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
     let versions = own_versions(&version(&events[0]["object"]));
     assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left_at), &own_versions(&start)["m1"]));
     let resumed = from(&version(&events[0]["object"]));
-    let mut resumed = env.watch_everywhere(&admin(), CONFIG_MAPS, &resumed).await.into_body();
+    let mut resumed = env.watch_all_clusters(&admin(), CONFIG_MAPS, &resumed).await.into_body();
     assert_eq!(summaries(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
     env.stop().await;
 }
@@ -188,18 +198,18 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_begins_with_the_objects_and_includes_members_that_join() {
     let mut env = test_env().await;
-    let mut body = env.watch_everywhere(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
+    let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
     let mut initial = summaries(&next(&mut body, 4).await);
     initial.sort();
     assert_eq!(initial, ["ADDED m1/both m1", "ADDED m1/only-m1 m1", "ADDED m2/both m2", "ADDED m2/only-m2 m2"]);
     let later = format!("{LABELLED}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    let mut without = env.watch_everywhere(&admin(), CONFIG_MAPS, &later).await.into_body();
+    let mut without = env.watch_all_clusters(&admin(), CONFIG_MAPS, &later).await.into_body();
     let name = "/api/v1/watch/namespaces/default/configmaps/only-m2";
-    let mut of_name = env.watch_everywhere(&admin(), name, "").await.into_body();
-    assert_eq!(summaries(&next(&mut of_name, 1).await), ["ADDED m2/only-m2 m2"]);
+    let mut named = env.watch_all_clusters(&admin(), name, "").await.into_body();
+    assert_eq!(summaries(&next(&mut named, 1).await), ["ADDED m2/only-m2 m2"]);
     let change = json!({"data": {"v": "2"}});
     config_maps(&env, "m2").patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
-    for body in [&mut body, &mut without, &mut of_name] {
+    for body in [&mut body, &mut without, &mut named] {
         assert_eq!(summaries(&next(body, 1).await), ["MODIFIED m2/only-m2 2"]);
     }
     env.join("m3").await;
@@ -215,20 +225,20 @@ async fn each_member_applies_its_own_permissions() {
     let env = test_env().await;
     let alice = user("alice");
     for query in [LABELLED.to_owned(), format!("{LABELLED}&watch=true")] {
-        let (code, status) = env.everywhere(&alice, CONFIG_MAPS, &query, "").await;
+        let (code, status) = env.read_all_clusters(&alice, CONFIG_MAPS, &query, "").await;
         assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{query}");
     }
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]);
     grant(&env.members["m1"].admin(), "alice", rules, json!({"kind": "User", "name": "alice"})).await;
     let response = env.proxy.cluster("*", &alice, CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
-    assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 answered 403 Forbidden"));
+    assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 responded 403 Forbidden"));
     let (_, list) = read(response).await;
     assert_eq!(
         (names(&list), &list["metadata"]["incompleteClusters"][0]["cluster"]),
         (vec!["m1/both".to_owned(), "m1/only-m1".to_owned()], &json!("m2"),)
     );
-    let response = env.watch_everywhere(&alice, CONFIG_MAPS, LABELLED).await;
-    assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 answered 403 Forbidden"));
+    let response = env.watch_all_clusters(&alice, CONFIG_MAPS, LABELLED).await;
+    assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 responded 403 Forbidden"));
     assert_eq!(next(&mut response.into_body(), 2).await.len(), 2);
     env.stop().await;
 }
@@ -237,7 +247,7 @@ async fn each_member_applies_its_own_permissions() {
 async fn objects_can_be_read_and_written_back() {
     let env = test_env().await;
     let path = format!("{CONFIG_MAPS}/only-m2");
-    let (code, mut object) = env.everywhere(&admin(), &path, "", "application/json").await;
+    let (code, mut object) = env.read_all_clusters(&admin(), &path, "", "application/json").await;
     assert_eq!((code, names(&json!({"items": [object]}))), (200, vec!["m2/only-m2".to_owned()]));
     object["data"] = json!({"v": "changed"});
     let put = request(Method::PUT, "", "", Some(object));
@@ -280,9 +290,9 @@ async fn a_watch_ends_with_its_version() {
     }
     let path = "/apis/example.com/v1alpha1/gadgets";
     let mut bodies = Vec::new();
-    for everywhere in [true, false] {
+    for all_clusters in [true, false] {
         let watch = request(Method::GET, "watch=true&timeoutSeconds=60", "", None);
-        let response = match everywhere {
+        let response = match all_clusters {
             true => env.proxy.cluster("*", &admin(), path, watch).await,
             false => env.proxy.fleet_wide(&admin(), path, watch).await,
         };

@@ -1,5 +1,5 @@
-//! Patches and deletions with a resourceVersion precondition: replaces the composite version, which the client read
-//! here, with the version of the object's cluster.
+//! Rewrites the resourceVersion precondition of patches and deletions: clients send the composite version of the proxy,
+//! which is replaced with the version of the object's cluster.
 //!
 //! A version that is not composite or does not include the cluster is kept; the member then rejects the failed
 //! precondition.
@@ -26,8 +26,8 @@ pub fn rewrite_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<
     };
     let has_changed = match patch.as_array_mut() {
         Some(operations) => {
-            let of_version = operations.iter_mut().filter(|operation| operation["path"] == VERSION_PATH);
-            of_version
+            let version_operations = operations.iter_mut().filter(|operation| operation["path"] == VERSION_PATH);
+            version_operations
                 .filter_map(|operation| replace_version(operation.get_mut("value"), cluster).then_some(()))
                 .count()
                 > 0
@@ -44,7 +44,7 @@ pub fn rewrite_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
     replace_version(version, cluster).then(|| serde_json::to_vec(&options).ok())?
 }
 
-/// Replaces a composite version by the version of a cluster. Returns false if it is not composite or lacks the cluster.
+/// Replaces a composite version with the version of a cluster. Returns false if it is not composite or lacks the cluster.
 fn replace_version(version: Option<&mut Value>, cluster: &str) -> bool {
     let Some(Value::String(version)) = version else { return false };
     let composite = CompositeVersion::decode(version);
@@ -66,26 +66,26 @@ mod tests {
     use serde_json::json;
 
     /// `{"m1":"5"}` and `{"m2":"5"}`.
-    const OF_M1: &str = "eyJtMSI6IjUifQ";
-    const OF_M2: &str = "eyJtMiI6IjUifQ";
+    const VERSION_OF_M1: &str = "eyJtMSI6IjUifQ";
+    const VERSION_OF_M2: &str = "eyJtMiI6IjUifQ";
 
     #[rstest]
-    #[case::merge("application/merge-patch+json", json!({"metadata": {"resourceVersion": OF_M1}, "data": {"a": null}}),
+    #[case::merge("application/merge-patch+json", json!({"metadata": {"resourceVersion": VERSION_OF_M1}, "data": {"a": null}}),
         Some(json!({"metadata": {"resourceVersion": "5"}, "data": {"a": null}})))]
-    #[case::strategic("application/strategic-merge-patch+json; charset=utf-8", json!({"metadata": {"resourceVersion": OF_M1}}),
+    #[case::strategic("application/strategic-merge-patch+json; charset=utf-8", json!({"metadata": {"resourceVersion": VERSION_OF_M1}}),
         Some(json!({"metadata": {"resourceVersion": "5"}})))]
-    #[case::apply("application/apply-patch+yaml", json!({"kind": "ConfigMap", "metadata": {"resourceVersion": OF_M1}}),
+    #[case::apply("application/apply-patch+yaml", json!({"kind": "ConfigMap", "metadata": {"resourceVersion": VERSION_OF_M1}}),
         Some(json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "5"}})))]
-    #[case::json_patch("application/json-patch+json", json!([{"op": "test", "path": "/metadata/resourceVersion", "value": OF_M1},
-        {"op": "add", "path": "/data/a", "value": OF_M1}]),
+    #[case::json_patch("application/json-patch+json", json!([{"op": "test", "path": "/metadata/resourceVersion", "value": VERSION_OF_M1},
+        {"op": "add", "path": "/data/a", "value": VERSION_OF_M1}]),
         Some(json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "5"},
-        {"op": "add", "path": "/data/a", "value": OF_M1}])))]
+        {"op": "add", "path": "/data/a", "value": VERSION_OF_M1}])))]
     #[case::operation_without_value("application/json-patch+json", json!([{"op": "remove", "path": "/metadata/resourceVersion"}]), None)]
-    #[case::another_clusters("application/merge-patch+json", json!({"metadata": {"resourceVersion": OF_M2}}), None)]
+    #[case::another_clusters("application/merge-patch+json", json!({"metadata": {"resourceVersion": VERSION_OF_M2}}), None)]
     #[case::the_members_own("application/merge-patch+json", json!({"metadata": {"resourceVersion": "5"}}), None)]
-    #[case::no_text("application/merge-patch+json", json!({"metadata": {"resourceVersion": 5}}), None)]
-    #[case::no_condition("application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}}), None)]
-    #[case::no_patch("application/json", json!({"metadata": {"resourceVersion": OF_M1}}), None)]
+    #[case::not_a_string("application/merge-patch+json", json!({"metadata": {"resourceVersion": 5}}), None)]
+    #[case::without_a_version("application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}}), None)]
+    #[case::not_a_patch("application/json", json!({"metadata": {"resourceVersion": VERSION_OF_M1}}), None)]
     fn versions_in_patches_are_replaced(
         #[case] kind: &'static str,
         #[case] sent: Value,
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_the_cluster(json!({"preconditions": {"uid": "u", "resourceVersion": OF_M1}}), Some(json!({"preconditions": {"uid": "u", "resourceVersion": "5"}})))]
-    #[case::another_clusters(json!({"preconditions": {"resourceVersion": OF_M2}}), None)]
+    #[case::of_the_cluster(json!({"preconditions": {"uid": "u", "resourceVersion": VERSION_OF_M1}}), Some(json!({"preconditions": {"uid": "u", "resourceVersion": "5"}})))]
+    #[case::another_clusters(json!({"preconditions": {"resourceVersion": VERSION_OF_M2}}), None)]
     #[case::none(json!({"propagationPolicy": "Foreground"}), None)]
     fn preconditions_of_deletions_are_replaced(#[case] sent: Value, #[case] expected: Option<Value>) {
         let rewritten = rewrite_deletion(sent.to_string().as_bytes(), "m1");

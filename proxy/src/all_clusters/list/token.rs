@@ -8,8 +8,8 @@ use crowsnest_members::Member;
 
 use super::source::{FirstObjects, read_first_objects};
 use crate::Error;
+use crate::all_clusters::member::{Collection, MemberError, PageStart};
 use crate::composite::{CompositeVersion, Continue, ListId};
-use crate::everywhere::member::{Collection, MemberError, PageStart};
 
 /// The error for a token whose snapshot is no longer available, with a token for the rest of the list in its current state.
 /// `error` is that of the member in which the list would continue; its response may contain a new token of the member.

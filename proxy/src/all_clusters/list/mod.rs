@@ -26,7 +26,7 @@ use crate::table::Shape;
 use crate::{Body, BodySource, Error, Proxy};
 
 impl Proxy {
-    pub(super) async fn list_everywhere(
+    pub(super) async fn list_all_clusters(
         &self,
         native: &NativePath,
         query: &Query,
@@ -34,13 +34,13 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let limit = ListOptions::parse(query, false, true)?.limit;
         let (list, shape) = (list_id(native, query), collection.shape);
-        let [version, matching, text] =
+        let [version, version_match, text] =
             ["resourceVersion", "resourceVersionMatch", "continue"].map(|name| query.get(name).unwrap_or_default());
         let token = Continue::decode(text, list)?;
         if token.is_none() && !text.is_empty() {
             return Err(InvalidContinueToken.into());
         }
-        let snapshot = Snapshot::from_parameters(version, matching, limit.is_some(), token)?;
+        let snapshot = Snapshot::from_parameters(version, version_match, limit.is_some(), token)?;
         let members = self.members_of(&collection.caller).into_iter();
         let collection = Arc::new(collection);
         let members: BTreeMap<ClusterName, Arc<Member>> =

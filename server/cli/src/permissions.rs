@@ -4,24 +4,24 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_members::Rights;
+use crowsnest_members::MemberPermissions;
 
 #[derive(Debug, Clone, Args)]
-pub struct RightsArgs {
+pub struct PermissionArgs {
     /// Permissions of the control plane in the cluster: full; observe (read all but Secrets); steer:GROUP,… (also write
     /// in these API groups)
-    #[arg(long, value_name = "RIGHTS", default_value = "full", conflicts_with = "cluster_role_file")]
-    rights: Rights,
+    #[arg(long = "rights", value_name = "PERMISSIONS", default_value = "full", conflicts_with = "cluster_role_file")]
+    permissions: MemberPermissions,
     /// File with a ClusterRole; its rules become the control plane's permissions in the cluster
     #[arg(long, value_name = "FILE")]
     cluster_role_file: Option<PathBuf>,
 }
 
-impl RightsArgs {
+impl PermissionArgs {
     /// The permissions of `--rights`, or those in the file of `--cluster-role-file`.
-    pub fn read(&self) -> anyhow::Result<Rights> {
-        let Some(path) = &self.cluster_role_file else { return Ok(self.rights.clone()) };
-        let read = || anyhow::Ok(Rights::from_role(&std::fs::read_to_string(path)?)?);
+    pub fn read(&self) -> anyhow::Result<MemberPermissions> {
+        let Some(path) = &self.cluster_role_file else { return Ok(self.permissions.clone()) };
+        let read = || anyhow::Ok(MemberPermissions::from_role(&std::fs::read_to_string(path)?)?);
         read().with_context(|| format!("--cluster-role-file {}", path.display()))
     }
 }

@@ -72,7 +72,8 @@ pub enum PageStart {
 
 impl PageStart {
     fn parameters(&self) -> Vec<(&'static str, &str)> {
-        let version = |version, matching| vec![("resourceVersion", version), ("resourceVersionMatch", matching)];
+        let version =
+            |version, version_match| vec![("resourceVersion", version), ("resourceVersionMatch", version_match)];
         match self {
             Self::Exact(text) if text.is_empty() => Vec::new(),
             Self::Latest => Vec::new(),
@@ -108,7 +109,7 @@ pub struct ErrorResponse {
 /// Reason why a page or watch of a member cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    #[error("answered {}{}", .0.response.status(), .0.message)]
+    #[error("responded {}{}", .0.response.status(), .0.message)]
     Response(Box<ErrorResponse>),
     /// The member did not respond.
     #[error(transparent)]
@@ -156,16 +157,16 @@ impl Collection {
         self
     }
 
-    /// Reads about `want` objects of a member.
+    /// Reads about `target_count` objects of a member.
     pub fn read_page(
         self: &Arc<Self>,
         member: &Arc<Member>,
         start: PageStart,
-        want: usize,
+        target_count: usize,
     ) -> BoxFuture<'static, Result<MemberPage, MemberError>> {
         let (collection, member) = (Arc::clone(self), Arc::clone(member));
         Box::pin(async move {
-            let mut limit = want.clamp(1, MAX_PAGE_OBJECTS);
+            let mut limit = target_count.clamp(1, MAX_PAGE_OBJECTS);
             loop {
                 match collection.request_page(&member, &start, limit).await {
                     Err(PageError::TooLarge) if limit > 1 => limit = (limit / TOO_LARGE_DIVISOR).max(1),
