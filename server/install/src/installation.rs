@@ -241,9 +241,9 @@ async fn remove_clusters(
         .context("cannot list the Clusters; `crowsnest serve` must be running")?;
     for cluster in &clusters {
         let uninstall::ClusterRemoval { name, deleted_works, kept_works, .. } = cluster;
-        let works = format!("with the objects of {deleted_works} Works; the objects of {kept_works} Works are kept");
+        let works = format!("Works whose objects are deleted: {deleted_works}, kept: {kept_works}");
         if dry_run {
-            writeln!(out, "cluster({name}) would be removed, {works}")?;
+            writeln!(out, "cluster({name}) would be removed. {works}")?;
             for object in cluster.join_objects() {
                 writeln!(out, "cluster({name}): {object} would be deleted")?;
             }
@@ -254,7 +254,7 @@ async fn remove_clusters(
                 )
             };
             uninstall::remove_cluster(client, cluster, timeout).await.with_context(context)?;
-            writeln!(out, "cluster({name}) removed, {works}")?;
+            writeln!(out, "cluster({name}) removed. {works}")?;
         }
         if cluster.has_agent() {
             writeln!(out, "cluster({name}): its agent and the objects that the agent created are kept")?;

@@ -102,7 +102,7 @@ fn each_replica_reaches_a_pull_mode_member() -> Result<()> {
     }
     // Uninstalling removes the propagated objects if requested; the agent belongs to the member.
     let uninstalled = env.crowsnest(&["uninstall", "--members"])?;
-    ensure!(uninstalled.ok && uninstalled.out.contains("cluster(m1) removed, "), "{uninstalled:?}{}", logs(&replicas));
+    ensure!(uninstalled.ok && uninstalled.out.contains("cluster(m1) removed. "), "{uninstalled:?}{}", logs(&replicas));
     east.expect_output(&["get", "configmap", "first"], "", 1, "not found")?;
     for preserved in ["made-for-a", "made-for-b"] {
         east.run_ok(&["get", "configmap", preserved], "")?;
