@@ -374,9 +374,9 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<(
     }
 }
 
-/// Pause before the next poll, given the time waited so far and the duration of the last poll. Most polls start a
-/// process or read many objects, so they take at most a third of the time; on a busy machine polls take longer and
-/// become rarer. After a long wait, the pause is a tenth of it. It is at most two seconds.
+/// Pause before the next poll, given the time waited so far and the duration of the last poll: the larger of a tenth of
+/// the wait and twice the poll, at least 50 ms and at most two seconds. Most polls start a process or read many objects.
+/// Polls of up to a second therefore take at most a third of the time, and are rarer on a busy machine.
 pub fn pause(waited: Duration, poll: Duration) -> Duration {
     (waited / 10).max(poll * 2).clamp(Duration::from_millis(50), Duration::from_secs(2))
 }

@@ -22,7 +22,7 @@ export const errorMessage = (error: unknown) => (error instanceof Error ? error.
 const resultAction = (q: string, event: string, data: unknown): Action =>
   (event === 'summary' || event === 'done') && hasLimit(q) ? { type: 'event', event, data: { ...(data as SearchDone), cursor: undefined } } : { type: 'event', event, data }
 
-/** A newer query cancels the older one: only events of the query that runs are dispatched. */
+/** Runs one query at a time and dispatches its events. A newer query cancels the older one, whose later events are ignored. */
 export class SearchRunner {
   /** Slot of the requests for further pages of the running query. */
   readonly pageRequest = new RequestSlot()

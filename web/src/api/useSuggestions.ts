@@ -40,7 +40,10 @@ function requestOf(path: string): SuggestRequest {
   return { query: parameters.get('q') ?? '', cursor: Number(parameters.get('cursor')) }
 }
 
-/** Suggestions that the server would return for `query`, if its value has only been typed on since they were requested and they were complete. */
+/**
+ * Suggestions that the server would return for `query`. They are selected from the received ones, so these must be complete, and since their
+ * request, text may only have been appended to the value; otherwise `undefined`.
+ */
 export function narrow(suggestions: Suggestions, requested: SuggestRequest, query: string, at: number): Suggestions | undefined {
   const { start, end, field, items } = suggestions
   if (field === undefined || !SEARCHED_VALUES.has(field) || items.length >= MAX_SUGGESTIONS) return undefined

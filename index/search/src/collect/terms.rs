@@ -82,7 +82,7 @@ impl HistoryTermCounts {
     }
 }
 
-/// Adds the amounts of the same numbers.
+/// Adds each amount to the sum of the same number. `sums` may be empty: a missing sum is 0.
 fn add_amounts(sums: &mut Vec<i64>, amounts: &[i64]) {
     sums.resize(amounts.len(), 0);
     for (sum, amount) in sums.iter_mut().zip(amounts) {

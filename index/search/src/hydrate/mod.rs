@@ -246,7 +246,8 @@ async fn run_search(
     Ok(stream)
 }
 
-/// Groups come before the hits that they group. Without facets, there is nothing to count.
+/// The order to use. Counts come first if the response has groups, because clients show hits within their group, and if there
+/// are no facets, because counting then takes no time.
 fn count_order(facet_request: &FacetRequest, requested: CountOrder) -> CountOrder {
     match facet_request.group.is_some() || facet_request.facets.is_empty() {
         true => CountOrder::BeforeHits,

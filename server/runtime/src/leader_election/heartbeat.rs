@@ -43,7 +43,7 @@ impl Heartbeat {
             return if waited < self.limit { Ok(()) } else { Err(HeartbeatTimeout(waited)) };
         }
         let (sender, completion) = oneshot::channel();
-        // The receiver is dropped only with the election.
+        // The result of the send is ignored: it fails only if the heartbeat was dropped, and then nothing reads it.
         self.controllers.spawn(async move { sender.send(()) });
         self.last = Some(Beat { spawned_at: now, completion });
         Ok(())

@@ -35,7 +35,7 @@ pub fn top_hits(
 /// The documents that a search found in a snapshot, from which facets and sums are computed.
 pub struct FoundDocs {
     snapshot: Arc<Snapshot>,
-    /// In the order of the segments; None for a segment without such documents.
+    /// In the order of the segments; None for a segment without such documents, or not searched before the deadline.
     segments: Vec<Option<SegmentDocs>>,
 }
 
@@ -92,7 +92,7 @@ fn fail(error: tantivy::TantivyError) -> Error {
     Error::text("cannot be searched", error)
 }
 
-/// Hits of a segment, and the documents to count; without documents after the deadline.
+/// Hits of a segment, and the documents to count; None if there are no such documents, or if the deadline passed.
 fn find_in_segment(
     (segment, values): (&Segment, &FacetValues),
     query: &PreparedQuery<'_>,

@@ -1,5 +1,5 @@
-//! In-memory index of all objects and their recent history: an ordered table and a change log per resource. Has no side
-//! effects; `store` guards it with a lock.
+//! In-memory index of all objects and their recent history: an ordered table and a change log per resource. Does no
+//! I/O; `store` guards it with a lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -344,8 +344,9 @@ impl Index {
         }
     }
 
-    /// The revision to which a server without writes must advance, so that continue tokens of its last one expire;
-    /// `None` if there are none. kube-apiserver's compactions write to etcd, which advances the revision there.
+    /// Next revision of a server without writes. The server must advance to it, so that continue tokens of the current
+    /// revision expire; `None` if there are no such tokens. In kube-apiserver, each compaction writes to etcd and so
+    /// advances the revision.
     pub fn next_idle_revision(&self) -> Option<Revision> {
         self.has_further_pages.load(Ordering::Relaxed).then_some(self.revision + 1)
     }

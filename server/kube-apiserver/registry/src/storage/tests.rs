@@ -150,7 +150,7 @@ fn lists_at_old_revisions_expire() {
     assert_eq!(index.changes(&listed, 1, 10).map(|changes| changes.len()).ok(), Some(0));
 }
 
-/// Also on a server without writes, where the listed revision remains the current one.
+/// Without writes, the listed revision would remain the current one, and its continue tokens would never expire.
 #[test]
 fn continue_tokens_of_an_idle_server_expire() {
     let mut index = Index::new(0, HistoryLimits::default());
