@@ -56,7 +56,7 @@ export function Search() {
   // The rows are painted before the facets and the tools. While the facets of the shown results are being counted, the previous ones stay.
   const facetQuery = result.query === q ? (countedQuery ?? q) : q
   const rail = useDeferredValue(useMemo(() => ({ facets, q: facetQuery }), [facets, facetQuery]))
-  const tools = useDeferredValue(useMemo(() => ({ q, facets, total, columns: visibleColumns }), [q, facets, total, visibleColumns]))
+  const tools = useDeferredValue(useMemo(() => ({ q, facets, total }), [q, facets, total]))
 
   // Rounded to ten seconds, so that rows are not rendered again with each result.
   const moment = momentOf(q, Math.floor(Date.now() / 10_000) * 10)
@@ -137,6 +137,8 @@ export function Search() {
             <Summary q={q} done={result.done} error={result.error ?? result.pageError} notices={result.notices} skipped={result.skipped} received={result.pages.pages[0]?.count ?? 0} />
             <Tools
               {...tools}
+              // Not deferred: a click on the checkbox of a column shows at once.
+              columns={visibleColumns}
               isFollowing={result.isFollowing}
               pendingChanges={result.pendingChanges}
               onColumns={setColumns}
