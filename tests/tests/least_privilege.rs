@@ -77,6 +77,7 @@ fn check_accounts(
     rbac: &Rbac,
 ) -> Result<Vec<String>> {
     let (records, empty) = (server.records()?, Record::default());
+    let minor = server.minor_version()?;
     let mut ignored = server.defaults.clone();
     ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
     let (mut findings, mut known) = (Vec::new(), ignored.clone());
@@ -87,7 +88,7 @@ fn check_accounts(
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
         let (grants, granting) = rbac.grants(&identity, &ignored);
-        findings.extend(check_account(account, &grants, &record.uses));
+        findings.extend(check_account(account, minor, &grants, &record.uses));
         write_report(account, record)?;
         known.extend(granting);
     }

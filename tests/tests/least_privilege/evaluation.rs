@@ -42,6 +42,9 @@ pub struct Explanation {
     /// True if only some runs use these permissions.
     #[serde(default)]
     pub sometimes: bool,
+    /// Minor version of Kubernetes 1 whose API servers are the first to grant these permissions.
+    #[serde(default)]
+    pub since: u32,
     pub why: String,
 }
 
@@ -78,6 +81,7 @@ impl Explanation {
                     targets: targets.clone(),
                     names,
                     sometimes: self.sometimes,
+                    since: self.since,
                     why: self.why.clone(),
                 }));
             }
@@ -86,11 +90,12 @@ impl Explanation {
     }
 }
 
-/// Errors in the permissions of an account, one line each.
-pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
+/// Errors in the permissions of an account at an API server of Kubernetes 1.`minor`, one line each.
+pub fn check_account(account: &Account, minor: u32, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
+    let explanations: Vec<&Explanation> = account.unused.iter().filter(|one| one.since <= minor).collect();
     let owner = format!("{} at {} ({})", account.user, account.at, account.what);
     let unused: Vec<&Grant> = grants.iter().filter(|grant| !uses.iter().any(|used| used.needs(grant))).collect();
-    let is_explained = |grant: &Grant| account.unused.iter().any(|one| !one.is_empty() && one.explains(grant));
+    let is_explained = |grant: &Grant| explanations.iter().any(|one| !one.is_empty() && one.explains(grant));
     let mut errors: Vec<String> = unused
         .iter()
         .filter(|grant| !is_explained(grant))
@@ -98,7 +103,7 @@ pub fn check_account(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSe
             format!("{grant}, which {owner} did not use: remove the permission, or explain it in accounts.yaml")
         })
         .collect();
-    for part in account.unused.iter().flat_map(Explanation::split) {
+    for part in explanations.into_iter().flat_map(Explanation::split) {
         let mut explained = grants.iter().filter(|grant| part.explains(grant));
         let is_needed = explained.any(|grant| part.sometimes || unused.contains(&grant));
         if !is_needed {
@@ -152,6 +157,7 @@ fn test_log() -> String {
     &["\"x\" explains get deployments.apps to agent at cp (it)"])]
 #[case::not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
     &["\"x\" explains watch to"])]
+#[case::in_a_later_version("[{verbs: [list, watch], names: [m3], since: 37, why: x}, {verbs: [list, patch, '*'], why: x}]", &[])]
 fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str]) -> Result<()> {
     let account: Account = serde_saphyr::from_str(&format!("{{at: cp, user: agent, what: it, unused: {unused}}}"))?;
     let records = parse_records(&test_log());
@@ -159,7 +165,7 @@ fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str])
     let identity = Identity { user: "agent".to_owned(), groups: groups.clone() };
     let (grants, granting) = test_rbac().grants(&identity, &BTreeSet::new());
     assert_eq!(granting, BTreeSet::from(["ClusterRoleBinding agent".to_owned()]));
-    let errors = check_account(&account, &grants, uses);
+    let errors = check_account(&account, 36, &grants, uses);
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
     for text in expected {
         assert!(errors.iter().any(|line| line.contains(text)), "{text}: {errors:#?}");

@@ -56,6 +56,13 @@ impl Server {
         Ok(server.context("the kubeconfig has no server")?.to_owned())
     }
 
+    /// Minor version of Kubernetes 1 that the API server implements.
+    pub fn minor_version(&self) -> Result<u32> {
+        let version: Value = serde_json::from_str(&self.kubectl.run_ok(&["get", "--raw", "/version"], "")?)?;
+        let minor = version["minor"].as_str().context("the version has no minor number")?;
+        Ok(minor.parse()?)
+    }
+
     /// The permissions that all users have used so far.
     pub fn records(&self) -> Result<Records> {
         // Records are written in order, so all earlier records are complete when the marker appears.
