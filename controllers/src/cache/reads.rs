@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr, NamespacedName};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_index::{CollectionKey, ListQuery, Record, RecordKey, Seq};
+use crowsnest_index::{CollectionKey, LabelQuery, ListQuery, Record, RecordKey, Seq};
 use futures::Stream;
 use futures::stream::{TryStreamExt, try_unfold};
 use serde_json::Value;
@@ -177,7 +177,8 @@ impl Cache {
         }
         // Read before the global cache: a write that the collector delivers meanwhile is then in both, not in neither.
         let pending = self.inner.pending_writes.lock().in_collection(&key);
-        let records = self.inner.global_cache.records_with_label(&key, label, value).await?;
+        let query = LabelQuery { collection: &key, label, value };
+        let records = self.inner.global_cache.records_with_label(&query).await?;
         self.count_reads(records.len());
         Ok((records, pending))
     }

@@ -66,12 +66,17 @@ pub struct WellKnownKinds {
     pub priority_class: Resource,
     pub cluster_role: Resource,
     pub cluster_role_binding: Resource,
+    pub role: Resource,
+    pub role_binding: Resource,
+    pub subject_access_review: Resource,
     pub certificate_signing_request: Resource,
 }
 
 impl WellKnownKinds {
     fn new() -> Self {
-        let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
+        let rbac = |resource, kind, namespaced| {
+            Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, namespaced)
+        };
         WellKnownKinds {
             cluster: Resource::of::<cluster::Cluster>(),
             work: Resource::of::<work::Work>(),
@@ -107,8 +112,17 @@ impl WellKnownKinds {
             resource_quota: Resource::builtin("", "v1", "resourcequotas", "ResourceQuota", true),
             lease: Resource::builtin("coordination.k8s.io", "v1", "leases", "Lease", true),
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
-            cluster_role: rbac("clusterroles", "ClusterRole"),
-            cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
+            cluster_role: rbac("clusterroles", "ClusterRole", false),
+            cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding", false),
+            role: rbac("roles", "Role", true),
+            role_binding: rbac("rolebindings", "RoleBinding", true),
+            subject_access_review: Resource::builtin(
+                "authorization.k8s.io",
+                "v1",
+                "subjectaccessreviews",
+                "SubjectAccessReview",
+                false,
+            ),
             certificate_signing_request: Resource::builtin(
                 "certificates.k8s.io",
                 "v1",

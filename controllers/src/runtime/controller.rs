@@ -15,7 +15,7 @@ use super::watch::Watch;
 use crate::Error;
 use crate::metrics::Durations;
 use crate::runtime::config::Config;
-use crate::runtime::context::Context;
+use crate::runtime::context::{Context, WellKnownKinds};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
 
@@ -62,8 +62,10 @@ pub trait Controller: Sized + Send + Sync + 'static {
 
     fn new(setup: &Setup) -> Self;
 
-    /// Resources whose changes enqueue keys. Runs once, at start.
-    fn watches(&self) -> Vec<Watch<Self>>;
+    /// Resources whose changes enqueue keys. None by default: only resyncs and triggers enqueue keys.
+    fn watches(_kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        Vec::new()
+    }
 
     /// Every key that a full resync enqueues.
     fn keys(&self) -> impl Future<Output = Result<Vec<Self::Key>, Error>> + Send;

@@ -175,7 +175,10 @@ impl Manager {
     /// Stops the controllers once their running reconciles have finished.
     pub async fn stop(self) {
         self.stop.cancel();
-        if let Err(error) = self.supervisor.await {
+        // Only the shutdown of the runtime cancels the supervisor.
+        if let Err(error) = self.supervisor.await
+            && error.is_panic()
+        {
             tracing::error!(%error, "the controllers' supervisor failed");
         }
     }

@@ -26,6 +26,7 @@ pub mod write_fence;
 pub mod write_priority;
 
 pub use config::{Config, Periods, Workers};
+pub use context::WellKnownKinds;
 pub use controller::{Controller, Switch};
 pub use manager::{Manager, MetricsReader, UnhealthyReason};
 pub use registry::{Registration, Registry};

@@ -61,7 +61,7 @@ impl<C: Controller> ControllerEntry<C> {
     pub(super) fn create(setup: &Setup) -> Box<dyn RegisteredController> {
         let (controller, config) = (setup.controller::<C>(), &setup.context.config);
         Box::new(ControllerEntry {
-            watches: controller.watches(),
+            watches: C::watches(&setup.context.kinds),
             controller,
             queue: setup.queue::<C>(),
             workers: C::workers(config),

@@ -168,7 +168,7 @@ proptest! {
             let now = format!("2026-01-01T00:{:02}:00Z", minute + 1);
             let mut updated = template.clone();
             updated["status"] = native.aggregate(&template, &members, &now).expect("an aggregated kind");
-            let errors = server.validate_update(&context, &template, &updated);
+            let errors = server.validate_update(&context, &template, &updated).errors;
             prop_assert!(errors.is_empty(), "{errors:?}\n{report:?}\n{template}\n{updated}");
             // Aggregating the same reports again changes nothing.
             let later = native.aggregate(&updated, &members, "2026-01-02T00:00:00Z").expect("an aggregated kind");

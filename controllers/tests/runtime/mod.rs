@@ -7,7 +7,7 @@ use crowsnest_controllers::runtime::context::Context;
 use crowsnest_controllers::runtime::registry::CONTROLLERS;
 use crowsnest_controllers::runtime::workqueue::Outcome;
 use crowsnest_controllers::runtime::{
-    Config, Controller, Manager, Registration, Registry, Selection, Setup, Source, Switch, Watch,
+    Config, Controller, Manager, Registration, Registry, Selection, Setup, Source, Switch, Watch, WellKnownKinds,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ impl Controller for NamespaceGreeter {
     const NAME: &'static str = "namespace-greeter";
     const SWITCH: Switch = Switch::OffByDefault(&["namespaceGreeter"]);
     fn new(setup: &Setup) -> Self { NamespaceGreeter(setup.context()) }
-    fn watches(&self) -> Vec<Watch<Self>> { vec![Source::control_plane([&self.0.kinds.namespace]).map(|_, change| change.name().into())] }
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> { vec![Source::control_plane([&kinds.namespace]).map(|_, change| change.name().into())] }
     async fn keys(&self) -> Result<Vec<String>, Error> { self.0.names(&self.0.kinds.namespace).await }
     async fn reconcile(self: Arc<Self>, _: String) -> Result<Outcome, Error> { Ok(Outcome::Done) }
 }

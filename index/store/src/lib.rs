@@ -142,6 +142,29 @@ pub enum KeyRangeEnd<'a> {
     Namespace(&'a str),
 }
 
+/// Selects old versions for [`Store::superseded_since`].
+#[derive(Debug, Clone, Copy)]
+pub struct SupersededScan<'a> {
+    /// Only versions that were current after this change.
+    pub seq: Seq,
+    pub collection: &'a CollectionKey,
+    /// Namespace and name after which the range begins; None: the first version.
+    pub after: Option<&'a (String, String)>,
+    /// End of the range; None: the last version.
+    pub until: Option<KeyRangeEnd<'a>>,
+    /// Maximum number of versions.
+    pub limit: usize,
+}
+
+/// Selects records for [`Store::records_with_label`].
+#[derive(Debug, Clone, Copy)]
+pub struct LabelQuery<'a> {
+    pub collection: &'a CollectionKey,
+    pub label: &'a str,
+    /// None: any value.
+    pub value: Option<&'a str>,
+}
+
 /// A page of a scan, and the (namespace, name) to continue from; None at the end.
 pub type ScanPage<T> = (Vec<T>, Option<(String, String)>);
 
@@ -275,14 +298,9 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Result<ScanPage<StoredObject>, Error>;
 
-    /// Records of a collection that have a label, in key order, read from an index. Only labels of
-    /// [`crate::CacheOptions::indexed_labels`] are supported. `value` None: any value.
-    async fn records_with_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error>;
+    /// Records of a collection that have a label, in key order, read from an index. Fails if the label is not one of
+    /// [`crate::CacheOptions::indexed_labels`].
+    async fn records_with_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error>;
 
     /// Reads the bodies of records; records deleted in the meantime are omitted.
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
@@ -337,16 +355,9 @@ pub trait Store: Send + Sync + 'static {
     /// unordered. Objects that are unchanged since `seq`, and pruned versions, are omitted.
     async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
-    /// The versions in a collection that were current after change `seq` and have ended since, in key order after the
-    /// (namespace, name) `after` and up to the end `until` of the range, at most `limit`. Pruned versions are omitted.
-    async fn superseded_since(
-        &self,
-        seq: Seq,
-        collection: &CollectionKey,
-        after: Option<&(String, String)>,
-        until: Option<KeyRangeEnd<'_>>,
-        limit: usize,
-    ) -> Result<Vec<Version>, Error>;
+    /// The versions in a collection that were current after a change and have ended since, in key order. Pruned versions
+    /// are omitted.
+    async fn superseded_since(&self, scan: &SupersededScan<'_>) -> Result<Vec<Version>, Error>;
 
     /// Seq up to which deletions may have been pruned and are no longer replayed. A reader whose position is before it
     /// has to read all records again.

@@ -6,7 +6,7 @@ mod versions;
 use super::codec::Codec;
 use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
-use super::{Batch, CompressedBody, Position, Progress, RecordWrite, ReplayedChange, Scan, Store};
+use super::{Batch, CompressedBody, LabelQuery, Position, Progress, RecordWrite, ReplayedChange, Scan, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{ChangeKind, CollectionKey, RecordKey, Seq};
@@ -215,7 +215,8 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
     ];
     backend.apply(writes.iter().map(|pod| backend.put(pod)).collect(), "1").await;
     async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
-        let found = backend.store.records_with_label(&pods(), label, value).await.unwrap();
+        let query = LabelQuery { collection: &pods(), label, value };
+        let found = backend.store.records_with_label(&query).await.unwrap();
         found.iter().map(|record| &*record.key.name).collect()
     }
     assert_eq!(found(&backend, "a.io/id", Some("7")).await, "ac");
@@ -224,7 +225,8 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
     assert_eq!(found(&backend, "of-x", Some("")).await, "c");
     assert_eq!(found(&backend, "exact", Some("1")).await, "a");
     assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
-    let refused = backend.store.records_with_label(&pods(), "app", Some("c")).await.unwrap_err();
+    let query = LabelQuery { collection: &pods(), label: "app", value: Some("c") };
+    let refused = backend.store.records_with_label(&query).await.unwrap_err();
     assert_eq!(refused.to_string(), "label app is not indexed");
 
     // Labels change, and objects are deleted and recreated.
@@ -241,7 +243,8 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
     // If other labels are configured, existing objects are indexed by them.
     let backend = backend.reopen_with(&["*/id", "app"]).await;
     assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
-    assert!(backend.store.records_with_label(&pods(), "exact", None).await.is_err());
+    let query = LabelQuery { collection: &pods(), label: "exact", value: None };
+    assert!(backend.store.records_with_label(&query).await.is_err());
     backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 5).await.unwrap();
     assert_eq!(found(&backend, "a.io/id", None).await, "");
 }

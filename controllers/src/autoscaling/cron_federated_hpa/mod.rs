@@ -21,7 +21,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::autoscaling::federated::validate_api_version;
 use crowsnest_plan::autoscaling::rules::{FinishedRun, Timers};
 
@@ -45,9 +45,11 @@ impl Controller for CronFederatedHpaController {
         CronFederatedHpaController { context: setup.context(), timers: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let autoscalers = Source::control_plane([&self.context.kinds.cron_federated_hpa]);
-        vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        vec![
+            Source::control_plane([&kinds.cron_federated_hpa])
+                .map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key())),
+        ]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {
@@ -86,7 +88,7 @@ impl Controller for CronFederatedHpaController {
                 timers.add_run(FinishedRun { due, finished_at: context.now(), error: failed })
             });
         }
-        self.write_status(&key, &autoscaler, &typed).await?;
+        self.write_status(&autoscaler, &typed).await?;
         let (next, has_invalid_rules) = self.with_timers(&key, |timers| (timers.next(), timers.has_invalid_rules()));
         Ok(match next {
             Some(next) => {
@@ -106,15 +108,10 @@ impl CronFederatedHpaController {
     }
 
     /// Writes the execution history and the next run of each rule to the status.
-    async fn write_status(
-        &self,
-        key: &NamespacedName,
-        autoscaler: &Value,
-        typed: &CronFederatedHPA,
-    ) -> Result<(), Error> {
-        let context = &self.context;
+    async fn write_status(&self, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
+        let (context, key) = (&self.context, unstructured::key(autoscaler));
         let (status, has_run) =
-            self.with_timers(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
+            self.with_timers(&key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
         if status != typed.status {
             let mut updated = autoscaler.clone();
             updated["status"] = json!(status);
@@ -127,7 +124,7 @@ impl CronFederatedHpaController {
                 return Err(error);
             }
         }
-        self.with_timers(key, Timers::clear_recorded);
+        self.with_timers(&key, Timers::clear_recorded);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::retaining::{ReplicasDecision, decide_replicas, is_retained};
 
@@ -48,8 +48,8 @@ impl Controller for DeploymentReplicasSyncer {
         DeploymentReplicasSyncer { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        vec![Source::templates([&self.context.kinds.deployment]).map(Self::on_deployment)]
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        vec![Source::templates([&kinds.deployment]).map(Self::on_deployment)]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {

@@ -28,7 +28,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::autoscaling::behavior::ScaleHistory;
 use crowsnest_plan::autoscaling::pods::Pod;
 
@@ -58,9 +58,11 @@ impl Controller for FederatedHpaController {
         FederatedHpaController { context: setup.context(), histories: Mutex::default(), selectors: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let autoscalers = Source::control_plane([&self.context.kinds.federated_hpa]);
-        vec![autoscalers.map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key()))]
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        vec![
+            Source::control_plane([&kinds.federated_hpa])
+                .map(|_, change| Requests::one_if(change.is_generation_or_deletion_changed(), || change.key())),
+        ]
     }
 
     async fn keys(&self) -> Result<Vec<NamespacedName>, Error> {

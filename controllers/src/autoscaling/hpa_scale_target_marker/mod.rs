@@ -14,7 +14,7 @@ use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, affected_targets, is_retained, label_patch};
 
 pub struct ScaleTargetMarker {
@@ -85,7 +85,7 @@ impl Controller for ScaleTargetMarker {
         ScaleTargetMarker { context: setup.context(), targets: setup.trigger::<Self>(), autoscalers: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
+    fn watches(_kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![Source::AllOfControlPlane.map(Self::on_change)]
     }
 

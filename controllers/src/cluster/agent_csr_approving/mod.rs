@@ -11,17 +11,14 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::runtime::context::Context;
-use crate::runtime::dynamic_client::{Resource, Target};
+use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::agents;
 use crowsnest_plan::certificates::{self as plan, Permission};
 
 pub struct AgentCsrApprovingController {
     context: Arc<Context>,
-    reviews: Resource,
-    /// Resources of the RBAC objects, in the order in which they are created.
-    rbac_resources: [Resource; 4],
 }
 
 impl Controller for AgentCsrApprovingController {
@@ -30,24 +27,12 @@ impl Controller for AgentCsrApprovingController {
     const SWITCH: Switch = Switch::OnByDefault(&["agentcsrapproving"]);
 
     fn new(setup: &Setup) -> Self {
-        let reviews =
-            Resource::builtin("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
-        let rbac = |plural: &str, kind: &str, namespaced| {
-            Resource::builtin("rbac.authorization.k8s.io", "v1", plural, kind, namespaced)
-        };
-        let rbac_resources = [
-            rbac("clusterroles", "ClusterRole", false),
-            rbac("clusterrolebindings", "ClusterRoleBinding", false),
-            rbac("roles", "Role", true),
-            rbac("rolebindings", "RoleBinding", true),
-        ];
-        AgentCsrApprovingController { context: setup.context(), reviews, rbac_resources }
+        AgentCsrApprovingController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let requests = Source::control_plane([&self.context.kinds.certificate_signing_request]);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
-            requests
+            Source::control_plane([&kinds.certificate_signing_request])
                 .map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_pending), || change.name())),
         ]
     }
@@ -102,7 +87,9 @@ impl AgentCsrApprovingController {
     async fn create_rbac_objects(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
         let mut objects = agents::rbac_objects(cluster);
         agents::set_granted_for(&mut objects[0], request);
-        for (index, (resource, object)) in self.rbac_resources.iter().zip(&objects).enumerate() {
+        let kinds = &self.context.kinds;
+        let resources = [&kinds.cluster_role, &kinds.cluster_role_binding, &kinds.role, &kinds.role_binding];
+        for (index, (resource, object)) in resources.into_iter().zip(&objects).enumerate() {
             let (namespace, name) = (unstructured::namespace(object), unstructured::name(object));
             match self.context.objects.get(Target::new(resource, namespace, name)).await? {
                 None => drop(self.context.objects.create(resource, namespace, object).await?),
@@ -116,7 +103,7 @@ impl AgentCsrApprovingController {
     /// True if the requester has a permission, by a SubjectAccessReview.
     async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {
         let review = plan::access_review(request, permission);
-        let review = self.context.objects.create(&self.reviews, "", &review).await?;
+        let review = self.context.objects.create(&self.context.kinds.subject_access_review, "", &review).await?;
         Ok(unstructured::at(&review, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
     }
 

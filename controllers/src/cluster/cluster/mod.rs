@@ -24,7 +24,7 @@ use crate::cache::Change;
 use crate::cache::capacity::{Capacity, MemberSummary};
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::clusters::ObservedReadiness;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{HealthHistory, lease};
@@ -158,8 +158,8 @@ impl Controller for ClusterController {
         ClusterController { context, capacity, observations: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::clusters(&self.context.kinds);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        let clusters = Source::clusters(kinds);
         vec![clusters.map(|controller: &Self, change| {
             Requests::from(change.cluster_name().filter(|_| controller.track(change)))
         })]
@@ -188,8 +188,8 @@ impl Controller for ClusterLeaseController {
         ClusterLeaseController { clusters: setup.controller() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::clusters(&self.clusters.context.kinds);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        let clusters = Source::clusters(kinds);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route == Some(MemberRoute::AgentIfConnected))
         })]

@@ -21,7 +21,7 @@ use crate::cache::capacity::MemberSummary;
 use crate::cluster::cluster::{ClusterController, PRECONDITION_RETRY, ReportedStatus};
 use crate::runtime::config::Config;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crowsnest_plan::clusters::{self, Health, Thresholds};
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::Safety;
@@ -51,8 +51,8 @@ impl Controller for ClusterStatusController {
         ClusterStatusController { clusters: setup.controller(), statuses: setup.trigger::<Self>() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let clusters = Source::clusters(&self.clusters.context.kinds);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
+        let clusters = Source::clusters(kinds);
         vec![clusters.map(|controller: &Self, change| {
             controller.clusters.on_route_change(change, |route| route != Some(MemberRoute::AgentIfConnected))
         })]

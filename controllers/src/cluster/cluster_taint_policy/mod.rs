@@ -16,7 +16,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::health::doubt;
 use crowsnest_plan::taint_policies as plan;
 
@@ -59,8 +59,7 @@ impl Controller for ClusterTaintPolicyController {
         ClusterTaintPolicyController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::clusters(kinds).map(Self::on_cluster),
             Source::control_plane([&kinds.cluster_taint_policy]).map(Self::on_policy),

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::remedies as plan;
 
 pub struct RemedyController {
@@ -40,8 +40,7 @@ impl Controller for RemedyController {
         RemedyController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::clusters(kinds).map(Self::on_cluster),
             Source::control_plane([&kinds.remedy])

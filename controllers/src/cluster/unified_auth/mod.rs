@@ -24,7 +24,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::works::{member_of, write_work};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
@@ -65,8 +65,7 @@ impl Controller for UnifiedAuthController {
         UnifiedAuthController { context: setup.context(), restricted: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let roles = Source::control_plane([&kinds.cluster_role, &kinds.cluster_role_binding]);
         vec![
             roles.map(|_, change| Requests::all_if(!change.initial).after(BATCH_DELAY)),

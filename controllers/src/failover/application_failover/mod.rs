@@ -23,7 +23,7 @@ use crate::failover::failback::preview_schedule;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::scheduling::scheduler::Scheduler;
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::eviction::application::{self as plan, FailoverGates};
@@ -88,8 +88,7 @@ impl Controller for ApplicationFailoverController {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![Source::clusters(kinds).map(Self::on_cluster), Source::bindings(kinds).map(Self::on_binding)]
     }
 

@@ -23,7 +23,7 @@ use crate::failover::graceful_eviction::exclusive::is_declared_exclusive;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::scheduling::scheduler::Scheduler;
 use crowsnest_plan::eviction;
 use crowsnest_plan::eviction::failback::{FailbackOptions, FailbackStep, OriginalPlacement};
@@ -80,8 +80,7 @@ impl Controller for FailbackController {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let policies = Source::control_plane(kinds.policies());
         vec![
             Source::bindings(kinds).map(Self::on_binding),

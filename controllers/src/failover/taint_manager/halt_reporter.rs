@@ -11,12 +11,12 @@ use super::TaintManager;
 use crate::Error;
 use crate::runtime::context::decode;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Setup, Switch, Watch};
+use crate::runtime::{Controller, Setup, Switch};
 use crowsnest_plan::conditions;
 use crowsnest_plan::eviction::rate::{ClusterEvictionState, EvictionRate};
 use crowsnest_plan::journal::clusters::halted_entry;
 
-/// Maintains the condition `EvictionsHalted` of clusters.
+/// Maintains the condition `EvictionsHalted` of clusters. The taint manager enqueues clusters when the eviction rate changes.
 pub struct HaltReporter {
     taint_manager: Arc<TaintManager>,
 }
@@ -28,11 +28,6 @@ impl Controller for HaltReporter {
 
     fn new(setup: &Setup) -> Self {
         HaltReporter { taint_manager: setup.controller() }
-    }
-
-    /// The taint manager enqueues clusters when the eviction rate changes.
-    fn watches(&self) -> Vec<Watch<Self>> {
-        Vec::new()
     }
 
     async fn keys(&self) -> Result<Vec<ClusterName>, Error> {

@@ -34,7 +34,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::clusters::is_ready;
 use crowsnest_plan::eviction::failback::OriginalPlacement;
 use crowsnest_plan::eviction::rate::ClusterEvictionState;
@@ -158,8 +158,7 @@ impl Controller for TaintManager {
         TaintManager { gate: RateGate::new(&context.config), context, bindings, halts, waiting }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![Source::clusters(kinds).map(Self::on_cluster), Source::bindings(kinds).map(Self::on_binding)]
     }
 

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
@@ -73,8 +73,7 @@ impl Controller for EndpointSliceController {
         EndpointSliceController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::control_plane([&kinds.work]).map(Self::on_work),
             Source::control_plane([&kinds.resource_binding])

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::works::{member_of, write_works};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{multicluster_services as plan, services};
@@ -67,11 +67,10 @@ impl Controller for EndpointSliceCollectController {
         EndpointSliceCollectController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let works = Source::control_plane([&self.context.kinds.work]);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
-            works.map(|controller: &Self, change| {
+            Source::control_plane([&kinds.work]).map(|controller: &Self, change| {
                 Self::provided_service(change.object()).filter(|_| controller.is_enabled()).into()
             }),
         ]

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services};
 
@@ -80,8 +80,7 @@ impl Controller for MultiClusterIngressController {
         MultiClusterIngressController { context: setup.context(), backends: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let services = Source::control_plane([&kinds.multi_cluster_service]);
         vec![
             Source::control_plane([&kinds.multi_cluster_ingress]).map(Self::on_ingress),

@@ -22,7 +22,7 @@ use crate::cache::Change;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
@@ -81,8 +81,7 @@ impl Controller for MultiClusterServiceController {
         MultiClusterServiceController { context: setup.context(), services: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::control_plane([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
             Source::control_plane([&kinds.service]).map(Self::on_service),

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::works::{member_of, write_works};
 use crowsnest_plan::services as plan;
 use crowsnest_plan::work::construct::DesiredWork;
@@ -65,12 +65,12 @@ impl Controller for ServiceExportController {
         ServiceExportController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
             Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
             // Works that contain a ServiceExport or store a collected slice.
-            Source::control_plane([&self.context.kinds.work])
+            Source::control_plane([&kinds.work])
                 .map(|_, change| referenced_services(change.object()).into_iter().collect()),
         ]
     }

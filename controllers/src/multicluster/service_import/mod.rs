@@ -15,7 +15,7 @@ use crate::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::services as plan;
 
 pub struct ServiceImportController {
@@ -43,8 +43,7 @@ impl Controller for ServiceImportController {
         ServiceImportController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::templates([&kinds.service_import]).map(|_, change| change.key().into()),
             Source::control_plane([&kinds.service])

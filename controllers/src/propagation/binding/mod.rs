@@ -37,7 +37,7 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::templates::template_of;
 use crate::shared::works::write_work;
 use crowsnest_plan::conditions;
@@ -176,8 +176,7 @@ impl Controller for BindingController {
         BindingController { context: setup.context(), overrides: OverrideCache::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let policies = Source::control_plane(kinds.policies());
         let overrides = Source::control_plane([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![

@@ -26,7 +26,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::{DeferredWrites, Progress};
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::job_status;
 use crowsnest_plan::work::construct;
@@ -130,8 +130,7 @@ impl Controller for BindingStatusController {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![Source::control_plane([&kinds.work]).map(Self::on_work), Source::bindings(kinds).map(Self::on_binding)]
     }
 

@@ -24,7 +24,7 @@ use crate::runtime::context::{Context, new_id};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::format_like_go;
@@ -77,9 +77,9 @@ impl Controller for DependenciesDistributor {
         DependenciesDistributor { context: setup.context(), parents, dependencies: Mutex::default() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
-            Source::control_plane([&self.context.kinds.resource_binding]).map(Self::on_binding),
+            Source::control_plane([&kinds.resource_binding]).map(Self::on_binding),
             Source::AllOfControlPlane.map(Self::on_object),
         ]
     }

@@ -33,7 +33,7 @@ use crate::runtime::context::{Context, new_id};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::propagation::binding::{self, BindingInput, BindingPlan, NewBinding, ReplicaFacts};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
@@ -177,7 +177,7 @@ impl Controller for ResourceDetector {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
+    fn watches(_kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![Source::AllOfControlPlane.map(Self::on_template)]
     }
 

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::cache::{CachedObject, Change, Header};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::selector::{ObjectFields, best_precision_of_fields};
 
@@ -208,8 +208,7 @@ impl Controller for PolicyDetector {
         PolicyDetector { detector: setup.controller() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.detector.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let policies = Source::control_plane(kinds.policies());
         let overrides = Source::control_plane([&kinds.override_policy, &kinds.cluster_override_policy]);
         vec![

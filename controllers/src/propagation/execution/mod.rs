@@ -39,7 +39,7 @@ use crate::runtime::dynamic_client::{DynamicClient, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::{DeferredWrites, Progress};
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::clusters::is_ready;
 use crate::shared::works::member_of;
 use crowsnest_plan::work::managed;
@@ -152,8 +152,7 @@ impl Controller for ExecutionController {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::control_plane([&kinds.work]).map(Self::on_work),
             Source::clusters(kinds).find(|controller, change| controller.on_cluster(change).boxed()),

@@ -20,7 +20,7 @@ use crate::runtime::context;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 
 /// A kind with a changed customization.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -87,8 +87,7 @@ impl Controller for InterpreterConfiguration {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::control_plane([&kinds.interpreter_customization]).map(Self::update_customization),
             Source::control_plane([&kinds.interpreter_webhook]).map(Self::set_webhooks),

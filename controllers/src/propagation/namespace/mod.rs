@@ -15,7 +15,7 @@ use crate::cache::{Change, Header};
 use crate::propagation::binding::Overrides;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::works::write_work;
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::binding::controller_reference;
@@ -91,8 +91,7 @@ impl Controller for NamespaceController {
         NamespaceController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::control_plane([&kinds.namespace]).map(Self::on_namespace),
             Source::control_plane([&kinds.cluster_override_policy])

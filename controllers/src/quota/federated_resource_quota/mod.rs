@@ -23,7 +23,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::works::write_work;
 use crowsnest_plan::quota::{self as plan, Usage};
 use usages::Usages;
@@ -100,8 +100,7 @@ impl Controller for FederatedResourceQuotaController {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         let clusters = Source::clusters(kinds);
         vec![
             Source::control_plane([&kinds.federated_resource_quota]).map(Self::on_quota),
@@ -218,23 +217,19 @@ impl FederatedResourceQuotaController {
         let usage = if self.is_enforced() { Some(self.usage(&key.namespace).await?) } else { None };
         let status = plan::status(&typed.spec, member_usages(works)?, usage);
         if status != typed.status {
-            self.write_status(key, quota, &status).await?;
+            self.write_status(quota, &status).await?;
         }
         let sync = self.context.config.periods.quota_sync;
         Ok(if self.is_enforced() { Outcome::RequeueAfter(sync) } else { Outcome::Done })
     }
 
-    async fn write_status(
-        &self,
-        key: &NamespacedName,
-        quota: &Value,
-        status: &FederatedResourceQuotaStatus,
-    ) -> Result<(), Error> {
+    async fn write_status(&self, quota: &Value, status: &FederatedResourceQuotaStatus) -> Result<(), Error> {
         let context = &self.context;
         let mut updated = quota.clone();
         updated["status"] = json!(status);
         context.replace_status(&context.kinds.federated_resource_quota, &updated).await?;
-        let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.namespace, key.name);
+        let (namespace, name) = (unstructured::namespace(quota), unstructured::name(quota));
+        let text = format!("Collect status of FederatedResourceQuota({namespace}/{name}) succeed.");
         let reasons = [event::AGGREGATE_STATUS_SUCCEED, event::COLLECT_OVERALL_STATUS_SUCCEED];
         self.record_status_event(quota, Severity::Normal, reasons, &text);
         Ok(())

@@ -22,7 +22,7 @@ use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Setup, Switch, Watch};
+use crate::runtime::{Controller, Setup, Switch};
 use crowsnest_plan::descheduling as plan;
 use crowsnest_plan::journal::workloads::{BindingChange, descheduling_entry};
 
@@ -39,10 +39,6 @@ impl Controller for Descheduler {
 
     fn new(setup: &Setup) -> Self {
         Descheduler { context: setup.context(), capacity: Capacity::shared(setup) }
-    }
-
-    fn watches(&self) -> Vec<Watch<Self>> {
-        Vec::new()
     }
 
     async fn keys(&self) -> Result<Vec<BindingKey>, Error> {

@@ -33,7 +33,7 @@ use crate::runtime::dynamic_client::Resource;
 use crate::runtime::watch::Request;
 use crate::runtime::workqueue::{Outcome, Priority};
 use crate::runtime::write_priority::DeferredWrites;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch, WellKnownKinds};
 use crate::shared::templates::template_of;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{CombinedEstimator, EstimatorResponses};
@@ -243,8 +243,7 @@ impl Controller for Scheduler {
         }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let kinds = &self.context.kinds;
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
             Source::clusters(kinds).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
             Source::bindings(kinds).map(Self::on_binding),

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch, WellKnownKinds};
 use crate::shared::bindings::binding_key_of;
 use crowsnest_plan::rebalance as plan;
 
@@ -32,10 +32,9 @@ impl Controller for WorkloadRebalancerController {
         WorkloadRebalancerController { context: setup.context() }
     }
 
-    fn watches(&self) -> Vec<Watch<Self>> {
-        let rebalancers = Source::control_plane([&self.context.kinds.workload_rebalancer]);
+    fn watches(kinds: &WellKnownKinds) -> Vec<Watch<Self>> {
         vec![
-            rebalancers
+            Source::control_plane([&kinds.workload_rebalancer])
                 .map(|_, change| Requests::one_if(!change.deleted && change.is_generation_changed(), || change.name())),
         ]
     }

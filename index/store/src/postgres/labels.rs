@@ -2,10 +2,10 @@
 
 use super::PostgresStore;
 use super::write::lock;
-use crate::Error;
 use crate::labels::{IndexedLabels, Label, LabelChanges};
-use crate::record::{CollectionKey, Record};
+use crate::record::Record;
 use crate::rows::COLUMNS;
+use crate::{Error, LabelQuery};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
@@ -47,15 +47,11 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Records with a label, in key order. `value` None: any value. Fails if the label is not indexed.
-    pub(super) async fn records_by_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error> {
+    /// Records with a label, in key order. Fails if the label is not indexed.
+    pub(super) async fn records_by_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error> {
+        let LabelQuery { collection, label, value } = *query;
         self.indexed_labels.require(label)?;
-        let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
+        let Some(id) = self.id_of(collection).await? else { return Ok(Vec::new()) };
         let sql = format!(
             "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = $1 AND \
              key = $2 AND ($3::text IS NULL OR value = $3)) ORDER BY namespace, name"

@@ -36,8 +36,8 @@ use super::notes;
 use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, Columns, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, KeyRangeEnd, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store,
-    StoreSize, StoredCollection, StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, KeyRangeEnd, LabelQuery, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage,
+    Store, StoreSize, StoredCollection, StoredObject, SupersededScan, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -215,13 +215,8 @@ impl Store for PostgresStore {
         self.catalog.collect_objects(&range, &rows, keep)
     }
 
-    async fn records_with_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error> {
-        self.records_by_label(key, label, value).await
+    async fn records_with_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error> {
+        self.records_by_label(query).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
@@ -362,14 +357,8 @@ impl Store for PostgresStore {
         self.fetch_versions(sqlx::query(sql).bind(seq.0 as i64).bind(to_bigints(ids))).await
     }
 
-    async fn superseded_since(
-        &self,
-        seq: Seq,
-        collection: &CollectionKey,
-        after: Option<&(String, String)>,
-        until: Option<KeyRangeEnd<'_>>,
-        limit: usize,
-    ) -> Result<Vec<Version>, Error> {
+    async fn superseded_since(&self, scan: &SupersededScan<'_>) -> Result<Vec<Version>, Error> {
+        let SupersededScan { seq, collection, after, until, limit } = *scan;
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
         let sql = AssertSqlSafe(history::superseded_since(until));

@@ -9,7 +9,7 @@ use crate::history;
 use crate::postgres_server::Database;
 use crate::reading::ScanRange;
 use crate::record::{Change, CollectionKey, Seq};
-use crate::{Batch, KeyRangeEnd, Progress, RecordWrite, Scan, Store, VersionFilter};
+use crate::{Batch, KeyRangeEnd, LabelQuery, Progress, RecordWrite, Scan, Store, VersionFilter};
 use crate::{Clusters, Namespaces};
 use crate::{Epoch, Error, HistoryRetention, PostgresOptions};
 use crowsnest_apimachinery::names::ClusterName;
@@ -326,7 +326,8 @@ async fn replicas_may_index_different_labels() {
     let deletion = RecordWrite::Delete { namespace, name, resource_version: "2".to_owned() };
     stores[0].0.apply(&[batch("m", vec![deletion])], 1000).await.unwrap();
     for (store, label) in &stores {
-        let found = store.records_with_label(&pods("m"), label, None).await.unwrap();
+        let query = LabelQuery { collection: &pods("m"), label, value: None };
+        let found = store.records_with_label(&query).await.unwrap();
         let found: Vec<&str> = found.iter().map(|record| &*record.key.name).collect();
         assert_eq!(found, ["before-one", "of-one", "of-two"], "by {label}");
     }

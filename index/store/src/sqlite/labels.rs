@@ -2,10 +2,10 @@
 
 use super::SqliteStore;
 use super::write::json;
-use crate::Error;
 use crate::labels::{IndexedLabels, Label, LabelChanges};
-use crate::record::{CollectionKey, Record};
+use crate::record::Record;
 use crate::rows::COLUMNS;
+use crate::{Error, LabelQuery};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
@@ -59,15 +59,11 @@ pub(super) async fn rebuild_if_changed(connection: &mut SqliteConnection, labels
 }
 
 impl SqliteStore {
-    /// Records with a label, in key order. `value` None: any value. Fails if the label is not indexed.
-    pub(super) async fn records_by_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error> {
+    /// Records with a label, in key order. Fails if the label is not indexed.
+    pub(super) async fn records_by_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error> {
+        let LabelQuery { collection, label, value } = *query;
         self.indexed_labels.require(label)?;
-        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
+        let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let only = if value.is_some() { "AND value = ?3" } else { "" };
         let sql = format!(
             "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = ?1 AND \

@@ -20,8 +20,8 @@ use super::query_batcher::QueryBatcher;
 use super::reading::{Bodies, COUNTS, decode_size};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, columns_without_body};
 use super::{
-    Batch, BodyMode, KeyRangeEnd, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage, Store,
-    StoreSize, StoredCollection, StoredObject, VersionExclusions, VersionFilter,
+    Batch, BodyMode, KeyRangeEnd, LabelQuery, NamespaceFilter, Position, RecordFilter, ReplayedChange, Scan, ScanPage,
+    Store, StoreSize, StoredCollection, StoredObject, SupersededScan, VersionExclusions, VersionFilter,
 };
 use crate::Epoch;
 use crate::record::{Change, CollectionKey, Object, Record, RecordKey, Seq, Version};
@@ -250,13 +250,8 @@ impl Store for SqliteStore {
         self.catalog.collect_objects(&range, &rows, keep)
     }
 
-    async fn records_with_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error> {
-        self.records_by_label(key, label, value).await
+    async fn records_with_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error> {
+        self.records_by_label(query).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
@@ -354,7 +349,9 @@ impl Store for SqliteStore {
     }
 
     async fn prune(&self, history: &HistoryRetention, now_ms: i64, indexed_seq: Seq) -> Result<u64, Error> {
-        self.prune_versions(history, now_ms, indexed_seq).await
+        let mut writer = self.writer.lock().await;
+        let until = writer.latest.min(indexed_seq.0) as i64;
+        prune::delete_versions(&mut writer.connection, history, now_ms, until).await
     }
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
@@ -397,14 +394,8 @@ impl Store for SqliteStore {
         self.fetch_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
     }
 
-    async fn superseded_since(
-        &self,
-        seq: Seq,
-        collection: &CollectionKey,
-        after: Option<&(String, String)>,
-        until: Option<KeyRangeEnd<'_>>,
-        limit: usize,
-    ) -> Result<Vec<Version>, Error> {
+    async fn superseded_since(&self, scan: &SupersededScan<'_>) -> Result<Vec<Version>, Error> {
+        let SupersededScan { seq, collection, after, until, limit } = *scan;
         let Some(id) = self.catalog.id_of(collection) else { return Ok(Vec::new()) };
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
         let sql = AssertSqlSafe(history::superseded_since(until));

@@ -1,39 +1,36 @@
 //! Deletes old versions and frees disk space.
 
-use super::{BEGIN_WRITE, SqliteStore};
+use super::BEGIN_WRITE;
 use crate::history::{CUTOFF, DELETE_EXCESS, DELETE_UNTIL, LAST_DELETION};
-use crate::{Error, HistoryRetention, Seq};
+use crate::{Error, HistoryRetention};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
 /// Frees a limited number of pages, because the writer is blocked meanwhile.
 const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
 
-impl SqliteStore {
-    pub(super) async fn prune_versions(
-        &self,
-        history: &HistoryRetention,
-        now_ms: i64,
-        indexed_seq: Seq,
-    ) -> Result<u64, Error> {
-        let fail = |e| Error::store("cannot prune old versions", e);
-        let mut writer = self.writer.lock().await;
-        let latest = writer.latest.min(indexed_seq.0) as i64;
-        let mut transaction = writer.connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
-        let row = sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(latest);
-        let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
-        let cutoff: i64 = row.try_get(0).map_err(fail)?;
-        let row = sqlx::query(LAST_DELETION).bind(cutoff).fetch_one(&mut *transaction).await.map_err(fail)?;
-        raise_fact(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
-        let expired = sqlx::query(DELETE_UNTIL).bind(cutoff).execute(&mut *transaction).await.map_err(fail)?;
-        let trimmed = read_number_fact(&mut *transaction, "trimmed").await?;
-        let query = sqlx::query(DELETE_EXCESS).bind(trimmed).bind(latest).bind(i64::from(history.max_versions));
-        let excess = query.execute(&mut *transaction).await.map_err(fail)?;
-        raise_fact(&mut transaction, "trimmed", latest).await?;
-        transaction.commit().await.map_err(fail)?;
-        sqlx::query(VACUUM_PAGES).execute(&mut writer.connection).await.map_err(fail)?;
-        Ok(expired.rows_affected() + excess.rows_affected())
-    }
+/// Deletes the versions that `history` does not retain and that ended up to change `until`. Returns their number.
+pub(super) async fn delete_versions(
+    connection: &mut SqliteConnection,
+    history: &HistoryRetention,
+    now_ms: i64,
+    until: i64,
+) -> Result<u64, Error> {
+    let fail = |e| Error::store("cannot prune old versions", e);
+    let mut transaction = connection.begin_with(BEGIN_WRITE).await.map_err(fail)?;
+    let row = sqlx::query(CUTOFF).bind(history.oldest_end_ms(now_ms)).bind(history.max_bytes_number()).bind(until);
+    let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
+    let cutoff: i64 = row.try_get(0).map_err(fail)?;
+    let row = sqlx::query(LAST_DELETION).bind(cutoff).fetch_one(&mut *transaction).await.map_err(fail)?;
+    raise_fact(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
+    let expired = sqlx::query(DELETE_UNTIL).bind(cutoff).execute(&mut *transaction).await.map_err(fail)?;
+    let trimmed = read_number_fact(&mut *transaction, "trimmed").await?;
+    let query = sqlx::query(DELETE_EXCESS).bind(trimmed).bind(until).bind(i64::from(history.max_versions));
+    let excess = query.execute(&mut *transaction).await.map_err(fail)?;
+    raise_fact(&mut transaction, "trimmed", until).await?;
+    transaction.commit().await.map_err(fail)?;
+    sqlx::query(VACUUM_PAGES).execute(connection).await.map_err(fail)?;
+    Ok(expired.rows_affected() + excess.rows_affected())
 }
 
 /// Stores a number as a fact, unless a greater number is stored.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Version;
-use crate::{KeyRangeEnd, VersionExclusions, VersionFilter};
+use crate::{KeyRangeEnd, SupersededScan, VersionExclusions, VersionFilter};
 use std::time::Duration;
 
 #[rstest]
@@ -42,9 +42,9 @@ async fn previous_states_are_found_by_seq(#[values(BackendKind::Sqlite, BackendK
         (7, None, None, 9, ""),
     ] {
         let pods = key("x", "any").collection;
-        let store = &backend.store;
         let end = until.as_ref().map(|(namespace, name)| KeyRangeEnd::Key(namespace, name));
-        let superseded = store.superseded_since(Seq(seq), &pods, after.as_ref(), end, limit).await.unwrap();
+        let scan = SupersededScan { seq: Seq(seq), collection: &pods, after: after.as_ref(), until: end, limit };
+        let superseded = backend.store.superseded_since(&scan).await.unwrap();
         let superseded = superseded.iter().map(|version| {
             let record = &version.object.record;
             format!("{} {}", record.key.name, record.resource_version)
@@ -75,7 +75,8 @@ async fn superseded_versions_are_those_of_the_range(
     }
     // The first versions began with seq 1 to 4 and ended with seq 5 to 8.
     let after = (first_namespace.to_owned(), String::new());
-    let found = backend.store.superseded_since(Seq(4), &pods(), Some(&after), until, 9).await.unwrap();
+    let scan = SupersededScan { seq: Seq(4), collection: &pods(), after: Some(&after), until, limit: 9 };
+    let found = backend.store.superseded_since(&scan).await.unwrap();
     let keys: Vec<String> = found
         .iter()
         .map(|version| format!("{}/{}", version.object.record.key.namespace, version.object.record.key.name))

@@ -34,69 +34,27 @@ pub enum PodHealth {
     NotReady,
 }
 
-struct App {
-    name: &'static str,
-    tier: &'static str,
-    image: &'static str,
-    versions: [&'static str; 3],
-    port: u16,
-    cpu_milli: u32,
-    memory_mi: u32,
-}
+/// Name, tier, image, versions, port, CPU request in millicores, and memory request in MiB.
+type App = (&'static str, &'static str, &'static str, [&'static str; 3], u16, u32, u32);
 
-const fn app(
-    name: &'static str,
-    tier: &'static str,
-    image: &'static str,
-    versions: [&'static str; 3],
-    port: u16,
-    cpu_milli: u32,
-    memory_mi: u32,
-) -> App {
-    App { name, tier, image, versions, port, cpu_milli, memory_mi }
-}
-
+#[rustfmt::skip]
 const APPS: [App; 16] = [
-    app("web", "frontend", "nginx", ["1.25.5", "1.27.4", "1.29.1"], 80, 50, 64),
-    app("storefront", "frontend", "registry.example.com/shop/storefront", ["4.2.0", "4.3.1", "4.4.0"], 3000, 200, 256),
-    app("checkout", "backend", "registry.example.com/shop/checkout", ["2.8.3", "2.9.0", "2.9.1"], 8080, 250, 512),
-    app("cart", "backend", "registry.example.com/shop/cart", ["1.14.0", "1.15.2", "1.16.0"], 8080, 100, 256),
-    app("payments", "backend", "registry.example.com/pay/payments", ["7.0.4", "7.1.0", "7.2.2"], 8443, 300, 768),
-    app("search-api", "backend", "registry.example.com/search/api", ["3.1.0", "3.2.0", "3.2.4"], 9000, 500, 1024),
-    app("recommender", "ml", "ghcr.io/example/recommender", ["0.9.1", "1.0.0", "1.1.0"], 8501, 1000, 2048),
-    app("feature-store", "ml", "ghcr.io/example/feature-store", ["2.0.0", "2.1.3", "2.2.0"], 6566, 400, 1024),
-    app("redis", "cache", "redis", ["7.2.5", "7.4.2", "8.0.1"], 6379, 100, 256),
-    app(
-        "kafka-consumer",
-        "worker",
-        "registry.example.com/stream/consumer",
-        ["5.5.0", "5.6.1", "5.7.0"],
-        9092,
-        150,
-        384,
-    ),
-    app("mailer", "worker", "registry.example.com/notify/mailer", ["1.3.2", "1.4.0", "1.5.0"], 8025, 50, 128),
-    app(
-        "thumbnailer",
-        "worker",
-        "registry.example.com/media/thumbnailer",
-        ["0.20.0", "0.21.0", "0.22.4"],
-        8088,
-        500,
-        512,
-    ),
-    app("auth", "backend", "registry.example.com/id/auth", ["11.0.0", "11.1.0", "12.0.0"], 8443, 200, 384),
-    app("gateway", "edge", "envoyproxy/envoy", ["v1.31.2", "v1.33.0", "v1.34.1"], 10000, 200, 256),
-    app(
-        "otel-collector",
-        "observability",
-        "otel/opentelemetry-collector",
-        ["0.110.0", "0.118.0", "0.124.1"],
-        4317,
-        100,
-        256,
-    ),
-    app("grafana", "observability", "grafana/grafana", ["11.2.0", "11.5.1", "12.0.0"], 3000, 100, 256),
+    ("web", "frontend", "nginx", ["1.25.5", "1.27.4", "1.29.1"], 80, 50, 64),
+    ("storefront", "frontend", "registry.example.com/shop/storefront", ["4.2.0", "4.3.1", "4.4.0"], 3000, 200, 256),
+    ("checkout", "backend", "registry.example.com/shop/checkout", ["2.8.3", "2.9.0", "2.9.1"], 8080, 250, 512),
+    ("cart", "backend", "registry.example.com/shop/cart", ["1.14.0", "1.15.2", "1.16.0"], 8080, 100, 256),
+    ("payments", "backend", "registry.example.com/pay/payments", ["7.0.4", "7.1.0", "7.2.2"], 8443, 300, 768),
+    ("search-api", "backend", "registry.example.com/search/api", ["3.1.0", "3.2.0", "3.2.4"], 9000, 500, 1024),
+    ("recommender", "ml", "ghcr.io/example/recommender", ["0.9.1", "1.0.0", "1.1.0"], 8501, 1000, 2048),
+    ("feature-store", "ml", "ghcr.io/example/feature-store", ["2.0.0", "2.1.3", "2.2.0"], 6566, 400, 1024),
+    ("redis", "cache", "redis", ["7.2.5", "7.4.2", "8.0.1"], 6379, 100, 256),
+    ("kafka-consumer", "worker", "registry.example.com/stream/consumer", ["5.5.0", "5.6.1", "5.7.0"], 9092, 150, 384),
+    ("mailer", "worker", "registry.example.com/notify/mailer", ["1.3.2", "1.4.0", "1.5.0"], 8025, 50, 128),
+    ("thumbnailer", "worker", "registry.example.com/media/thumbnailer", ["0.20.0", "0.21.0", "0.22.4"], 8088, 500, 512),
+    ("auth", "backend", "registry.example.com/id/auth", ["11.0.0", "11.1.0", "12.0.0"], 8443, 200, 384),
+    ("gateway", "edge", "envoyproxy/envoy", ["v1.31.2", "v1.33.0", "v1.34.1"], 10000, 200, 256),
+    ("otel-collector", "observability", "otel/opentelemetry-collector", ["0.110.0", "0.118.0", "0.124.1"], 4317, 100, 256),
+    ("grafana", "observability", "grafana/grafana", ["11.2.0", "11.5.1", "12.0.0"], 3000, 100, 256),
 ];
 const TEAMS: [&str; 10] =
     ["shop", "payments", "search", "identity", "media", "platform", "data", "mobile", "growth", "logistics"];
@@ -119,9 +77,9 @@ pub fn generate_workloads(pods: usize, seed: u64) -> Vec<Workload> {
 fn generate_workload(random: &mut StdRng, number: usize, remaining_pods: usize) -> Workload {
     // The slices are not empty, so the default is never used.
     let pick = |random: &mut StdRng, from: &[&'static str]| from.choose(random).copied().unwrap_or_default();
-    let app = &APPS[random.random_range(0..APPS.len())];
+    let (app, tier, image, versions, port, cpu_milli, memory_mi) = APPS[random.random_range(0..APPS.len())];
     let (team, env) = (pick(random, &TEAMS), pick(random, &ENVS));
-    let version = pick(random, &app.versions);
+    let version = pick(random, &versions);
     // Mostly small workloads, and a few large ones.
     let replicas = match random.random_range(0..100) {
         0..30 => 1,
@@ -140,18 +98,18 @@ fn generate_workload(random: &mut StdRng, number: usize, remaining_pods: usize) 
     let shard = number / 1000;
     let namespace = if shard == 0 { format!("{team}-{env}") } else { format!("{team}-{env}-{shard}") };
     Workload {
-        name: format!("{}-{}-{number}", app.name, pick(random, &COLORS)),
+        name: format!("{app}-{}-{number}", pick(random, &COLORS)),
         namespace,
         team,
-        app: app.name,
-        tier: app.tier,
+        app,
+        tier,
         env,
         version: version.to_owned(),
-        image: format!("{}:{version}", app.image),
-        port: app.port,
+        image: format!("{image}:{version}"),
+        port,
         replicas: replicas.min(remaining_pods),
-        cpu_milli: app.cpu_milli,
-        memory_mi: app.memory_mi,
+        cpu_milli,
+        memory_mi,
         health,
     }
 }

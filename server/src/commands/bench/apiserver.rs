@@ -104,9 +104,9 @@ pub(super) async fn run(args: &ApiserverArgs, scratch: &ScratchArgs) -> anyhow::
         namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
         return result;
     }
-    measure_local_server(args, scratch, &mut printer).await?;
+    measure_local_server(args, scratch.create()?.path(), &mut printer).await?;
     if args.stored > 0 {
-        measure_stored_objects(args, scratch, &mut printer).await?;
+        measure_stored_objects(args, scratch.create()?.path(), &mut printer).await?;
     }
     Ok(())
 }
@@ -114,12 +114,11 @@ pub(super) async fn run(args: &ApiserverArgs, scratch: &ScratchArgs) -> anyhow::
 /// Starts a server and runs all measurements.
 async fn measure_local_server(
     args: &ApiserverArgs,
-    scratch: &ScratchArgs,
+    dir: &Path,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let scratch = scratch.create()?;
-    let server = super::start_apiserver(scratch.path()).await?;
-    let target = Target::local(scratch.path());
+    let target = Target::local(dir);
+    let server = super::start_apiserver(dir).await?;
     ApiserverBench { target: &target, server: Some(&server), args }.measure(printer).await?;
     super::stop(server).await
 }
@@ -465,13 +464,12 @@ fn write_time(line: &[u8]) -> Option<Duration> {
 /// Measures the memory of many objects, and how long a start with them takes.
 async fn measure_stored_objects(
     args: &ApiserverArgs,
-    scratch: &ScratchArgs,
+    dir: &Path,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let scratch = scratch.create()?;
-    let server = super::start_apiserver(scratch.path()).await?;
+    let server = super::start_apiserver(dir).await?;
     create_objects(
-        &config_maps(&Target::local(scratch.path())).await?,
+        &config_maps(&Target::local(dir)).await?,
         args.stored,
         args.clients,
         LARGE_OBJECT_BYTES,
@@ -483,7 +481,7 @@ async fn measure_stored_objects(
     let prefix = format!("apiserver/stored-{}", args.stored);
     printer.print(&format!("{prefix}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
     super::stop(server).await?;
-    let restarted = super::start_apiserver(scratch.path()).await?;
+    let restarted = super::start_apiserver(dir).await?;
     printer.print(&format!("{prefix}/restart"), restarted.ready.as_secs_f64() * 1e3, "ms")?;
     tokio::time::sleep(SETTLE_TIME).await;
     printer.print(&format!("{prefix}/restarted-rss"), megabytes(super::resident_kib(&restarted.child)?), "MB")?;

@@ -41,8 +41,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 pub(super) async fn run(args: &ScheduleArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.bindings > 0 && args.members > 0, "--bindings and --members must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let scratch = scratch.create()?;
-    measure(args, scratch.path(), &mut printer).await
+    measure(args, scratch.create()?.path(), &mut printer).await
 }
 
 async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {

@@ -56,8 +56,7 @@ pub(super) struct WritesArgs {
 pub(super) async fn run(args: &WritesArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
     ensure!(args.members > 0 && args.deployments > 0, "--members and --deployments must be at least 1");
     let mut printer = MeasurementPrinter { out: std::io::stdout() };
-    let scratch = scratch.create()?;
-    measure(args, scratch.path(), &mut printer).await
+    measure(args, scratch.create()?.path(), &mut printer).await
 }
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
