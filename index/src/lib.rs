@@ -22,7 +22,7 @@ pub use crowsnest_search::{
 };
 pub use crowsnest_store::{
     CacheId, CacheOptions, Change, ChangeKind, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower,
-    Gone, HistoryRetention, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record, RecordKey, Seq,
-    StoreOptions, StoredBody, StoredObject, Topic, Version, metadata_in,
+    Gone, HistoryRetention, LabelQuery, MemberTimeouts, Object, OpenSearchOptions, Owner, PostgresOptions, Record,
+    RecordKey, Seq, StoreOptions, StoredBody, StoredObject, Topic, Version, metadata_in,
 };
 pub use list::{ListQuery, Page, selects};

@@ -186,9 +186,13 @@ async fn reads_never_wait_for_the_text_index() {
     assert_eq!(cache.get(&key).await.unwrap().unwrap().body, change.object.body);
     assert!(bodies(&cache).await.contains(&change.object.text().to_owned()));
     // Search does not include the change yet and reports its lag.
+    let seq_before = cache.seq().0;
     let Summary { total, seq, behind, .. } = search(&cache, "fresh").await.summary.unwrap();
-    assert_eq!((total, seq.0 + behind), (0, cache.seq().0));
+    assert_eq!(total, 0);
     assert!(behind > 0);
+    // Other objects may be listed meanwhile.
+    let seqs = seq_before..=cache.seq().0;
+    assert!(seqs.contains(&(seq.0 + behind)), "{seq:?} and {behind} behind, of {seqs:?}");
     cache.stop().await;
 }
 

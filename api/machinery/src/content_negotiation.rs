@@ -171,7 +171,7 @@ pub fn choose_representation(header: Option<&str>, offer: Offer) -> ApiResult<Re
     }
     let listed =
         |media: &'static str| if wants_protobuf && media == MEDIA_TYPES { MEDIA_TYPES_WITHOUT_PROTOBUF } else { media };
-    // If no media range has a served encoding, the refusal is that of the route.
+    // If the server supports the encoding of none of the media ranges, the error is that of the route.
     Err(if is_refused_by_route {
         not_acceptable(listed(MEDIA_TYPES))
     } else {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each returned value is the one at its path, and there are differences exactly if the manifests differ.
+        /// Each returned value is the one at its path, and there are differences if and only if the manifests differ.
         #[test]
         fn reported_values_are_at_the_reported_paths(before in manifest(), after in manifest()) {
             let (found, _) = find_differences(&before, &after, ComparisonKind::Versions);

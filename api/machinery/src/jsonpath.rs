@@ -22,7 +22,7 @@ enum Step {
     Field(String),
     /// `*`: every element or value.
     Wildcard,
-    /// `[start:end:step]`: the elements from `start` up to and without `end`.
+    /// `[start:end:step]`: the elements from `start` up to, but not including, `end`.
     Slice {
         start: Option<i64>,
         end: Option<i64>,

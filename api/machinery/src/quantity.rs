@@ -46,6 +46,10 @@ const NANO: i128 = 1_000_000_000;
 const DECIMAL_SUFFIXES: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// Exponent of the largest suffix in [`DECIMAL_SUFFIXES`].
+const MAX_DECIMAL_SUFFIX: i64 = 18;
+/// Largest multiple of three that is parsed as an exponent: Go's are `int32`.
+const MAX_EXPONENT: i64 = 2_147_483_646;
 
 impl Quantity {
     pub const ZERO: Self = Self { nano: 0, format: Format::DecimalSI };
@@ -185,22 +189,23 @@ fn multiply_by_power_of_ten(value: i128, power: i32) -> i128 {
 #[derive(Clone, Copy)]
 struct Scale {
     is_binary: bool,
-    /// Exponent of 2 if `is_binary`, otherwise of 10.
-    exponent: i32,
+    /// Exponent of 2 if `is_binary`, otherwise of 10. It fits an `i32`, so that sums with numbers of digits do not
+    /// overflow.
+    exponent: i64,
     format: Format,
 }
 
 fn parse_scale(suffix: &str) -> Option<Scale> {
     if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(word, _)| *word == suffix) {
-        return Some(Scale { is_binary: false, exponent: *exponent, format: Format::DecimalSI });
+        return Some(Scale { is_binary: false, exponent: i64::from(*exponent), format: Format::DecimalSI });
     }
     if let Some(power) = BINARY_SUFFIXES.iter().position(|word| *word == suffix) {
-        return Some(Scale { is_binary: true, exponent: 10 * i32::try_from(power).ok()?, format: Format::BinarySI });
+        return Some(Scale { is_binary: true, exponent: 10 * i64::try_from(power).ok()?, format: Format::BinarySI });
     }
     let exponent = suffix.strip_prefix(['e', 'E']).filter(|rest| !rest.is_empty())?;
-    // Larger exponents need not be distinguished, because the value is limited anyway.
-    let exponent = exponent.parse::<i64>().ok()?.clamp(-1000, 1000);
-    Some(Scale { is_binary: false, exponent: i32::try_from(exponent).ok()?, format: Format::DecimalExponent })
+    // Go truncates the exponent to 32 bits.
+    let exponent = i64::from(exponent.parse::<i64>().ok()? as i32);
+    Some(Scale { is_binary: false, exponent, format: Format::DecimalExponent })
 }
 
 /// Parts of a quantity's text.
@@ -242,8 +247,8 @@ impl<'t> Parts<'t> {
     /// All digits as one number, without the decimal point, if the fast path of Go's `ParseQuantity` accepts the text;
     /// otherwise `None`.
     fn parse_fast(&self, scale: Scale) -> Option<i64> {
-        let integer_digits = i32::try_from(self.digits.len().max(1)).ok()?;
-        let places = i32::try_from(self.fraction.len()).ok()?;
+        let integer_digits = i64::try_from(self.digits.len().max(1)).ok()?;
+        let places = i64::try_from(self.fraction.len()).ok()?;
         // Number of decimal digits that are still free in an `i64`, as `precision` in Go.
         let (free_digits, factor, exponent) = match scale.is_binary {
             true if self.fraction.is_empty() => (14 - integer_digits - scale.exponent * 3 / 10, 1 << scale.exponent, 0),
@@ -264,50 +269,84 @@ impl<'t> Parts<'t> {
         if scale.is_binary {
             return number & 7 != 0;
         }
-        let places = self.fraction.len() as i32;
+        let places = self.fraction.len() as i64;
         let integer_part = if self.digits.is_empty() { "0" } else { self.digits };
         let all_digits = format!("{integer_part}{}", self.fraction);
         (scale.exponent - places) % 3 == 0 && !all_digits.ends_with("000") && !integer_part.starts_with('0')
     }
 
+    /// Values of all digits, without the decimal point.
+    fn digit_values(&self) -> impl Iterator<Item = u8> {
+        self.digits.bytes().chain(self.fraction.bytes()).map(|digit| digit - b'0')
+    }
+
+    /// Number of digits before the decimal point if the number were written in units of 10⁻⁹. Negative if zeros
+    /// would follow the point; above the number of digits if zeros would precede it.
+    fn nano_digits(&self, scale: Scale) -> i64 {
+        self.digits.len() as i64 + scale.exponent + 9
+    }
+
     /// Canonical form of a number that exceeds the limit of [`Quantity`].
     fn to_canonical_decimal(&self, scale: Scale) -> String {
-        let digits = format!("{}{}", self.digits, self.fraction);
-        let digits = digits.trim_start_matches('0');
-        let significant = digits.trim_end_matches('0');
-        let exponent = scale.exponent - self.fraction.len() as i32 + (digits.len() - significant.len()) as i32;
-        let pad = exponent.rem_euclid(3);
-        let exponent = exponent - pad;
+        let mut digits: Vec<u8> = self.digit_values().collect();
+        let nano_digits = self.nano_digits(scale);
+        let lost = digits.split_off(usize::try_from(nano_digits).unwrap_or(0).min(digits.len()));
+        let mut exponent = nano_digits - digits.len() as i64 - 9;
+        if lost.iter().any(|digit| *digit != 0) {
+            increment(&mut digits);
+        }
+        while digits.pop_if(|digit| *digit == 0).is_some() {
+            exponent += 1;
+        }
+        let max_exponent = if scale.format == Format::DecimalExponent { MAX_EXPONENT } else { MAX_DECIMAL_SUFFIX };
+        let power = (exponent - exponent.rem_euclid(3)).min(max_exponent);
+        digits.resize(digits.len() + usize::try_from(exponent - power).unwrap_or(0), 0);
         let sign = if self.is_negative { "-" } else { "" };
+        let number: String =
+            digits.iter().skip_while(|digit| **digit == 0).map(|digit| char::from(b'0' + digit)).collect();
         let suffix = match scale.format {
-            _ if exponent == 0 => String::new(),
-            Format::DecimalExponent => format!("e{exponent}"),
-            _ => DECIMAL_SUFFIXES.iter().find(|(_, power)| *power == exponent).map_or("", |(text, _)| text).to_owned(),
+            _ if power == 0 => String::new(),
+            Format::DecimalExponent => format!("e{power}"),
+            _ => {
+                let suffix = DECIMAL_SUFFIXES.iter().find(|(_, exponent)| i64::from(*exponent) == power);
+                suffix.map_or("", |(text, _)| text).to_owned()
+            }
         };
-        format!("{sign}{significant}{}{suffix}", "0".repeat(pad as usize))
+        format!("{sign}{number}{suffix}")
+    }
+
+    /// The number without its sign in units of 10⁻⁹, rounded up, for a suffix of base 10.
+    fn to_decimal_nano(&self, scale: Scale) -> i128 {
+        let nano_digits = self.nano_digits(scale);
+        let mut digits = self.digit_values();
+        let whole_digits = digits.by_ref().take(usize::try_from(nano_digits).unwrap_or(0));
+        let whole = whole_digits.fold(0, append_digit);
+        let zeros = nano_digits - (self.digits.len() + self.fraction.len()) as i64;
+        let whole = multiply_by_power_of_ten(whole, i32::try_from(zeros.max(0)).unwrap_or(i32::MAX));
+        whole.saturating_add(i128::from(digits.any(|digit| digit != 0)))
+    }
+
+    /// The number without its sign in units of 10⁻⁹, rounded up, for a suffix of base 2.
+    fn to_binary_nano(&self, scale: Scale) -> i128 {
+        let unit = NANO << scale.exponent;
+        let whole = self.digits.bytes().map(|digit| digit - b'0').fold(0, append_digit);
+        // The fraction is multiplied digit by digit, beginning with the last one. Rounding down after each digit yields the
+        // same result as rounding down once at the end.
+        let (mut nano, mut is_exact) = (0_i128, true);
+        for digit in self.fraction.bytes().rev() {
+            let sum = nano + i128::from(digit - b'0') * unit;
+            nano = sum / 10;
+            is_exact &= sum % 10 == 0;
+        }
+        whole.saturating_mul(unit).saturating_add(nano + i128::from(!is_exact))
     }
 
     fn to_quantity(&self, scale: Scale) -> Result<Quantity, QuantityError> {
         if self.is_empty && self.parse_fast(scale).is_none() {
             return Err(QuantityError::Numeric);
         }
-        // At most 30 decimal places are evaluated. Further digits only keep a small number from becoming zero.
-        let fraction = &self.fraction[..self.fraction.len().min(30)];
-        let lost = self.fraction[fraction.len()..].bytes().any(|digit| digit != b'0');
-        let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Numeric)?;
-        let mut value: i128 = 0;
-        for digit in self.digits.bytes().chain(fraction.bytes()) {
-            value = value.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
-        }
+        let mut nano = if scale.is_binary { self.to_binary_nano(scale) } else { self.to_decimal_nano(scale) };
         let mut format = scale.format;
-        let mut nano = if scale.is_binary {
-            multiply_by_power_of_ten(value.saturating_mul(1 << scale.exponent), 9 - places)
-        } else {
-            multiply_by_power_of_ten(value, 9 + scale.exponent - places)
-        };
-        if lost && nano == 0 {
-            nano = 1;
-        }
         if format == Format::BinarySI {
             nano = nano.min(i128::from(i64::MAX) * NANO);
             if nano > 0 && nano < NANO {
@@ -316,6 +355,23 @@ impl<'t> Parts<'t> {
         }
         Ok(Quantity { nano: if self.is_negative { -nano } else { nano }, format })
     }
+}
+
+/// Appends a decimal digit to a number.
+fn append_digit(number: i128, digit: u8) -> i128 {
+    number.saturating_mul(10).saturating_add(i128::from(digit))
+}
+
+/// Adds one to a number given by its decimal digits.
+fn increment(digits: &mut Vec<u8>) {
+    for digit in digits.iter_mut().rev() {
+        if *digit < 9 {
+            *digit += 1;
+            return;
+        }
+        *digit = 0;
+    }
+    digits.insert(0, 1);
 }
 
 fn split_while(text: &str, matches: impl Fn(u8) -> bool) -> (&str, &str) {

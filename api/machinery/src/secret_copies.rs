@@ -43,8 +43,8 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// True if an object with withheld values may keep this annotation. `values` are those of the withheld values that are
-/// available.
+/// True if an object with withheld values may keep this annotation. `values` contains the withheld values, as far as they
+/// are known.
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
     let is_copy = COPY_KEY_PREFIXES.iter().any(|prefix| key.starts_with(prefix))

@@ -65,6 +65,12 @@ pub struct Cause {
     pub field: String,
 }
 
+impl From<&FieldError> for Cause {
+    fn from(error: &FieldError) -> Self {
+        Self { reason: error.kind.cause().to_owned(), message: error.body(), field: error.field.clone() }
+    }
+}
+
 /// `metav1.StatusDetails`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -148,6 +154,11 @@ impl ApiError {
         self
     }
 
+    /// Sets a cause for each field error.
+    pub fn with_causes(self, errors: &[FieldError]) -> Self {
+        self.with_details(Details { causes: errors.iter().map(Cause::from).collect(), ..Details::default() })
+    }
+
     /// Sets the object in the details. `resource` is the plural.
     pub fn with_object(self, group: &str, resource: &str, name: &str) -> Self {
         let (name, group, kind) = (name.to_owned(), group.to_owned(), resource.to_owned());
@@ -206,10 +217,7 @@ impl ApiError {
         if more > 0 {
             message.push_str(&format!(" and {more} more"));
         }
-        let causes = errors
-            .iter()
-            .map(|e| Cause { reason: e.kind.cause().into(), message: e.body(), field: e.field.clone() })
-            .collect();
+        let causes = errors.iter().map(Cause::from).collect();
         Self::new(Reason::Invalid, format!("{} \"{name}\" is invalid: {message}", qualified_resource(group, kind)))
             .with_details(Details {
                 name: name.into(),

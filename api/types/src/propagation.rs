@@ -1,6 +1,9 @@
-//! Destinations and state of propagated objects, read from Karmada's bindings, Works and federated quotas.
+//! Destinations and state of propagated objects, read from Karmada's bindings, Works and federated quotas. The
+//! search engine and graph sinks name none of these kinds: they use this module and [`crate::references`].
 
 use crate::constants::{annotation, condition, eviction};
+use crate::policy::GROUP as POLICY_GROUP;
+use crate::work::GROUP as WORK_GROUP;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::JsonSource;
 use crowsnest_apimachinery::printers::borrowed::{Str, null_as_default};
@@ -11,6 +14,80 @@ use std::collections::BTreeMap;
 
 /// Prefix of execution namespaces; the cluster's name follows.
 const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
+
+const NAMESPACED_BINDING: &str = "ResourceBinding";
+const CLUSTER_BINDING: &str = "ClusterResourceBinding";
+
+/// Bindings of any scope.
+pub const BINDINGS: KindSet = KindSet { group: WORK_GROUP, kinds: &[NAMESPACED_BINDING, CLUSTER_BINDING] };
+/// Bindings that federated quotas can limit: those in namespaces.
+pub const LIMITED_BINDINGS: KindSet = KindSet { group: WORK_GROUP, kinds: &[NAMESPACED_BINDING] };
+/// Works.
+pub const WORKS: KindSet = KindSet { group: WORK_GROUP, kinds: &["Work"] };
+/// Federated quotas.
+pub const QUOTAS: KindSet = KindSet { group: POLICY_GROUP, kinds: &["FederatedResourceQuota"] };
+
+/// Annotations that name the policy of an object.
+pub const POLICY_ANNOTATIONS: &[NameAnnotations] = &[
+    NameAnnotations::namespaced(annotation::PROPAGATION_POLICY_NAMESPACE, annotation::PROPAGATION_POLICY_NAME),
+    NameAnnotations::cluster_scoped(annotation::CLUSTER_PROPAGATION_POLICY_NAME),
+];
+/// Annotations that name the binding of an object.
+pub const BINDING_ANNOTATIONS: &[NameAnnotations] = &[
+    NameAnnotations::namespaced(annotation::RESOURCE_BINDING_NAMESPACE, annotation::RESOURCE_BINDING_NAME),
+    NameAnnotations::cluster_scoped(annotation::CLUSTER_RESOURCE_BINDING_NAME),
+];
+/// Annotations that name the Work of an object.
+pub const WORK_ANNOTATIONS: &[NameAnnotations] =
+    &[NameAnnotations::namespaced(annotation::WORK_NAMESPACE, annotation::WORK_NAME)];
+
+const BINDING_FIELDS: PropagationFields = PropagationFields { template: "spec.resource.uid", copies: "", limited: "" };
+const WORK_FIELDS: PropagationFields = PropagationFields {
+    template: "spec.workload.manifests[].metadata.annotations",
+    copies: "spec.workload.manifests[]",
+    limited: "",
+};
+const QUOTA_FIELDS: PropagationFields =
+    PropagationFields { template: "", copies: "spec.staticAssignments[]", limited: "spec.overall" };
+
+/// Kinds of one API group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindSet {
+    pub group: &'static str,
+    pub kinds: &'static [&'static str],
+}
+
+impl KindSet {
+    pub fn contains(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kinds.contains(&kind)
+    }
+}
+
+/// Annotations with the namespace and the name of another object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameAnnotations {
+    /// None if the other object is cluster-scoped.
+    pub namespace: Option<&'static str>,
+    pub name: &'static str,
+}
+
+impl NameAnnotations {
+    const fn namespaced(namespace: &'static str, name: &'static str) -> Self {
+        Self { namespace: Some(namespace), name }
+    }
+
+    const fn cluster_scoped(name: &'static str) -> Self {
+        Self { namespace: None, name }
+    }
+}
+
+/// Paths of the fields from which a [`Propagation`] was read; empty if the kind has no such field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PropagationFields {
+    pub template: &'static str,
+    pub copies: &'static str,
+    pub limited: &'static str,
+}
 
 /// Destinations and state of a propagated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +108,9 @@ pub struct Propagation {
     pub overrides: Vec<String>,
     /// In the order of their declaration.
     pub states: Vec<PropagationState>,
-    /// True for a federated quota that limits the bindings of its namespace.
-    pub limits_bindings: bool,
+    /// The bindings that a federated quota limits, by their [`shared_key`].
+    pub limited: Option<ObjectKey>,
+    pub fields: PropagationFields,
 }
 
 /// A state in which a propagated object is not applied as desired, or is being moved.
@@ -97,14 +175,36 @@ impl Metadata<'_> {
 
 /// Reads the propagation from a binding, a Work or a federated quota; None for other objects.
 pub fn read_propagation<'a>(group: &str, kind: &str, source: impl JsonSource<'a>) -> Option<Propagation> {
-    match (group, kind) {
-        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => {
-            source.read::<Object<'a>>().map(read_binding)
-        }
-        ("work.karmada.io", "Work") => source.read::<Object<'a>>().map(read_work),
-        ("policy.karmada.io", "FederatedResourceQuota") => source.read::<Quota<'a>>().map(read_quota),
-        _ => None,
+    if BINDINGS.contains(group, kind) {
+        source.read::<Object<'a>>().map(read_binding)
+    } else if WORKS.contains(group, kind) {
+        source.read::<Object<'a>>().map(read_work)
+    } else if QUOTAS.contains(group, kind) {
+        source.read::<Quota<'a>>().map(read_quota)
+    } else {
+        None
     }
+}
+
+/// Key that the bindings of a namespace share, by which the namespace's federated quotas refer to them; None for objects
+/// that quotas do not limit. It is the key of a binding with an empty name.
+pub fn shared_key(group: &str, kind: &str, namespace: &str) -> Option<ObjectKey> {
+    LIMITED_BINDINGS.contains(group, kind).then(|| limited_bindings(namespace))
+}
+
+fn limited_bindings(namespace: &str) -> ObjectKey {
+    ObjectKey::new(WORK_GROUP, NAMESPACED_BINDING, namespace, "")
+}
+
+/// The binding that annotations of a Work name. `annotation_value` returns an empty text for a missing annotation.
+pub fn binding_in_annotations<'a>(annotation_value: impl Fn(&str) -> &'a str) -> Option<ObjectKey> {
+    let name = annotation_value(annotation::RESOURCE_BINDING_NAME);
+    if !name.is_empty() {
+        let namespace = annotation_value(annotation::RESOURCE_BINDING_NAMESPACE);
+        return Some(ObjectKey::new(WORK_GROUP, NAMESPACED_BINDING, namespace, name));
+    }
+    let name = annotation_value(annotation::CLUSTER_RESOURCE_BINDING_NAME);
+    (!name.is_empty()).then(|| ObjectKey::new(WORK_GROUP, CLUSTER_BINDING, "", name))
 }
 
 fn read_binding(binding: Object<'_>) -> Propagation {
@@ -132,6 +232,7 @@ fn read_binding(binding: Object<'_>) -> Propagation {
         evicting_clusters: evictions.iter().map(|task| task.from_cluster.to_string()).collect(),
         health: health(&status.aggregated_status),
         states,
+        fields: BINDING_FIELDS,
         ..Propagation::default()
     }
 }
@@ -177,6 +278,7 @@ fn read_work(work: Object<'_>) -> Propagation {
             (PropagationState::ApplyFailed, apply_failure.is_some()),
             (PropagationState::Conflict, apply_failure.and_then(|c| c.message.as_deref()).is_some_and(is_conflict)),
         ]),
+        fields: WORK_FIELDS,
         ..Propagation::default()
     }
 }
@@ -190,7 +292,8 @@ fn read_quota(quota: Quota<'_>) -> Propagation {
     };
     Propagation {
         copies: spec.static_assignments.iter().map(copy).collect(),
-        limits_bindings: !spec.overall.is_empty(),
+        limited: (!spec.overall.is_empty()).then(|| limited_bindings(namespace)),
+        fields: QUOTA_FIELDS,
         ..Propagation::default()
     }
 }
@@ -277,6 +380,7 @@ mod tests {
     fn propagation_of_bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
         spec["resource"] = json!({"uid": "u1"});
         let object = json!({"metadata": {"annotations": null}, "spec": spec, "status": status});
+        let expected = Propagation { fields: BINDING_FIELDS, ..expected };
         for kind in ["ResourceBinding", "ClusterResourceBinding"] {
             assert_eq!(read_propagation("work.karmada.io", kind, &object).as_ref(), Some(&expected));
         }
@@ -315,16 +419,53 @@ mod tests {
             "spec": {"workload": {"manifests": [manifest]}}, "status": status});
         let copies = copies_in_m1("farm.example", "Mill");
         let template_object = Some(copies[0].object.clone());
-        let expected = Propagation { clusters: strings(&["m1"]), copies, template_object, ..expected };
+        let fields = WORK_FIELDS;
+        let expected = Propagation { clusters: strings(&["m1"]), copies, template_object, fields, ..expected };
         assert_eq!(read_propagation("work.karmada.io", "Work", &object), Some(expected));
     }
 
     #[rstest]
-    #[case::overall(json!({"overall": {"cpu": "1"}}), Propagation { limits_bindings: true, ..Propagation::default() })]
+    #[case::overall(json!({"overall": {"cpu": "1"}}),
+        Propagation { limited: shared_key("work.karmada.io", "ResourceBinding", "a"), ..Propagation::default() })]
     #[case::static_assignments(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
         Propagation { copies: copies_in_m1("", "ResourceQuota"), ..Propagation::default() })]
     fn propagation_of_quotas(#[case] spec: Value, #[case] expected: Propagation) {
         let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});
+        let expected = Propagation { fields: QUOTA_FIELDS, ..expected };
         assert_eq!(read_propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));
+    }
+
+    #[rstest]
+    #[case::binding(
+        "work.karmada.io",
+        "ResourceBinding",
+        Some(ObjectKey::new("work.karmada.io", "ResourceBinding", "a", ""))
+    )]
+    #[case::cluster_scoped("work.karmada.io", "ClusterResourceBinding", None)]
+    #[case::work("work.karmada.io", "Work", None)]
+    #[case::other_group("example.com", "ResourceBinding", None)]
+    fn quotas_refer_to_bindings_by_a_shared_key(
+        #[case] group: &str,
+        #[case] kind: &str,
+        #[case] expected: Option<ObjectKey>,
+    ) {
+        assert_eq!(shared_key(group, kind, "a"), expected);
+    }
+
+    #[rstest]
+    #[case::none(&[], None)]
+    #[case::namespaced(&[("resourcebinding.karmada.io/namespace", "a"), ("resourcebinding.karmada.io/name", "b")],
+        Some(("ResourceBinding", "a", "b")))]
+    #[case::without_a_name(&[("resourcebinding.karmada.io/namespace", "a")], None)]
+    #[case::cluster_scoped(&[("clusterresourcebinding.karmada.io/name", "b")], Some(("ClusterResourceBinding", "", "b")))]
+    #[case::both(&[("clusterresourcebinding.karmada.io/name", "c"), ("resourcebinding.karmada.io/name", "b"),
+        ("resourcebinding.karmada.io/namespace", "a")], Some(("ResourceBinding", "a", "b")))]
+    fn annotations_of_works_name_bindings(
+        #[case] annotations: &[(&str, &str)],
+        #[case] expected: Option<(&str, &str, &str)>,
+    ) {
+        let value = |key: &str| annotations.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+        let expected = expected.map(|(kind, namespace, name)| ObjectKey::new("work.karmada.io", kind, namespace, name));
+        assert_eq!(binding_in_annotations(value), expected);
     }
 }

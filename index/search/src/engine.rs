@@ -13,6 +13,8 @@
 //!   relation. The engine applies the permissions of the context before it counts, by deciding scopes
 //!   ([`CallerPermissions::cached_decision`]) or by a filter of terms ([`CallerPermissions::scope_terms`]).
 //! - **Deadline**: after the deadline, the engine returns the results that it has, marked as incomplete.
+//! - **Cancellation**: dropping a future cancels its work. Blocking work that counts stops when [`SearchContext::is_over`]
+//!   returns true; other blocking work may continue until the deadline.
 //! - **Outage**: if the engine, or a part of it, does not respond, the result is incomplete (empty in the worst case) and a
 //!   notice names the reason, as for clusters that do not respond.
 //! - **Inexact matches**: if the engine cannot match a condition exactly, it finds more or fewer objects and adds a notice.
@@ -37,6 +39,7 @@ use crowsnest_store::Store;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{CacheOptions, Error, Seq};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -45,7 +48,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +58,7 @@ pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND]
 /// Number of ids or keys that every lookup must be able to return. An engine may omit further ones.
 pub const MAX_LOOKUP_VALUES: usize = 200_000;
 
-/// The caller's permissions, arrival time and deadline of a request.
+/// The caller's permissions, arrival time and limits of a request.
 #[derive(Debug, Clone)]
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
@@ -63,6 +66,26 @@ pub struct SearchContext {
     /// Arrival time of the request. Search permits are granted in this order.
     pub requested_at: Instant,
     pub deadline: Instant,
+    /// Cancelled when the response is no longer needed.
+    pub cancellation: CancellationToken,
+}
+
+impl SearchContext {
+    /// The context of a request that arrived at `requested_at` and may take `time_limit`.
+    pub fn new(permissions: CallerPermissions, requested_at: Instant, time_limit: Duration) -> Self {
+        let (permissions, cancellation) = (Arc::new(Mutex::new(permissions)), CancellationToken::new());
+        Self { permissions, requested_at, deadline: requested_at + time_limit, cancellation }
+    }
+
+    /// Deadline of a part of the response that begins at `start` and may take as long as the request itself.
+    pub fn deadline_of_part(&self, start: Instant) -> Instant {
+        start + self.deadline.saturating_duration_since(self.requested_at)
+    }
+
+    /// True if work for the request must stop: the deadline has passed, or the response is no longer needed.
+    pub fn is_over(&self) -> bool {
+        self.cancellation.is_cancelled() || Instant::now() > self.deadline
+    }
 }
 
 /// Ids or keys of matching documents.
@@ -75,8 +98,8 @@ pub struct Lookup {
     pub notices: BTreeSet<String>,
 }
 
-/// Computes the facets and sums of a search when it is polled. The result has no hits, and a total of 0.
-pub type PendingCounts = BoxFuture<'static, Result<TopHits, Error>>;
+/// Computes the facets and sums of a search until a deadline. The result has no hits, and a total of 0.
+pub type PendingCounts = Box<dyn FnOnce(Instant) -> BoxFuture<'static, Result<TopHits, Error>> + Send>;
 
 /// A text engine. It is a trait object because the options of the process choose it; calls are few, so dynamic dispatch
 /// costs little.
@@ -95,7 +118,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TopHitsRequest,
     ) -> Result<TopHits, Error>;
 
-    /// As [`Engine::top_hits`], but the facets and sums are computed afterwards, by the returned future, from the same
+    /// As [`Engine::top_hits`], but the facets and sums are computed afterwards, by the returned function, from the same
     /// snapshot. By default, they are computed together with the hits, for engines that return both in one response.
     async fn hits_before_counts(
         &self,
@@ -105,7 +128,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
     ) -> Result<(TopHits, PendingCounts), Error> {
         let mut top = self.top_hits(context, matches, request).await?;
         let counts = top.take_counts();
-        Ok((top, Box::pin(std::future::ready(Ok(counts)))))
+        Ok((top, Box::new(move |_| std::future::ready(Ok(counts)).boxed())))
     }
 
     /// Record ids of the matching objects.
@@ -308,6 +331,8 @@ pub fn local_indexes() -> impl Iterator<Item = &'static LocalIndex> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_apimachinery::user::UserInfo;
+    use rstest::rstest;
 
     #[test]
     fn names_of_backends_are_unique() {
@@ -316,6 +341,37 @@ mod tests {
         assert!(names.iter().all(|name| backend(name).is_ok_and(|found| found.name == *name)));
         let unknown = backend("sphinx").map(|found| found.name).unwrap_err().to_string();
         assert_eq!(unknown, "there is no index backend \"sphinx\"; known backends: tantivy, opensearch");
+    }
+
+    /// Times are seconds after the arrival of a request with a limit of 10 s.
+    #[rstest]
+    #[case::at_once(0, 10)]
+    #[case::after_a_while(4, 14)]
+    #[case::after_the_deadline(60, 70)]
+    fn a_part_may_take_as_long_as_the_request(#[case] start: u64, #[case] expected: u64) {
+        let requested_at = Instant::now();
+        let after = |seconds: u64| requested_at + Duration::from_secs(seconds);
+        let permissions = Arc::new(RbacRules::default()).for_caller(&UserInfo::system());
+        let context = SearchContext::new(permissions, requested_at, Duration::from_secs(10));
+        assert_eq!(context.deadline_of_part(after(start)), after(expected));
+    }
+
+    #[rstest]
+    #[case::running(60, false, false)]
+    #[case::past_the_deadline(0, false, true)]
+    #[case::cancelled(60, true, true)]
+    fn work_stops_when_the_response_is_not_needed(
+        #[case] limit: u64,
+        #[case] is_cancelled: bool,
+        #[case] expected: bool,
+    ) {
+        let permissions = Arc::new(RbacRules::default()).for_caller(&UserInfo::system());
+        let requested_at = Instant::now() - Duration::from_secs(1);
+        let context = SearchContext::new(permissions, requested_at, Duration::from_secs(limit));
+        // Each part of a response has a clone of its context.
+        let part = context.clone();
+        drop(is_cancelled.then(|| context.cancellation.drop_guard()));
+        assert_eq!(part.is_over(), expected);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use collect::facets::FacetField;
 pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use collect::sums::amount_names;
 pub use execute::evaluate::Reason;
-pub use hydrate::live::LiveEvent;
+pub use hydrate::live::{LiveCounts, LiveEvent};
 pub use hydrate::object::{Diff, Edge, Graph, ObjectRevisions};
 pub use hydrate::skipped_clusters::SkippedCluster;
 pub use plan::explain::{HitCount, PlanStep, QueryExplanation};
@@ -46,7 +46,6 @@ use execute::Sources;
 use futures::Stream;
 use futures::stream::try_unfold;
 use hydrate::{CountOrder, Stage};
-use parking_lot::Mutex;
 use plan::predicate::Match;
 use plan::retention::HistoryRange;
 use plan::sort::MAX_COLUMNS;
@@ -353,7 +352,7 @@ impl Searcher {
         let sort = resolve_sort(&query, &mut add_notice);
         let group = resolve_group(&query, &mut add_notice);
         let sums = resolve_sums(&request.counts.sums, group.as_ref(), &mut add_notice);
-        let facet_request = FacetRequest { facets: request.counts.facets.clone(), group, sums };
+        let facet_request = FacetRequest::new(request.counts.facets.clone(), group, sums);
         let max_hits = query.output.limit.or(request.page.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_HITS);
         PlannedSearch { query, plan, notices, max_hits, sort, facet_request, planning_context }
     }
@@ -366,12 +365,11 @@ impl Searcher {
     /// Data sources for a caller's searches.
     async fn sources(&self, caller: &UserInfo, timeout: Duration) -> Sources {
         let requested_at = Instant::now();
-        let deadline = requested_at + timeout;
-        let permissions = Arc::new(Mutex::new(self.permissions_of(caller, deadline).await));
+        let permissions = self.permissions_of(caller, requested_at + timeout).await;
+        let context = SearchContext::new(permissions, requested_at, timeout);
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
-        let dependency_permits = Arc::clone(&self.inner.dependency_permits);
-        let (context, store) =
-            (SearchContext { permissions, requested_at, deadline }, Arc::clone(&self.inner.cache.store));
+        let (dependency_permits, store) =
+            (Arc::clone(&self.inner.dependency_permits), Arc::clone(&self.inner.cache.store));
         let references = Arc::clone(&self.inner.references);
         Sources { engine, permits, dependency_permits, store, references, context }
     }

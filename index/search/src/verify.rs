@@ -12,7 +12,6 @@ use crate::document::{Document, qualified_kind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_store::{Error, Object, Seq};
 use crowsnest_store::{ReplayedChange, Store};
-use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -108,9 +107,8 @@ impl Searcher {
     }
 
     fn context(&self) -> SearchContext {
-        let now = Instant::now();
-        let permissions = Arc::new(Mutex::new(self.inner.rbac_rules.for_caller(&UserInfo::system())));
-        SearchContext { permissions, requested_at: now, deadline: now + CATCH_UP_TIMEOUT }
+        let permissions = self.inner.rbac_rules.for_caller(&UserInfo::system());
+        SearchContext::new(permissions, Instant::now(), CATCH_UP_TIMEOUT)
     }
 
     /// Clusters and kinds with different numbers of objects in the store and in the index.

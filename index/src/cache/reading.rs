@@ -4,8 +4,8 @@ use super::GlobalCache;
 use crate::list::{ListQuery, Page};
 use crowsnest_apimachinery::names::{ClusterName, NamespacedName};
 use crowsnest_store::error::join_result;
-use crowsnest_store::{CollectionKey, Error, KeyRangeEnd, Object, Record, RecordKey, Seq, Version};
-use crowsnest_store::{Scan, ScanPage, StoredBody, StoredObject, VersionExclusions, VersionFilter};
+use crowsnest_store::{CollectionKey, Error, KeyRangeEnd, LabelQuery, Object, Record, RecordKey, Seq, Version};
+use crowsnest_store::{Scan, ScanPage, StoredBody, StoredObject, SupersededScan, VersionExclusions, VersionFilter};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{BTreeSet, HashSet};
@@ -122,9 +122,14 @@ impl GlobalCache {
         let after = query.after.clone().or_else(|| first_namespace.map(|namespace| (namespace.clone(), String::new())));
         // Read after the current objects, so that each object is found in one of the two whenever it changes.
         let max_superseded = limit.clamp(1, MAX_SUPERSEDED);
-        let store = &self.inner.shared.store;
-        let until = end_of_page(query, page.next.as_ref());
-        let superseded = store.superseded_since(seq, &query.collection, after.as_ref(), until, max_superseded).await?;
+        let scan = SupersededScan {
+            seq,
+            collection: &query.collection,
+            after: after.as_ref(),
+            until: end_of_page(query, page.next.as_ref()),
+            limit: max_superseded,
+        };
+        let superseded = self.inner.shared.store.superseded_since(&scan).await?;
         let superseded_ids: HashSet<u64> = superseded.iter().map(|version| version.object.record.id).collect();
         // An object's id is the seq of its first change.
         page.objects.retain(|StoredObject { record, .. }| record.id <= seq.0 && !superseded_ids.contains(&record.id));
@@ -193,14 +198,9 @@ impl GlobalCache {
         }
     }
 
-    /// Records of a collection with an indexed label, in key order. `value` None: any value.
-    pub async fn records_with_label(
-        &self,
-        key: &CollectionKey,
-        label: &str,
-        value: Option<&str>,
-    ) -> Result<Vec<Record>, Error> {
-        self.inner.shared.store.records_with_label(key, label, value).await
+    /// Records of a collection with an indexed label, in key order.
+    pub async fn records_with_label(&self, query: &LabelQuery<'_>) -> Result<Vec<Record>, Error> {
+        self.inner.shared.store.records_with_label(query).await
     }
 
     /// One page of records without bodies: up to `limit`, and where the next page starts.

@@ -22,7 +22,7 @@ pub(crate) use supervisor::Supervisor;
 use crate::replicas::Claims;
 use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::{ApiResources, Fleet};
+use crowsnest_members::{ApiResource, ApiResources, Fleet};
 use crowsnest_search::Discovery;
 use crowsnest_search::plan::{GroupKind, KindsByName};
 use crowsnest_store::CollectionStates;
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
     /// Incremented when `served` changes.
     pub served_version: tokio::sync::watch::Sender<u64>,
-    /// Names of all kinds of all clusters, for queries.
+    /// Names of the kinds of all clusters that can be cached, for queries.
     pub kinds: RwLock<Arc<KindsByName>>,
     /// Clusters whose interests are all declared, so that collections without interests may be dropped.
     pub declared_clusters: Mutex<BTreeSet<ClusterName>>,
@@ -78,21 +78,12 @@ impl Shared {
     /// Records the discovered resources of a cluster, and the names of their kinds. Returns the recorded resources: the
     /// earlier ones if they are equal.
     pub fn publish_served(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
-        let mut kinds = KindsByName::new();
         let mut served = self.served.write();
         if let Some(before) = served.get(cluster).filter(|before| Arc::ptr_eq(before, &found) || **before == found) {
             return Arc::clone(before);
         }
         served.insert(cluster.clone(), Arc::clone(&found));
-        for resource in served.values().flat_map(|served| &served.resources) {
-            let kind = GroupKind { group: resource.gvr.group.to_string(), kind: resource.kind.to_lowercase() };
-            let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.kind.clone()];
-            let short = resource.short_names.iter().map(|name| name.to_lowercase());
-            for name in names.into_iter().chain(short).filter(|name| !name.is_empty()) {
-                kinds.entry(name).or_default().insert(kind.clone());
-            }
-        }
-        *self.kinds.write() = Arc::new(kinds);
+        *self.kinds.write() = Arc::new(kinds_by_name(served.values().flat_map(|served| &served.resources)));
         drop(served);
         self.served_version.send_modify(|version| *version += 1);
         found
@@ -103,6 +94,21 @@ impl Shared {
         let served = self.served.read().get(&key.cluster).cloned()?;
         served.get(&key.resource).map(|resource| (resource.kind.clone(), resource.namespaced))
     }
+}
+
+/// Names of the kinds that can be cached. Others, such as those of metrics, share names with them but have no objects in the
+/// cache.
+fn kinds_by_name<'r>(resources: impl Iterator<Item = &'r ApiResource>) -> KindsByName {
+    let mut kinds = KindsByName::new();
+    for resource in resources.filter(|resource| resource.is_listable()) {
+        let kind = GroupKind { group: resource.gvr.group.to_string(), kind: resource.kind.to_lowercase() };
+        let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.kind.clone()];
+        let short = resource.short_names.iter().map(|name| name.to_lowercase());
+        for name in names.into_iter().chain(short).filter(|name| !name.is_empty()) {
+            kinds.entry(name).or_default().insert(kind.clone());
+        }
+    }
+    kinds
 }
 
 impl Discovery for Shared {
@@ -135,5 +141,46 @@ impl Scope {
             Namespaces::All => String::new(),
             Namespaces::Names(names) => names.iter().cloned().collect::<Vec<_>>().join(","),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::Gvr;
+    use rstest::rstest;
+
+    fn resource(group: &str, resource: &str, kind: &str, verbs: &[&str]) -> ApiResource {
+        ApiResource {
+            gvr: Gvr::new(group, "v1", resource),
+            kind: kind.to_owned(),
+            singular: String::new(),
+            short_names: vec![format!("{resource}-short")],
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            subresources: BTreeSet::new(),
+            preferred: true,
+        }
+    }
+
+    #[rstest]
+    #[case::not_watchable("pods", &["pod"])]
+    #[case::short_name("pods-short", &["pod"])]
+    #[case::kind("podmetrics", &[])]
+    #[case::two_groups("event", &["event", "event.events.k8s.io"])]
+    #[case::not_listable("tokenreview", &[])]
+    fn only_kinds_that_can_be_cached_have_names(#[case] name: &str, #[case] expected: &[&str]) {
+        let all = ["get", "list", "watch"];
+        let resources = [
+            resource("", "pods", "Pod", &all),
+            resource("metrics.k8s.io", "pods", "PodMetrics", &["get", "list"]),
+            resource("", "events", "Event", &all),
+            resource("events.k8s.io", "events", "Event", &all),
+            resource("authentication.k8s.io", "tokenreviews", "TokenReview", &["create"]),
+        ];
+        let kinds = kinds_by_name(resources.iter());
+        let found: Vec<String> = kinds.get(name).into_iter().flatten().map(GroupKind::qualified_name).collect();
+        assert_eq!(found, expected);
     }
 }

@@ -39,7 +39,7 @@ async fn count_results(env: &TestEnv, caller: &UserInfo) -> [usize; 6] {
 async fn is_notified(env: &TestEnv, caller: &UserInfo, round: &str) -> bool {
     let live = env.cache.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
-        let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts { .. }));
+        let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts(_)));
         futures::future::ready(counts)
     }));
     let (created, first) = tokio::join!(

@@ -121,7 +121,7 @@ impl PodFollower {
                 Err(error) => tracing::warn!(%error, "cannot decode a pod; its logs are not followed"),
             },
             Some(Ok(LiveEvent::Removed(object))) => self.remove_pod(object.record.id),
-            Some(Ok(LiveEvent::Counts { .. })) => {}
+            Some(Ok(LiveEvent::Counts(_))) => {}
             Some(Ok(LiveEvent::Lagged)) | None => self.repeat_search(),
             Some(Err(error)) => {
                 self.has_ended = true;

@@ -1,5 +1,5 @@
-//! Kubernetes' format rules for names, labels, taints and similar values. Each function returns the errors in the
-//! wording of API servers; an empty result means that the value is valid.
+//! Kubernetes' format rules for names, labels, taints and similar values. Each public function validates a value by one
+//! rule and returns the errors in the wording of API servers; the result is empty for a valid value.
 
 use std::sync::LazyLock;
 
@@ -40,7 +40,7 @@ fn max_length_error(length: usize, unit: &str) -> String {
     format!("must be no more than {length} {unit}")
 }
 
-/// Errors of a value that is too long or does not have the format.
+/// Errors of a value that is too long or does not match the pattern.
 fn length_and_format_errors(
     value: &str,
     (max_length, unit): (usize, &str),
@@ -61,7 +61,7 @@ fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
     format!("{message} (e.g. {} regex used for validation is '{format}')", examples.join(" or ").trim_end())
 }
 
-/// A DNS label (RFC 1123): at most 63 lower-case letters, digits and dashes.
+/// Validates a DNS label (RFC 1123): at most 63 lower-case letters, digits and dashes.
 pub fn dns1123_label(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "characters"), &DNS1123_LABEL, || match DNS1123_SUBDOMAIN.is_match(value) {
         true => "must not contain dots".to_owned(),
@@ -69,7 +69,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
     })
 }
 
-/// A DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
+/// Validates a DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain(value, "characters")
 }
@@ -80,14 +80,14 @@ fn subdomain(value: &str, unit: &str) -> Vec<String> {
     })
 }
 
-/// A DNS label that begins with a letter (RFC 1035).
+/// Validates a DNS label that begins with a letter (RFC 1035).
 pub fn dns1035_label(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "characters"), &DNS1035_LABEL, || {
         regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"])
     })
 }
 
-/// A name with an optional DNS subdomain and `/` as prefix: the key of a label or an annotation.
+/// Validates the key of a label or an annotation: a name with an optional prefix, which is a DNS subdomain followed by `/`.
 pub fn qualified_name(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match value.split_once('/') {
@@ -122,14 +122,14 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     errors
 }
 
-/// The value of a label.
+/// Validates the value of a label.
 pub fn label_value(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "bytes"), &LABEL_VALUE, || {
         regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"])
     })
 }
 
-/// The reason of a condition.
+/// Validates the reason of a condition.
 pub fn condition_reason(value: &str) -> Vec<String> {
     if CONDITION_REASON.is_match(value) {
         return Vec::new();
@@ -138,7 +138,7 @@ pub fn condition_reason(value: &str) -> Vec<String> {
     vec![regex_error(CONDITION_REASON_ERROR, CONDITION_REASON_FORMAT, &examples)]
 }
 
-/// A name that must be a valid path segment (`IsValidPathSegmentName`); `is_prefix` is true for a `generateName`.
+/// Validates a name that is a path segment (`IsValidPathSegmentName`); `is_prefix` is true for a `generateName`.
 pub fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
     if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -146,7 +146,7 @@ pub fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
     ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// A DNS subdomain that begins with `*.`.
+/// Validates a DNS subdomain that begins with `*.`.
 pub fn wildcard_subdomain(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 253 {
@@ -159,7 +159,7 @@ pub fn wildcard_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
-/// The name of a port: at most 15 lower-case letters, digits and single dashes, at least one of them a letter.
+/// Validates the name of a port: at most 15 lower-case letters, digits and single dashes, at least one of them a letter.
 pub fn port_name(value: &str) -> Vec<String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let rules = [
@@ -172,7 +172,7 @@ pub fn port_name(value: &str) -> Vec<String> {
     rules.into_iter().filter(|(is_violated, _)| *is_violated).map(|(_, detail)| detail.to_owned()).collect()
 }
 
-/// The name of a member cluster (Karmada's rule; its length leaves room for derived names).
+/// Validates the name of a member cluster by Karmada's rule. The maximum length leaves room for derived names.
 pub fn cluster_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["must be not empty".to_owned()];

@@ -85,8 +85,8 @@ pub fn human_duration(seconds: i64) -> String {
     let duration = SignedDuration::from_secs(seconds);
     let (seconds, minutes, hours) = (duration.as_secs(), duration.as_mins(), duration.as_hours());
     let (days, years) = (hours / 24, hours / 24 / 365);
-    let two_units = |first: i64, unit: &str, second: i64, small: &str| {
-        if second == 0 { format!("{first}{unit}") } else { format!("{first}{unit}{second}{small}") }
+    let two_units = |first: i64, first_unit: &str, second: i64, second_unit: &str| {
+        if second == 0 { format!("{first}{first_unit}") } else { format!("{first}{first_unit}{second}{second_unit}") }
     };
     match seconds {
         i64::MIN..=-2 => "<invalid>".to_owned(),

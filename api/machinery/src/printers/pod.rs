@@ -148,7 +148,7 @@ impl Row {
     }
 }
 
-/// STATUS by the containers that are not init containers; `status` if none of them determines it. Also counts ready
+/// STATUS according to the containers that are not init containers; `status` if none of them determines it. Also counts ready
 /// containers and restarts.
 fn main_status(pod: &Pod<'_>, mut status: String, ready: &mut i64, restarts: &mut Restarts) -> String {
     let mut running = false;

@@ -45,6 +45,7 @@ fn quantities_print_in_canonical_form(#[case] written: &str, #[case] canonical: 
 #[case(".5i", QuantityError::Suffix)]
 #[case("-3.01e-", QuantityError::Suffix)]
 #[case("1 Gi", QuantityError::Format)]
+#[case("1e9223372036854775808", QuantityError::Suffix)]
 fn malformed_quantities_are_rejected(#[case] written: &str, #[case] error: QuantityError) {
     assert_eq!(Quantity::parse(written), Err(error), "{written}");
 }
@@ -62,6 +63,56 @@ fn canonical_forms_match_go() {
         (actual != expected).then_some(written)
     });
     assert_eq!(differs.collect::<Vec<_>>(), UNLIKE_GO);
+}
+
+/// Shorthand for a digit that is repeated.
+fn repeat(digit: char, count: usize) -> String {
+    String::from(digit).repeat(count)
+}
+
+/// The value in units of 10⁻⁹, rounded away from zero, and the canonical form. No digit is ignored, as in Go's `inf.Dec`.
+#[rstest]
+#[case::fine_rest(format!("1.{}1", repeat('0', 36)), 1_000_000_001, "1000000001n")]
+#[case::fine_rest_of_a_negative(format!("-1.{}1", repeat('0', 36)), -1_000_000_001, "-1000000001n")]
+#[case::trailing_zeros(format!("1.5{}", repeat('0', 5_000)), 1_500_000_000, "1500m")]
+#[case::many_places("12345678901.123456789012345678901234567890".into(), 12_345_678_901_123_456_790, "12345678901123456790n")]
+#[case::carry(format!("0.{}", repeat('9', 60)), 1_000_000_000, "1")]
+#[case::tiny(format!("0.{}1", repeat('0', 5_000)), 1, "1n")]
+#[case::tiny_exponent("123e-2147483648".into(), 1, "1e-9")]
+#[case::exponent_after_zeros(format!("0.{}1e41", repeat('0', 40)), 1_000_000_000, "1")]
+#[case::exponent_before_zeros(format!("1{}e-40", repeat('0', 40)), 1_000_000_000, "1")]
+#[case::exponent_and_rest(format!("1{}1e-41", repeat('0', 40)), 1_000_000_001, "1000000001e-9")]
+#[case::small_exponent("1.0001e-7".into(), 101, "101e-9")]
+#[case::suffix_and_rest(format!("2.{}1k", repeat('0', 40)), 2_000_000_000_001, "2000000000001n")]
+#[case::leading_zeros(format!("{}7000", repeat('0', 100)), 7_000_000_000_000, "7k")]
+#[case::zero(format!("{0}.{0}Ki", repeat('0', 100)), 0, "0")]
+#[case::binary_places(format!("0.{}Ki", repeat('3', 50)), 341_333_333_334, "341333333334n")]
+#[case::binary_carry(format!("0.{}Ki", repeat('9', 40)), 1_024_000_000_000, "1Ki")]
+#[case::binary_rest(format!("1.{}1Gi", repeat('0', 60)), 1_073_741_824_000_000_001, "1073741824000000001n")]
+#[case::binary_exact(format!("0.0009765625{}Ei", repeat('0', 60)), (1 << 50) * NANO, "1Pi")]
+#[case::binary_tiny(format!("0.{}1Ei", repeat('0', 60)), 1, "1n")]
+#[case::binary_limit(format!("-{}.5Ei", repeat('9', 40)), -i128::from(i64::MAX) * NANO, "-9223372036854775807")]
+#[case::truncated_exponent("3e4294967296".into(), 3_000_000_000, "3e4294967296")]
+#[case::negative_truncated_exponent("30e-4294967295".into(), 300_000_000_000, "300")]
+#[case::limit("1e30".into(), i128::MAX, "1e30")]
+fn all_digits_count(#[case] written: String, #[case] nano: i128, #[case] canonical: &str) {
+    let quantity = Quantity::parse(&written).unwrap();
+    assert_eq!((quantity.nano, Quantity::canonicalize(&written).unwrap().as_str()), (nano, canonical));
+}
+
+/// Canonical forms of quantities beyond the limit. Unlike in Go, a suffix is never dropped; see [`UNLIKE_GO`].
+#[rstest]
+#[case::rest(format!("{}.{}1", repeat('9', 30), repeat('0', 9)), format!("{}{}1n", repeat('9', 30), repeat('0', 8)))]
+#[case::carry(format!("-{}.{}", repeat('9', 40), repeat('9', 10)), format!("-1{}E", repeat('0', 22)))]
+#[case::padding(format!("17{}.1234567891", repeat('0', 40)), format!("17{}123456790n", repeat('0', 40)))]
+#[case::no_suffix(format!("1{}", repeat('0', 30)), format!("1{}E", repeat('0', 12)))]
+#[case::zeros_before_exponent(format!("0.{}1e100", repeat('0', 50)), "10e48".into())]
+#[case::exponent("1e1001".into(), "100e999".into())]
+#[case::largest_exponent("1e2147483647".into(), "10e2147483646".into())]
+#[case::larger_exponent("100e2147483647".into(), "1000e2147483646".into())]
+fn large_quantities_keep_their_digits(#[case] written: String, #[case] canonical: String) {
+    assert_eq!(Quantity::canonicalize(&written).unwrap(), canonical);
+    assert_eq!(Quantity::canonicalize(&canonical).unwrap(), canonical);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Subjects that are allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
 //!
-//! Only RBAC objects that the reader may list count, so that the result reveals no others.
+//! Only RBAC objects that the caller may list count, so that the result reveals no others.
 
 #[cfg(test)]
 mod recorded;
@@ -22,11 +22,11 @@ pub enum Scope {
     All,
 }
 
-/// The RBAC objects of a cluster that a reader may list.
+/// The RBAC objects of a cluster that the caller may list.
 #[derive(Clone, Copy)]
 pub struct VisibleRbac<'r> {
     pub rbac: &'r Rbac,
-    /// True if the reader may list the object with this kind, namespace and name.
+    /// True if the caller may list the object with this kind, namespace and name.
     pub is_visible: &'r (dyn Fn(ObjectKind, &str, &str) -> bool + Sync),
 }
 
@@ -94,7 +94,7 @@ impl Scope {
 
 impl<'r> VisibleRbac<'r> {
     /// All subjects that the visible bindings allow an action in the scope. The action's namespace is not used. Members of
-    /// `system:masters` are allowed everything without a binding, so they are not among them.
+    /// `system:masters` are allowed everything without a binding, so they are not included.
     pub fn who_can(&self, action: &Action, scope: &Scope) -> AccessProofs<'r> {
         let mut roles = HashMap::new();
         let mut result = AccessProofs::default();
@@ -141,7 +141,7 @@ impl<'r> VisibleRbac<'r> {
         (roles, missing)
     }
 
-    /// Names of the visible ClusterRoles from which an aggregated ClusterRole has a rule.
+    /// Names of the visible ClusterRoles that contribute a rule to an aggregated ClusterRole.
     pub fn sources(&self, role: &RoleRef, rule: &PolicyRule) -> Vec<&'r str> {
         if role.kind != "ClusterRole" {
             return Vec::new();
@@ -183,7 +183,7 @@ impl<'r> VisibleRbac<'r> {
         all.map(String::as_str).filter(|namespace| !namespace.is_empty()).collect()
     }
 
-    /// True if a visible ClusterRole aggregates the rules of others (`aggregationRule`).
+    /// True if a visible ClusterRole has an `aggregationRule`.
     pub(super) fn has_aggregated_roles(&self) -> bool {
         self.rbac.roles.get("").into_iter().flatten().any(|(name, role)| {
             role.aggregation.as_ref().is_some_and(|aggregation| !aggregation.selectors.is_empty())
@@ -203,7 +203,7 @@ impl<'r> VisibleRbac<'r> {
         self.is_binding_visible(namespace, name, &binding.role).then_some(&*binding.role)
     }
 
-    /// True if the reader may list a binding and its role.
+    /// True if the caller may list a binding and its role.
     pub(super) fn is_binding_visible(&self, namespace: &str, name: &str, role: &RoleRef) -> bool {
         let kind = if namespace.is_empty() { ObjectKind::ClusterRoleBinding } else { ObjectKind::RoleBinding };
         let role_namespace = role.namespace(namespace);

@@ -9,6 +9,7 @@ pub mod indirect;
 mod reading;
 mod removal;
 mod rules;
+pub mod selectors;
 mod subject;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -48,15 +49,16 @@ struct Binding {
 #[derive(Debug, Clone)]
 struct StoredRole {
     rules: Arc<[PolicyRule]>,
-    /// Labels by which other ClusterRoles select it, and its own aggregation; only for ClusterRoles that have either.
+    /// `None` for Roles, and for ClusterRoles without labels and selectors.
     aggregation: Option<Arc<Aggregation>>,
 }
 
-/// Labels and selectors by which a ClusterRole takes part in the aggregation of rules.
+/// The parts of a ClusterRole that matter for the aggregation of ClusterRoles.
 #[derive(Debug, Default)]
 struct Aggregation {
+    /// Labels by which aggregated ClusterRoles select this one.
     labels: BTreeMap<String, String>,
-    /// Selectors of the ClusterRoles whose rules it has; empty for a role with rules of its own.
+    /// `aggregationRule`: selectors of the ClusterRoles whose rules this one has; empty for a role with rules of its own.
     selectors: Vec<LabelSelector>,
 }
 

@@ -62,7 +62,7 @@ impl ReadableObjects {
         Self { everywhere, namespaces: BTreeMap::new() }
     }
 
-    /// From the grants of a user; in each namespace as in [`ReadableNames::from_grants`].
+    /// Derives the readable objects from the grants of a user, in each namespace by [`ReadableNames::from_grants`].
     pub fn from_grants(grants: &[Grant], read_kind: ReadKind, group: &str, resource: &str) -> Self {
         let everywhere = ReadableNames::from_grants(grants, read_kind, group, resource, "");
         if everywhere == ReadableNames::All {
@@ -75,8 +75,8 @@ impl ReadableObjects {
         Self { everywhere, namespaces: namespaces.into_iter().map(entry).collect() }
     }
 
-    /// Only [`ReadableObjects::namespace_limit`] for a user with these grants, without computing the rest; for queries about many
-    /// resources.
+    /// The [`ReadableObjects::namespace_limit`] of a user with these grants. Does not compute the readable objects, which would
+    /// be slow for queries about many resources.
     pub fn namespace_limit_from_grants(
         grants: &[Grant],
         read_kind: ReadKind,
@@ -84,8 +84,8 @@ impl ReadableObjects {
         resource: &str,
     ) -> Option<BTreeSet<String>> {
         let is_readable = |rule: &PolicyRule| {
-            rule.allows_reading(read_kind.verbs(), group, resource)
-                || !rule.resource_names.is_empty() && rule.allows_reading(GET_OR_LIST, group, resource)
+            rule.allows_any_verb(read_kind.verbs(), group, resource)
+                || !rule.resource_names.is_empty() && rule.allows_any_verb(GET_OR_LIST, group, resource)
         };
         let mut limit = BTreeSet::new();
         for grant in grants.iter().filter(|grant| grant.rules.iter().any(is_readable)) {
@@ -114,7 +114,7 @@ impl ReadableObjects {
             && self.namespaces.values().all(|readable| *readable == ReadableNames::All)
     }
 
-    /// True if an object may be read; the namespace of a cluster-scoped one is empty.
+    /// True if an object may be read; the namespace of a cluster-scoped object is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
         self.in_namespace(namespace).contains(name)
     }
@@ -170,21 +170,21 @@ impl ReadableNames {
             let rules = grant.rules.iter();
             match grant.namespace.as_deref() {
                 // The rules of a RoleBinding apply in its namespace and not to cluster-scoped objects.
-                Some(own) if own != namespace => {
+                Some(grant_namespace) if grant_namespace != namespace => {
                     // The exception is the Namespace object: a `get` of it is authorized in the namespace of its name.
                     if (group, resource, namespace) == ("", "namespaces", "")
-                        && rules
-                            .clone()
-                            .any(|rule| rule.allows_reading(&["get"], group, resource) && rule.allows_name(own))
+                        && rules.clone().any(|rule| {
+                            rule.allows_any_verb(&["get"], group, resource) && rule.allows_name(grant_namespace)
+                        })
                     {
-                        named.insert(own.to_owned());
+                        named.insert(grant_namespace.to_owned());
                     }
                 }
                 _ => {
-                    for rule in rules.filter(|rule| rule.allows_reading(GET_OR_LIST, group, resource)) {
+                    for rule in rules.filter(|rule| rule.allows_any_verb(GET_OR_LIST, group, resource)) {
                         // A list is a request with the empty name, which `resourceNames` may contain.
-                        let unnamed = if rule.resource_names.is_empty() { read_kind.verbs() } else { LIST };
-                        if rule.allows_name("") && rule.allows_reading(unnamed, group, resource) {
+                        let verbs = if rule.resource_names.is_empty() { read_kind.verbs() } else { LIST };
+                        if rule.allows_name("") && rule.allows_any_verb(verbs, group, resource) {
                             return Self::All;
                         }
                         named.extend(rule.resource_names.iter().cloned());

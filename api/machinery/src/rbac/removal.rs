@@ -98,7 +98,7 @@ impl Rbac {
         self.roles.get("")?.get(name)?.aggregation.as_ref()
     }
 
-    /// The ClusterRoles whose rules an aggregated one has, in the order of their names.
+    /// The ClusterRoles that an aggregated ClusterRole selects, in the order of their names.
     fn aggregated_sources<'r>(&'r self, name: &str, aggregated: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
         let roles = self.roles.get("").into_iter().flatten();
         let is_source = |(other, role): &(&String, &StoredRole)| {
@@ -109,7 +109,7 @@ impl Rbac {
         sources
     }
 
-    /// Names of the ClusterRoles from which an aggregated one has a rule; empty for a role with rules of its own.
+    /// Names of the selected ClusterRoles that contain a rule of an aggregated ClusterRole; empty for other roles.
     pub(super) fn sources(&self, name: &str, rule: &PolicyRule) -> Vec<&str> {
         let Some(aggregated) = self.aggregation(name).filter(|aggregated| !aggregated.selectors.is_empty()) else {
             return Vec::new();
@@ -120,17 +120,17 @@ impl Rbac {
 }
 
 impl VisibleRbac<'_> {
-    /// The rules without these objects. An aggregated ClusterRole loses the rules that it has only from removed ones. Only
-    /// roles that the reader may list are changed or read, so that the result does not reveal rules of others.
+    /// The rules without these objects. An aggregated ClusterRole loses the rules whose only sources are removed. Only
+    /// roles that the caller may list are changed or read, so that the result does not reveal rules of other roles.
     pub fn without_objects(&self, removed: &[ObjectName]) -> Rbac {
         let mut remaining = self.rbac.clone();
-        let mut changed = BTreeMap::new();
+        let mut changed_roles = BTreeMap::new();
         for object in removed {
             match object.kind {
                 ObjectKind::Role => remaining.remove_role(&object.namespace, &object.name),
                 ObjectKind::ClusterRole => {
-                    let source = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
-                    changed.insert(object.name.clone(), source);
+                    let aggregation = self.rbac.aggregation(&object.name).cloned().unwrap_or_default();
+                    changed_roles.insert(object.name.clone(), aggregation);
                     remaining.remove_role("", &object.name);
                 }
                 ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => {
@@ -138,18 +138,18 @@ impl VisibleRbac<'_> {
                 }
             }
         }
-        self.remove_lost_rules(&mut remaining, changed);
+        self.remove_rules_without_source(&mut remaining, changed_roles);
         remaining
     }
 
-    /// Removes the rules that aggregated roles have only from removed roles, until no role changes. `changed` are the
-    /// roles that were removed or have lost rules. Each change removes a rule, so the loop ends.
-    fn remove_lost_rules(&self, remaining: &mut Rbac, mut changed: BTreeMap<String, Arc<Aggregation>>) {
-        while let Some((_, source)) = changed.pop_first() {
+    /// Removes from aggregated roles the rules whose sources have all been removed, until no role changes. `changed_roles`
+    /// contains the ClusterRoles that were removed or have lost rules. Each change removes a rule, so the loop ends.
+    fn remove_rules_without_source(&self, remaining: &mut Rbac, mut changed_roles: BTreeMap<String, Arc<Aggregation>>) {
+        while let Some((_, changed_role)) = changed_roles.pop_first() {
             let cluster_roles = remaining.roles.get("").into_iter().flatten();
             let aggregating_roles: Vec<(String, Arc<Aggregation>)> = cluster_roles
                 .filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)))
-                .filter(|(name, aggregated)| aggregated.selects(&source) && self.is_cluster_role_visible(name))
+                .filter(|(name, aggregated)| aggregated.selects(&changed_role) && self.is_cluster_role_visible(name))
                 .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
                 .collect();
             for (name, aggregated) in aggregating_roles {
@@ -157,12 +157,13 @@ impl VisibleRbac<'_> {
                 let role = remaining.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
                 let Some(role) = role.filter(|role| role.rules.len() != rules.len()) else { continue };
                 role.rules = rules.into();
-                changed.insert(name, aggregated);
+                changed_roles.insert(name, aggregated);
             }
         }
     }
 
-    /// The rules of an aggregated role that a remaining source has, or that no source had.
+    /// The rules of an aggregated role, except for those whose visible sources are all removed. Rules that never had a
+    /// visible source are kept.
     fn remaining_rules(&self, remaining: &Rbac, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
         let before = self.visible_sources(self.rbac, name, aggregated);
         let after = self.visible_sources(remaining, name, aggregated);
@@ -186,8 +187,9 @@ fn is_rule_of(rule: &PolicyRule, sources: &[&StoredRole]) -> bool {
 }
 
 impl Aggregation {
-    fn selects(&self, source: &Self) -> bool {
-        self.selectors.iter().any(|selector| label_selector_matches(selector, &source.labels))
+    /// True if a ClusterRole with this aggregation has the rules of a ClusterRole with the aggregation `other`.
+    fn selects(&self, other: &Self) -> bool {
+        self.selectors.iter().any(|selector| label_selector_matches(selector, &other.labels))
     }
 }
 

@@ -46,6 +46,12 @@ fn has_item(list: &[String], value: &str) -> bool {
     list.iter().any(|item| item == ALL || item == value)
 }
 
+/// True if the URL of a rule matches a path: the whole path, or its beginning if the URL ends with `*`. Kubernetes ignores
+/// all asterisks at the end (`strings.TrimRight` in `NonResourceURLMatches`).
+fn url_matches(url: &str, path: &str) -> bool {
+    if url.ends_with('*') { path.starts_with(url.trim_end_matches('*')) } else { url == path }
+}
+
 impl PolicyRule {
     /// True if this rule allows `action`; the caller checks the namespace of the binding.
     pub fn allows(&self, action: &Action) -> bool {
@@ -60,8 +66,8 @@ impl PolicyRule {
         }
     }
 
-    /// True if the rule allows reading objects of the resource with one of the verbs, by name or all of them.
-    pub(super) fn allows_reading(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
+    /// True if the rule allows one of the verbs on objects of the resource: on all of them, or on those that it names.
+    pub(super) fn allows_any_verb(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
         verbs.iter().any(|verb| has_item(&self.verbs, verb))
             && has_item(&self.api_groups, group)
             && self.has_resource(resource, "")
@@ -69,7 +75,7 @@ impl PolicyRule {
 
     /// Names of the objects on which the rule allows one of the verbs; empty if it allows none of them, or all objects.
     pub(super) fn restricted_names(&self, verbs: &[&str], group: &str, resource: &str) -> &[String] {
-        if self.allows_reading(verbs, group, resource) { &self.resource_names } else { &[] }
+        if self.allows_any_verb(verbs, group, resource) { &self.resource_names } else { &[] }
     }
 
     /// True if the rule allows `get` on a subresource, of the objects it names or of all objects.
@@ -85,7 +91,7 @@ impl PolicyRule {
         !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(is_review_group)
     }
 
-    /// True if a name is covered; the empty name is that of requests without one.
+    /// True if the rule covers a name. The name of requests without a name is empty.
     pub(super) fn allows_name(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|resource_name| resource_name == name)
     }
@@ -106,10 +112,7 @@ impl PolicyRule {
     }
 
     fn has_path(&self, path: &str) -> bool {
-        self.non_resource_urls.iter().any(|rule| match rule.strip_suffix('*') {
-            Some(prefix) => path.starts_with(prefix),
-            None => rule == path,
-        })
+        self.non_resource_urls.iter().any(|url| url_matches(url, path))
     }
 
     /// Splits into rules with one verb, one group and resource or path, and one name each, as escalation checks
@@ -148,12 +151,7 @@ impl PolicyRule {
             return false;
         }
         if !subrule.non_resource_urls.is_empty() {
-            return subrule.non_resource_urls.iter().all(|url| {
-                self.non_resource_urls.iter().any(|pattern| match pattern.strip_suffix('*') {
-                    Some(prefix) => url.starts_with(prefix),
-                    None => pattern == url,
-                })
-            });
+            return subrule.non_resource_urls.iter().all(|url| self.has_path(url));
         }
         let has_resources = subrule.resources.iter().all(|resource| {
             let wildcard = resource.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
@@ -230,16 +228,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn paths_match_whole_or_by_prefix() {
-        let rule = PolicyRule {
+    #[rstest::rstest]
+    #[case::whole("/healthz", "/healthz", true)]
+    #[case::longer("/healthz", "/healthz/x", false)]
+    #[case::prefix("/apis/*", "/apis/apps", true)]
+    #[case::shorter_than_the_prefix("/apis/*", "/apis", false)]
+    #[case::several_asterisks("/foo**", "/foo/x", true)]
+    #[case::several_asterisks_and_no_more("/foo**", "/foo", true)]
+    #[case::several_asterisks_and_another_path("/foo**", "/fo", false)]
+    #[case::several_asterisks_themselves("/foo**", "/foo**", true)]
+    #[case::all("*", "/anything", true)]
+    #[case::an_asterisk_inside("/a*b", "/axb", false)]
+    #[case::another_verb("/healthz", "GET /healthz", false)]
+    fn paths_match_whole_or_by_prefix(#[case] url: &str, #[case] request: &str, #[case] expected: bool) {
+        let (verb, path) = request.split_once(' ').unwrap_or(("get", request));
+        let rule = |url: &str| PolicyRule {
             verbs: vec!["get".into()],
-            non_resource_urls: vec!["/healthz".into(), "/apis/*".into()],
+            non_resource_urls: vec![url.into()],
             ..PolicyRule::default()
         };
-        for (path, expected) in [("/healthz", true), ("/healthz/x", false), ("/apis/apps", true), ("/apis", false)] {
-            assert_eq!(rule.allows(&Action::Path { verb: "get".into(), path: path.into() }), expected, "{path}");
-        }
+        assert_eq!(rule(url).allows(&Action::Path { verb: verb.into(), path: path.into() }), expected);
+        let subrule = PolicyRule { verbs: vec![verb.into()], ..rule(path) };
+        assert_eq!(rule(url).covers(&subrule), expected, "coverage in an escalation check");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Subject {
         }
     }
 
-    /// True if a binding to this subject applies to all users of `other`, because of the groups that API servers add.
+    /// True if a binding to this subject also applies to `other`, because of the groups that API servers add to users.
     pub fn includes(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -106,7 +106,7 @@ impl Subject {
         if rest.is_empty() { Some("") } else { rest.strip_prefix(':').filter(|namespace| !namespace.is_empty()) }
     }
 
-    /// The subject in reasons of decisions, as kube-apiserver prints it.
+    /// The subject in the reason of a decision, in kube-apiserver's format.
     pub(super) fn describe(&self) -> String {
         match self.kind {
             SubjectKind::ServiceAccount => format!("ServiceAccount {:?}", format!("{}/{}", self.name, self.namespace)),

@@ -56,6 +56,7 @@ const BUILTIN: &[(&str, &str, bool)] = &[
     ("resource.k8s.io", "DeviceTaintRule", false),
     ("resource.k8s.io", "ResourceClaim", true),
     ("resource.k8s.io", "ResourceClaimTemplate", true),
+    ("resource.k8s.io", "ResourcePoolStatusRequest", false),
     ("resource.k8s.io", "ResourceSlice", false),
     ("scheduling.k8s.io", "PodGroup", true),
     ("scheduling.k8s.io", "PriorityClass", false),

@@ -1,8 +1,9 @@
 //! References of Kubernetes' own kinds. Pods and pod templates are in `pod.rs`.
 //!
 //! The table does not contain selectors, which name no object; `paramRef` of admission policy bindings, whose kind is
-//! stated only in the policy; references to objects that a controller creates for the referring object; and
-//! `nodeName` of endpoints and `nominatedNodeName`, because the Pod itself refers to its node.
+//! stated only in the policy; references to objects that a controller creates for the referring object; `nodeName` of
+//! endpoints and `nominatedNodeName`, because the Pod itself refers to its node; and `configSource` of Nodes, which no
+//! supported kubelet reads.
 
 use super::Relation::{RoleRef, RoutesTo, Subject};
 use super::rule::{GroupKind, Rule};
@@ -60,8 +61,25 @@ const STORAGE_CLASSES: &[GroupKind] = &[STORAGE_CLASS];
 const ATTACHMENT: &[GroupKind] = &[("storage.k8s.io", "VolumeAttachment")];
 const STATEFUL_SET: &[GroupKind] = &[("apps", "StatefulSet")];
 const RESOURCE_SLICE: &[GroupKind] = &[("resource.k8s.io", "ResourceSlice")];
+const POOL_STATUS_REQUEST: &[GroupKind] = &[("resource.k8s.io", "ResourcePoolStatusRequest")];
 const CERTIFICATE_REQUEST: &[GroupKind] = &[("certificates.k8s.io", "PodCertificateRequest")];
 const FLOW_SCHEMA: &[GroupKind] = &[("flowcontrol.apiserver.k8s.io", "FlowSchema")];
+
+/// Fields with a Secret, by name and possibly namespace, in the spec of a PersistentVolume.
+pub(super) const VOLUME_SECRETS: &[&str] = &[
+    "cephfs.secretRef",
+    "cinder.secretRef",
+    "csi.controllerExpandSecretRef",
+    "csi.controllerPublishSecretRef",
+    "csi.nodeExpandSecretRef",
+    "csi.nodePublishSecretRef",
+    "csi.nodeStageSecretRef",
+    "flexVolume.secretRef",
+    "iscsi.secretRef",
+    "rbd.secretRef",
+    "scaleIO.secretRef",
+    "storageos.secretRef",
+];
 
 /// References of Kubernetes' own kinds.
 pub const KUBERNETES: &[Rule] = &[
@@ -72,6 +90,7 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::name(STATEFUL_SET, "spec.serviceName", SERVICE),
     Rule::name(STATEFUL_SET, "spec.volumeClaimTemplates[].spec.storageClassName", STORAGE_CLASS),
     Rule::name(STATEFUL_SET, "spec.volumeClaimTemplates[].spec.volumeAttributesClassName", VOLUME_ATTRIBUTES_CLASS),
+    Rule::name(STATEFUL_SET, "spec.volumeClaimTemplates[].spec.volumeName", PERSISTENT_VOLUME),
     Rule::reference(STATEFUL_SET, "spec.volumeClaimTemplates[].spec.dataSource", DATA_SOURCE_DEFAULT),
     Rule::reference(STATEFUL_SET, "spec.volumeClaimTemplates[].spec.dataSourceRef", DATA_SOURCE_DEFAULT),
     Rule::typed_reference(AUTOSCALER, "spec.scaleTargetRef"),
@@ -111,21 +130,7 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::reference(CLAIM, "spec.dataSource", DATA_SOURCE_DEFAULT),
     Rule::reference(CLAIM, "spec.dataSourceRef", DATA_SOURCE_DEFAULT),
     Rule::reference(VOLUME, "spec.claimRef", PERSISTENT_VOLUME_CLAIM),
-    Rule::name(VOLUME, "spec.csi.driver", CSI_DRIVER),
-    Rule::reference(VOLUME, "spec.csi.controllerExpandSecretRef", SECRET),
-    Rule::reference(VOLUME, "spec.csi.controllerPublishSecretRef", SECRET),
-    Rule::reference(VOLUME, "spec.csi.nodeExpandSecretRef", SECRET),
-    Rule::reference(VOLUME, "spec.csi.nodePublishSecretRef", SECRET),
-    Rule::reference(VOLUME, "spec.csi.nodeStageSecretRef", SECRET),
-    Rule::reference(VOLUME, "spec.cephfs.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.cinder.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.flexVolume.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.iscsi.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.rbd.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.scaleIO.secretRef", SECRET),
-    Rule::reference(VOLUME, "spec.storageos.secretRef", SECRET),
-    Rule::fields(VOLUME, "spec.azureFile", SECRET, "secretName", "secretNamespace"),
-    Rule::fields(VOLUME, "spec.glusterfs", ENDPOINTS, "endpoints", "endpointsNamespace"),
+    Rule::volume_source(VOLUME, "spec"),
     Rule::name(STORAGE_CLASSES, "provisioner", CSI_DRIVER),
     Rule::name(&[VOLUME_ATTRIBUTES_CLASS], "driverName", CSI_DRIVER),
     csi_secret("csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"),
@@ -143,6 +148,7 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::name(ATTACHMENT, "spec.attacher", CSI_DRIVER),
     Rule::name(ATTACHMENT, "spec.nodeName", NODE),
     Rule::name(ATTACHMENT, "spec.source.persistentVolumeName", PERSISTENT_VOLUME),
+    Rule::volume_source(ATTACHMENT, "spec.source.inlineVolumeSpec"),
     Rule::name(&[("storage.k8s.io", "CSINode")], "spec.drivers[].name", CSI_DRIVER),
     Rule::name(&[("storage.k8s.io", "CSIStorageCapacity")], "storageClassName", STORAGE_CLASS),
     // Devices.
@@ -150,6 +156,7 @@ pub const KUBERNETES: &[Rule] = &[
     Rule::name(&[RESOURCE_CLAIM], "spec.devices.requests[].exactly.deviceClassName", DEVICE_CLASS),
     Rule::name(&[RESOURCE_CLAIM], "spec.devices.requests[].firstAvailable[].deviceClassName", DEVICE_CLASS),
     Rule::reference(&[RESOURCE_CLAIM], "status.reservedFor[resource=pods]", POD),
+    Rule::reference(&[RESOURCE_CLAIM], "status.reservedFor[resource=podgroups]", POD_GROUP),
     Rule::name(&[RESOURCE_CLAIM_TEMPLATE], "spec.spec.devices.requests[].deviceClassName", DEVICE_CLASS),
     Rule::name(&[RESOURCE_CLAIM_TEMPLATE], "spec.spec.devices.requests[].exactly.deviceClassName", DEVICE_CLASS),
     Rule::name(
@@ -159,6 +166,7 @@ pub const KUBERNETES: &[Rule] = &[
     ),
     Rule::name(RESOURCE_SLICE, "spec.nodeName", NODE),
     Rule::name(RESOURCE_SLICE, "spec.devices[].nodeName", NODE),
+    Rule::name(POOL_STATUS_REQUEST, "status.pools[].nodeName", NODE),
     // Permissions.
     Rule::reference(ROLE_BINDINGS, "roleRef", ROLE_DEFAULT).with_relation(RoleRef),
     Rule::reference(ROLE_BINDINGS, "subjects[kind=ServiceAccount]", SERVICE_ACCOUNT).with_relation(Subject),

@@ -2,9 +2,9 @@
 
 use super::References;
 use super::kubernetes::{
-    CLUSTER_TRUST_BUNDLE, CONFIG_MAP, CSI_DRIVER, ENDPOINTS, NODE, PERSISTENT_VOLUME_CLAIM, POD_GROUP, PRIORITY_CLASS,
-    RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RUNTIME_CLASS, SECRET, SERVICE_ACCOUNT, STORAGE_CLASS,
-    VOLUME_ATTRIBUTES_CLASS,
+    CLUSTER_TRUST_BUNDLE, CONFIG_MAP, CSI_DRIVER, ENDPOINTS, NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM,
+    POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RUNTIME_CLASS, SECRET, SERVICE_ACCOUNT,
+    STORAGE_CLASS, VOLUME_ATTRIBUTES_CLASS,
 };
 use super::rule::GroupKind;
 use crate::printers::borrowed::{Str, null_as_default};
@@ -15,7 +15,11 @@ use std::borrow::Cow;
 views! {
     Pod { metadata: Metadata<'a>, spec: PodSpec<'a>, status: PodStatus<'a> }
     Metadata { namespace: Str<'a> }
-    PodStatus { resource_claim_statuses: Vec<ClaimStatus<'a>>, extended_resource_claim_status: ClaimStatus<'a> }
+    PodStatus {
+        resource_claim_statuses: Vec<ClaimStatus<'a>>,
+        extended_resource_claim_status: ClaimStatus<'a>,
+        node_allocatable_resource_claim_statuses: Vec<ClaimStatus<'a>>,
+    }
     ClaimStatus { resource_claim_name: Str<'a> }
     PodSpec {
         containers: Vec<Container<'a>>,
@@ -58,7 +62,14 @@ views! {
     ClaimVolume { claim_name: Str<'a> }
     EphemeralVolume { volume_claim_template: ClaimTemplate<'a> }
     ClaimTemplate { spec: ClaimSpec<'a> }
-    ClaimSpec { storage_class_name: Str<'a>, volume_attributes_class_name: Str<'a> }
+    ClaimSpec {
+        storage_class_name: Str<'a>,
+        volume_attributes_class_name: Str<'a>,
+        volume_name: Str<'a>,
+        data_source: DataSource<'a>,
+        data_source_ref: DataSource<'a>,
+    }
+    DataSource { api_group: Str<'a>, kind: Str<'a>, name: Str<'a>, namespace: Str<'a> }
     CsiVolume { driver: Str<'a>, node_publish_secret_ref: LocalObjectReference<'a> }
     EndpointsVolume { endpoints: Str<'a> }
     DriverVolume { secret_ref: LocalObjectReference<'a> }
@@ -84,12 +95,17 @@ impl Pod<'_> {
         }
         let claim_name = &self.status.extended_resource_claim_status.resource_claim_name;
         references.add(RESOURCE_CLAIM, "", claim_name, "extendedResourceClaimStatus.resourceClaimName");
+        for claim in &self.status.node_allocatable_resource_claim_statuses {
+            let field = "nodeAllocatableResourceClaimStatuses[].resourceClaimName";
+            references.add(RESOURCE_CLAIM, "", &claim.resource_claim_name, field);
+        }
         references
     }
 }
 
 impl PodSpec<'_> {
     pub(super) fn references(&self, references: &mut References<'_>) {
+        self.volumes.iter().for_each(|volume| volume.ephemeral.add_data_sources(references));
         let mut add = |kind: GroupKind, name: &str, field: &'static str| references.add(kind, "", name, field);
         self.volumes.iter().for_each(|volume| volume.references(&mut add));
         self.containers.iter().for_each(|container| container.references(&CONTAINER, &mut add));
@@ -144,6 +160,20 @@ impl Container<'_> {
     }
 }
 
+impl EphemeralVolume<'_> {
+    /// Adds the objects from which the volume is filled. They state their kinds themselves.
+    fn add_data_sources(&self, references: &mut References<'_>) {
+        let ClaimSpec { data_source, data_source_ref, .. } = &self.volume_claim_template.spec;
+        let sources = [
+            (data_source, "volumes[].ephemeral.volumeClaimTemplate.spec.dataSource"),
+            (data_source_ref, "volumes[].ephemeral.volumeClaimTemplate.spec.dataSourceRef"),
+        ];
+        for (source, field) in sources {
+            references.add((&source.api_group, &source.kind), &source.namespace, &source.name, field);
+        }
+    }
+}
+
 impl Volume<'_> {
     fn references(&self, add: &mut impl FnMut(GroupKind, &str, &'static str)) {
         add(CONFIG_MAP, &self.config_map.name, "volumes[].configMap");
@@ -155,6 +185,8 @@ impl Volume<'_> {
         add(STORAGE_CLASS, &claim.storage_class_name, class);
         let attributes = "volumes[].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName";
         add(VOLUME_ATTRIBUTES_CLASS, &claim.volume_attributes_class_name, attributes);
+        let volume = "volumes[].ephemeral.volumeClaimTemplate.spec.volumeName";
+        add(PERSISTENT_VOLUME, &claim.volume_name, volume);
         for source in &self.projected.sources {
             add(CONFIG_MAP, &source.config_map.name, "volumes[].projected.sources[].configMap");
             add(SECRET, &source.secret.name, "volumes[].projected.sources[].secret");

@@ -1,5 +1,6 @@
 //! Rules that read references from fields of an object.
 
+use super::kubernetes::{CSI_DRIVER, ENDPOINTS, SECRET, VOLUME_SECRETS};
 use super::{References, Relation, builtin_group, group_of, pod};
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,6 +31,8 @@ enum Target {
     Fields(GroupKind, &'static str, &'static str),
     /// The value is a pod's spec.
     PodSpec,
+    /// The value is the spec of a PersistentVolume, of which only the volume source is read.
+    VolumeSource,
 }
 
 impl Rule {
@@ -62,6 +65,11 @@ impl Rule {
     /// The field contains the spec of a pod.
     pub(super) const fn pod_spec(kinds: &'static [GroupKind], path: &'static str) -> Self {
         Self { kinds, path, relation: Relation::Uses, target: Target::PodSpec }
+    }
+
+    /// The field contains the source of a volume, as in the spec of a PersistentVolume.
+    pub(super) const fn volume_source(kinds: &'static [GroupKind], path: &'static str) -> Self {
+        Self { kinds, path, relation: Relation::Uses, target: Target::VolumeSource }
     }
 
     /// Returns this rule with this relation instead of [`Relation::Uses`].
@@ -161,8 +169,24 @@ impl Target {
                     spec.references(references);
                 }
             }
+            Self::VolumeSource => add_volume_source(value, references),
         }
     }
+}
+
+/// Adds the references of the volume source in the spec of a PersistentVolume.
+fn add_volume_source(spec: &Value, references: &mut References<'_>) {
+    for &field in VOLUME_SECRETS {
+        for secret in select_values(spec, field) {
+            references.add(SECRET, text(secret, "namespace"), text(secret, "name"), field);
+        }
+    }
+    let text_of = |source: &str, field: &str| spec.get(source).map_or("", |source| text(source, field));
+    references.add(CSI_DRIVER, "", text_of("csi", "driver"), "csi.driver");
+    let namespace = text_of("azureFile", "secretNamespace");
+    references.add(SECRET, namespace, text_of("azureFile", "secretName"), "azureFile.secretName");
+    let namespace = text_of("glusterfs", "endpointsNamespace");
+    references.add(ENDPOINTS, namespace, text_of("glusterfs", "endpoints"), "glusterfs.endpoints");
 }
 
 /// Adds a reference; `group` and `kind` apply if it contains none.

@@ -5,7 +5,7 @@ use super::kubernetes::{POD, SERVICE};
 use crate::selector::Selector;
 use serde_json::Value;
 
-/// How a field contains a selector.
+/// Form of the selector in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A map of labels; an empty one selects nothing.

@@ -1,5 +1,6 @@
 //! The references of each kind.
 
+use super::kubernetes::VOLUME_SECRETS;
 use super::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -28,7 +29,9 @@ fn pod_spec() -> Value {
         "initContainers": [{"name": "i", "envFrom": [{"configMapRef": {"name": "all"}}, {"secretRef": {"name": "all"}}]}],
         "schedulingGroup": {"podGroupName": "gang"},
         "volumes": [{"name": "z", "ephemeral": {"volumeClaimTemplate": {"spec": {
-            "storageClassName": "scratch", "volumeAttributesClassName": "gold"}}}},
+            "storageClassName": "scratch", "volumeAttributesClassName": "gold", "volumeName": "pv-1",
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "old"}, "dataSourceRef": {
+                "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s", "namespace": "b"}}}}},
             {"name": "a", "configMap": {"name": "files"}}, {"name": "b", "secret": {"secretName": "files"}},
             {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "d", "projected": {"sources": [{"configMap": {"name": "p"}}, {"secret": {"name": "p"}},
@@ -46,7 +49,9 @@ const POD_REFERENCES: &[&str] = &[
     "ConfigMap a/files",
     "ConfigMap a/p",
     "Node n1",
+    "PersistentVolume pv-1",
     "PersistentVolumeClaim a/data",
+    "PersistentVolumeClaim a/old",
     "Secret a/all",
     "Secret a/azure",
     "Secret a/csi",
@@ -63,6 +68,7 @@ const POD_REFERENCES: &[&str] = &[
     "ResourceClaimTemplate.resource.k8s.io a/gpus",
     "PodGroup.scheduling.k8s.io a/gang",
     "PriorityClass.scheduling.k8s.io high",
+    "VolumeSnapshot.snapshot.storage.k8s.io b/s",
     "CSIDriver.storage.k8s.io d.example.com",
     "StorageClass.storage.k8s.io scratch",
     "VolumeAttributesClass.storage.k8s.io gold",
@@ -89,10 +95,12 @@ fn pods_and_their_templates_have_equal_references(
     &["ResourceClaim.resource.k8s.io a/web-b-x"])]
 #[case::extended_resources("v1", "Pod", json!({"status": {"extendedResourceClaimStatus": {"resourceClaimName": "web-gpu-x"}}}),
     &["ResourceClaim.resource.k8s.io a/web-gpu-x"])]
+#[case::node_allocatable_resources("v1", "Pod", json!({"status": {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "cpus"}]}}),
+    &["ResourceClaim.resource.k8s.io a/cpus"])]
 #[case::claim_templates("apps/v1", "StatefulSet", json!({"spec": {"volumeClaimTemplates": [{"spec": {
     "storageClassName": "fast", "volumeAttributesClassName": "gold", "dataSource": {"kind": "PersistentVolumeClaim", "name": "old"},
-    "dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}}}]}}),
-    &["PersistentVolumeClaim a/old", "VolumeSnapshot.snapshot.storage.k8s.io a/s", "StorageClass.storage.k8s.io fast",
+    "volumeName": "pv-1", "dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}}}]}}),
+    &["PersistentVolume pv-1", "PersistentVolumeClaim a/old", "VolumeSnapshot.snapshot.storage.k8s.io a/s", "StorageClass.storage.k8s.io fast",
         "VolumeAttributesClass.storage.k8s.io gold"])]
 #[case::changing_claim("v1", "PersistentVolumeClaim", json!({"status": {"currentVolumeAttributesClassName": "silver",
     "modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}}),
@@ -148,8 +156,9 @@ fn pods_and_their_templates_have_equal_references(
     &["Secret a/p", "Secret a/s"])]
 #[case::resource_claim("resource.k8s.io/v1", "ResourceClaim", json!({"spec": {"devices": {"requests": [
     {"exactly": {"deviceClassName": "gpu"}}, {"firstAvailable": [{"deviceClassName": "tpu"}]}]}},
-    "status": {"reservedFor": [{"resource": "pods", "name": "web-0"}, {"resource": "others", "name": "x"}]}}),
-    &["Pod a/web-0", "DeviceClass.resource.k8s.io gpu", "DeviceClass.resource.k8s.io tpu"])]
+    "status": {"reservedFor": [{"resource": "pods", "name": "web-0"}, {"resource": "others", "name": "x"},
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train"}]}}),
+    &["Pod a/web-0", "DeviceClass.resource.k8s.io gpu", "DeviceClass.resource.k8s.io tpu", "PodGroup.scheduling.k8s.io a/train"])]
 #[case::route("gateway.networking.k8s.io/v1", "HTTPRoute", json!({"spec": {"parentRefs": [{"name": "edge", "namespace": "infra"},
     {"group": "", "kind": "Service", "name": "mesh"}], "rules": [{"backendRefs": [{"name": "web", "port": 80},
         {"group": "x.io", "kind": "Bucket", "name": "b", "namespace": "c"}], "filters": [{"requestMirror": {"backendRef": {"name": "copy"}}}]}]}}),
@@ -208,6 +217,10 @@ fn references_of_namespaced_kinds_are_found(
 #[case::attachment("storage.k8s.io/v1", "VolumeAttachment",
     json!({"spec": {"attacher": "d", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}}}),
     &["Node n1", "PersistentVolume pv-1", "CSIDriver.storage.k8s.io d"])]
+#[case::attachment_of_an_inline_volume("storage.k8s.io/v1", "VolumeAttachment", json!({"spec": {"attacher": "d", "source": {"inlineVolumeSpec": {
+    "csi": {"driver": "d", "controllerPublishSecretRef": {"name": "s", "namespace": "c"}}}}}}),
+    &["Secret c/s", "CSIDriver.storage.k8s.io d"])]
+#[case::pool_status("resource.k8s.io/v1alpha3", "ResourcePoolStatusRequest", json!({"status": {"pools": [{"nodeName": "n1"}]}}), &["Node n1"])]
 #[case::role_binding("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", json!({
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
     "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": "b"}, {"kind": "Group", "name": "staff"}]}),
@@ -240,6 +253,26 @@ fn references_of_cluster_scoped_kinds_are_found(
 ) {
     object["metadata"] = json!({"name": "x"});
     assert_eq!(format_referenced_objects(api_version, kind, &object), expected);
+}
+
+/// Each volume source refers to a Secret or to Endpoints.
+#[rstest]
+#[case::volume("v1", "PersistentVolume", "spec")]
+#[case::inline_volume("storage.k8s.io/v1", "VolumeAttachment", "spec.source.inlineVolumeSpec")]
+fn volume_sources_have_references(#[case] api_version: &str, #[case] kind: &str, #[case] path: &str) {
+    let with_secret = VOLUME_SECRETS.iter().map(|field| (*field, "", "Secret", json!({"name": "s", "namespace": "c"})));
+    let others = [
+        ("azureFile", ".secretName", "Secret", json!({"secretName": "s", "secretNamespace": "c"})),
+        ("glusterfs", ".endpoints", "Endpoints", json!({"endpoints": "s", "endpointsNamespace": "c"})),
+    ];
+    for (field, name_field, referenced_kind, source) in with_secret.chain(others) {
+        let fields = path.split('.').chain(field.split('.')).rev();
+        let object = fields.fold(source, |value, field| json!({ field: value }));
+        let found = find_references(&[KUBERNETES], group_of(api_version), kind, &object);
+        let found: Vec<String> =
+            found.iter().map(|reference| format!("{} {}", reference.field_path(), reference.object)).collect();
+        assert_eq!(found, [format!("{path}.{field}{name_field} {referenced_kind} c/s")]);
+    }
 }
 
 /// Fields and relations of references, as `RELATION field -> kind name`.

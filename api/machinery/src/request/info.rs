@@ -126,7 +126,7 @@ impl ResourcePath {
     }
 
     /// The operation of a request for this path. Only this function derives verbs. Handlers dispatch on its result, so that
-    /// they cannot execute another operation than the authorized one.
+    /// they execute the operation that was authorized.
     pub fn operation(&self, method: &Method, query: &Query) -> Operation {
         let (verb, unserved) = match self.prefix.as_str() {
             "" => (verb(method, !self.name.is_empty(), query), None),

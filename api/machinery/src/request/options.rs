@@ -125,7 +125,7 @@ fn check_dry_run(values: &[String]) -> Option<FieldError> {
     Some(FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]))
 }
 
-/// Events of a watch in addition to changes.
+/// Options of a watch that request events in addition to changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WatchOptions {
     pub allows_bookmarks: bool,
@@ -208,7 +208,7 @@ pub struct Preconditions {
 }
 
 impl Preconditions {
-    /// The object must be the one with this uid, not a later one of the same name.
+    /// Requires that the object has this uid, so that a later object of the same name is not deleted.
     pub fn for_uid(uid: &str) -> Self {
         Self { uid: Some(uid.to_owned()), resource_version: None }
     }
@@ -219,7 +219,7 @@ impl Preconditions {
     }
 }
 
-/// Fields of DeleteOptions that decide about dependents. A request has at most one of them.
+/// Fields of DeleteOptions that determine what happens to dependents. A request has at most one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DependentsPolicy {
     Propagation(PropagationPolicy),

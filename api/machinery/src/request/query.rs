@@ -84,7 +84,7 @@ impl Query {
     }
 }
 
-/// Percent-encodes every byte that is no ASCII letter or digit. The result is safe as a value of a query and, for servers that
+/// Percent-encodes every byte that is not an ASCII letter or digit. The result is safe as a value of a query and, for servers that
 /// split a path before they decode it, as a segment; for names in paths of the Kubernetes API see [`super::path_segment`].
 pub fn percent_encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)

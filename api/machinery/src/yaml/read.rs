@@ -150,7 +150,7 @@ impl Tree {
 struct Decoder<'t> {
     tree: &'t Tree,
     nodes_decoded: u32,
-    /// Number of these nodes that were decoded through an alias.
+    /// Number of the decoded nodes that are part of the target of an alias.
     nodes_decoded_by_alias: u32,
     /// Targets of the aliases being decoded.
     aliases: BTreeSet<NodeId>,

@@ -409,8 +409,7 @@ fn compare_natural(left: &str, right: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // A zero at the first difference counts as a digit if other digits than zeros precede it; otherwise it is a leading
-    // zero.
+    // A zero at the first difference is significant if a digit other than zero precedes it; otherwise it is a leading zero.
     let has_significant_digits = (left[at] == '0' || right[at] == '0')
         && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
     let number = |text: &[char]| {

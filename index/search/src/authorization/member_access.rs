@@ -6,11 +6,11 @@
 //! apply to a service account of the control plane only if the control plane grants it access to that member: `get` on
 //! `clusters/proxy`. Karmada's unified auth uses the same permission to make an account known to a member.
 
+use crowsnest_api::cluster::GROUP;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Grant, ReadKind, ReadableNames};
 use crowsnest_apimachinery::user::UserInfo;
 
-const GROUP: &str = "cluster.karmada.io";
 const CLUSTERS: &str = "clusters";
 
 /// Clusters that one caller may access, by the control plane's rules.

@@ -1,6 +1,7 @@
 //! Suggestions when nothing was found: similar names, and the query without one of its terms.
 
 use crate::collect::TopHitsRequest;
+use crate::collect::similar_values::max_edits;
 use crate::document::columns::Keyword;
 use crate::execute::{Sources, find};
 use crate::plan::predicate::{Match, Test};
@@ -73,8 +74,7 @@ pub async fn similar_names(sources: &Sources, query: &Query) -> Result<Vec<Strin
     let request = TopHitsRequest { max_hits: 3, ..TopHitsRequest::total_only() };
     let Sources { engine, context, .. } = sources.with_deadline(Instant::now() + SIMILAR_NAMES_TIMEOUT);
     let mut near_names = Vec::new();
-    for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
-        let distance = if word.chars().count() > 5 { 2 } else { 1 };
+    for (word, distance) in words.into_iter().filter_map(|word| max_edits(&word).map(|edits| (word, edits))).take(3) {
         let has_similar_name = Match::Keyword(Keyword::Name, Test::Fuzzy(word, distance, true));
         let found = engine.top_hits(&context, &has_similar_name, &request).await?;
         near_names.extend(found.hits.into_iter().map(|hit| hit.position.name));

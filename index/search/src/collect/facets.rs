@@ -6,16 +6,17 @@
 
 use crate::collect::ValueAmounts;
 use crate::collect::sums::SumsRequest;
-use crate::collect::terms::{HistoryTermCounts, TermCounts, TermsRequest, count_terms};
+use crate::collect::terms::{TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Keyword, Number};
 use crate::execute::{SearchResults, Sources};
 use crate::plan::PlanningContext;
-use crate::plan::predicate::Match;
 use crate::{FacetCounts, GroupSums};
 use crowsnest_store::Error;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum number of values per facet.
 const MAX_VALUES: usize = 30;
@@ -92,10 +93,18 @@ impl FacetField {
 /// Fields to count: the facets, and the field by which hits are grouped, with the numbers to sum per group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FacetRequest {
-    pub facets: Vec<FacetField>,
-    pub group: Option<FacetField>,
+    facets: Vec<RequestedField>,
+    group: Option<RequestedField>,
     /// Numbers to sum for each group; ignored if there are no groups.
-    pub sums: Vec<Number>,
+    sums: Vec<Number>,
+}
+
+/// A field to count.
+#[derive(Debug, Clone)]
+struct RequestedField {
+    field: FacetField,
+    /// The terms that an engine counts for it, if it has no column.
+    terms: Option<TermsRequest>,
 }
 
 /// Counts of a search.
@@ -110,13 +119,35 @@ pub(crate) struct Counts {
 }
 
 impl FacetRequest {
-    fn fields(&self) -> impl Iterator<Item = &FacetField> {
+    pub fn new(facets: Vec<FacetField>, group: Option<FacetField>, sums: Vec<Number>) -> Self {
+        let requested = |field: FacetField, sums: &[Number]| {
+            let terms = field.terms_request(sums);
+            RequestedField { field, terms }
+        };
+        Self {
+            facets: facets.into_iter().map(|field| requested(field, &[])).collect(),
+            group: group.map(|field| requested(field, &sums)),
+            sums,
+        }
+    }
+
+    /// True if no field is counted as a facet.
+    pub fn has_no_facets(&self) -> bool {
+        self.facets.is_empty()
+    }
+
+    /// True if hits are grouped.
+    pub fn has_groups(&self) -> bool {
+        self.group.is_some()
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &RequestedField> {
         self.facets.iter().chain(&self.group)
     }
 
     /// The columns that the engine has to count.
     pub fn columns(&self) -> Vec<Facet> {
-        let mut columns: Vec<Facet> = self.fields().filter_map(FacetField::column).collect();
+        let mut columns: Vec<Facet> = self.fields().filter_map(|requested| requested.field.column()).collect();
         columns.sort_unstable();
         columns.dedup();
         columns
@@ -124,14 +155,19 @@ impl FacetRequest {
 
     /// The numbers that the engine has to sum by a column.
     pub fn sums_request(&self) -> Option<SumsRequest> {
-        let facet = self.group.as_ref()?.column()?;
+        let facet = self.group.as_ref()?.field.column()?;
         (!self.sums.is_empty()).then(|| SumsRequest { facet, numbers: self.sums.clone() })
     }
 
-    /// The terms to count in earlier versions.
+    /// The terms to count in earlier versions, each once.
     pub fn terms_requests(&self) -> Vec<TermsRequest> {
-        let facets = self.facets.iter().filter_map(|field| field.terms_request(&[]));
-        facets.chain(self.group.as_ref().and_then(|group| group.terms_request(&self.sums))).collect()
+        let mut requests: Vec<TermsRequest> = Vec::new();
+        for terms_request in self.fields().filter_map(|requested| requested.terms.as_ref()) {
+            if !requests.contains(terms_request) {
+                requests.push(terms_request.clone());
+            }
+        }
+        requests
     }
 
     /// Counts the fields. `found` are the results of a search for [`Self::columns`], [`Self::sums_request`] and
@@ -142,48 +178,20 @@ impl FacetRequest {
         planning_context: &PlanningContext,
         found: &SearchResults,
     ) -> Result<Counts, Error> {
-        let columns = self.columns();
+        let counter = FieldCounter { sources, planning_context, found, columns: self.columns() };
         let mut counts = Counts::default();
-        let mut before = found.terms.iter();
-        for (nth, field) in self.fields().enumerate() {
-            let is_group = nth == self.facets.len();
-            let column = columns.iter().position(|column| Some(*column) == field.column());
-            let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
-            let column = column.unwrap_or_default();
-            let converted;
-            let mut label_sums = None;
-            let values = match field.terms_request(if is_group { self.sums.as_slice() } else { &[] }) {
-                Some(terms_request) => {
-                    let label =
-                        count_label_values(sources, &found.current_matches, before.next(), &terms_request).await?;
-                    if label.incomplete {
-                        counts.incomplete = true;
-                        counts.notices.push(format!("not all values of {} were counted", field.field()));
-                    }
-                    counts.notices.extend(label.notices);
-                    converted = label.counts;
-                    label_sums = Some(label.sums);
-                    &converted
-                }
-                None if *field == FacetField::Column(Facet::Kind) => {
-                    converted = shorten_kinds(column);
-                    &converted
-                }
-                None if matches!(field, FacetField::Column(_)) => column,
-                None => {
-                    converted = sum_by_property(field, planning_context, column, u64::saturating_add);
-                    &converted
-                }
-            };
-            match is_group {
-                true => {
-                    let mut groups = top_values(field.field(), values, MAX_GROUPS);
-                    let sums = label_sums.as_deref().unwrap_or(&found.top.sums);
-                    groups.sums = self.sum_groups(field, planning_context, sums, &groups.values);
-                    counts.groups = Some(groups);
-                }
-                false => counts.facets.push(top_values(field.field(), values, MAX_VALUES)),
-            }
+        for requested in &self.facets {
+            let values = counter.count(requested).await?;
+            counts.facets.push(top_values(requested.field.field(), &values.counts, MAX_VALUES));
+            counts.add_limits(values);
+        }
+        if let Some(requested) = &self.group {
+            let values = counter.count(requested).await?;
+            let mut groups = top_values(requested.field.field(), &values.counts, MAX_GROUPS);
+            let sums = values.sums.as_deref().unwrap_or(&found.top.sums);
+            groups.sums = self.sum_groups(&requested.field, planning_context, sums, &groups.values);
+            counts.groups = Some(groups);
+            counts.add_limits(values);
         }
         Ok(counts)
     }
@@ -252,37 +260,82 @@ pub(crate) fn shorten_kinds<T: Copy>(counts: &[(Arc<str>, T)]) -> ValueAmounts<T
     counts.iter().map(|(kind, count)| (short_name(kind), *count)).collect()
 }
 
-/// Values of a label in their original case.
-struct LabelValues {
-    counts: ValueAmounts<u64>,
-    /// For each number of the request, the sums for the values.
-    sums: Vec<ValueAmounts<i64>>,
+impl Counts {
+    /// The response to a client that did not read any hits for `timeout`, after which the results of its search were dropped.
+    pub fn for_stalled_client(timeout: Duration) -> Self {
+        let notice = format!("facets were not counted, because no hits were read for {} s", timeout.as_secs());
+        Self { incomplete: true, notices: vec![notice], ..Self::default() }
+    }
+
+    /// Adds the limits that were reached when a field was counted.
+    fn add_limits(&mut self, values: FieldValues<'_>) {
+        self.incomplete |= values.incomplete;
+        self.notices.extend(values.notices);
+    }
+}
+
+/// Values of a field with their counts.
+struct FieldValues<'c> {
+    counts: Cow<'c, [(Arc<str>, u64)]>,
+    /// For each requested number, the sums for the values of a label; None for other fields, whose sums are those of a column.
+    sums: Option<Vec<ValueAmounts<i64>>>,
     /// Some values were not counted.
     incomplete: bool,
     notices: BTreeSet<String>,
 }
 
-async fn count_label_values(
-    sources: &Sources,
-    current_matches: &Match,
-    before: Option<&HistoryTermCounts>,
-    terms_request: &TermsRequest,
-) -> Result<LabelValues, Error> {
-    Ok(LabelValues::new(count_terms(sources, current_matches, before, terms_request).await?, terms_request))
-}
+impl<'c> FieldValues<'c> {
+    /// Values whose counts are derived from those of a column.
+    fn from_column(counts: impl Into<Cow<'c, [(Arc<str>, u64)]>>) -> Self {
+        Self { counts: counts.into(), sums: None, incomplete: false, notices: BTreeSet::new() }
+    }
 
-impl LabelValues {
-    fn new(found: TermCounts, terms_request: &TermsRequest) -> Self {
+    /// Values of a label in their original case.
+    fn from_terms(field: &FacetField, terms_request: &TermsRequest, found: TermCounts) -> Self {
         let value = |term: &str| -> Option<Arc<str>> { Some(Arc::from(term.strip_prefix(&terms_request.prefix)?)) };
         let sums_of = |nth: usize| -> ValueAmounts<i64> {
             found.sums.iter().filter_map(|(term, sums)| Some((value(term)?, *sums.get(nth)?))).collect()
         };
-        Self {
-            counts: found.counts.iter().filter_map(|(term, count)| Some((value(term)?, *count))).collect(),
-            sums: (0..terms_request.sums.len()).map(sums_of).collect(),
-            incomplete: found.incomplete,
-            notices: found.notices,
+        let counts: ValueAmounts<u64> =
+            found.counts.iter().filter_map(|(term, count)| Some((value(term)?, *count))).collect();
+        let sums = (0..terms_request.sums.len()).map(sums_of).collect();
+        let mut notices = found.notices;
+        if found.incomplete {
+            notices.insert(format!("not all values of {} were counted", field.field()));
         }
+        Self { counts: counts.into(), sums: Some(sums), incomplete: found.incomplete, notices }
+    }
+}
+
+/// Counts the values of fields for the results of a search.
+struct FieldCounter<'c> {
+    sources: &'c Sources,
+    planning_context: &'c PlanningContext,
+    found: &'c SearchResults,
+    /// The columns that the engine has counted, in the order of its counts.
+    columns: Vec<Facet>,
+}
+
+impl<'c> FieldCounter<'c> {
+    async fn count(&self, requested: &RequestedField) -> Result<FieldValues<'c>, Error> {
+        let RequestedField { field, terms } = requested;
+        if let Some(terms_request) = terms {
+            let SearchResults { current_matches, terms, .. } = self.found;
+            let counts = count_terms(self.sources, current_matches, terms.get(terms_request), terms_request).await?;
+            return Ok(FieldValues::from_terms(field, terms_request, counts));
+        }
+        let column = self.column_counts(field);
+        Ok(match field {
+            FacetField::Column(Facet::Kind) => FieldValues::from_column(shorten_kinds(column)),
+            FacetField::Column(_) => FieldValues::from_column(column),
+            _ => FieldValues::from_column(sum_by_property(field, self.planning_context, column, u64::saturating_add)),
+        })
+    }
+
+    /// Counts of the column that belongs to the field.
+    fn column_counts(&self, field: &FacetField) -> &'c [(Arc<str>, u64)] {
+        let nth = self.columns.iter().position(|column| Some(*column) == field.column());
+        nth.and_then(|nth| self.found.top.facets.get(nth)).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -316,6 +369,15 @@ mod tests {
     use crate::plan::ClusterProperties;
     use rstest::rstest;
 
+    fn cluster(name: &str, region: &str, zones: &[&str]) -> ClusterProperties {
+        ClusterProperties {
+            name: name.into(),
+            region: region.into(),
+            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+            ..ClusterProperties::default()
+        }
+    }
+
     #[test]
     fn kinds_of_one_name_are_shown_with_their_group() {
         let counts =
@@ -341,12 +403,6 @@ mod tests {
 
     #[test]
     fn clusters_are_summed() {
-        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterProperties {
-            name: name.into(),
-            region: region.into(),
-            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-            ..ClusterProperties::default()
-        };
         let clusters = vec![
             cluster("a", "eu", &["x", "y", "x"]),
             cluster("b", "eu", &["y"]),
@@ -369,15 +425,9 @@ mod tests {
     #[case::region(FacetField::Region, &["eu", "us"], &[21, 0])]
     #[case::zone(FacetField::Zone, &["y", "x"], &[21, 20])]
     fn sums_belong_to_groups(#[case] field: FacetField, #[case] groups: &[&str], #[case] expected: &[i64]) {
-        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterProperties {
-            name: name.into(),
-            region: region.into(),
-            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-            ..ClusterProperties::default()
-        };
         let clusters = vec![cluster("a", "eu", &["x", "y"]), cluster("b", "eu", &["y"]), cluster("c", "us", &[])];
         let planning_context = PlanningContext { clusters, ..PlanningContext::default() };
-        let request = FacetRequest { group: Some(field.clone()), sums: vec![Number::CpuRequest], facets: Vec::new() };
+        let request = FacetRequest::new(Vec::new(), Some(field.clone()), vec![Number::CpuRequest]);
         assert_eq!(
             request.sums_request(),
             Some(SumsRequest { facet: Facet::Cluster, numbers: vec![Number::CpuRequest] })
@@ -392,8 +442,8 @@ mod tests {
     #[test]
     fn sums_of_labels_belong_to_groups() {
         let label = FacetField::Label("app".to_owned());
-        let (group, facets) = (Some(label.clone()), vec![label.clone()]);
-        let request = FacetRequest { group, sums: vec![Number::CpuRequest, Number::Restarts], facets };
+        let numbers = vec![Number::CpuRequest, Number::Restarts];
+        let request = FacetRequest::new(vec![label.clone()], Some(label.clone()), numbers);
         assert_eq!(request.sums_request(), None);
         let terms_requests = request.terms_requests();
         let summed: Vec<&[Number]> = terms_requests.iter().map(|terms_request| terms_request.sums.as_slice()).collect();
@@ -406,12 +456,49 @@ mod tests {
             sums: [(term("db"), vec![20, 0]), (term("Web"), vec![1500, 4]), (term(""), vec![0, 0])].into(),
             ..TermCounts::default()
         };
-        let values = LabelValues::new(found, &terms_requests[1]);
+        let values = FieldValues::from_terms(&label, &terms_requests[1], found);
         let groups = top_values(label.field(), &values.counts, 2);
         assert_eq!((groups.values.as_slice(), groups.more), (&[("Web".to_owned(), 3), (String::new(), 1)][..], 1));
-        let sums = request.sum_groups(&label, &PlanningContext::default(), &values.sums, &groups.values);
+        let sums =
+            request.sum_groups(&label, &PlanningContext::default(), &values.sums.unwrap_or_default(), &groups.values);
         let expected = [("cpu.req", vec![1500, 0]), ("restarts", vec![4, 0])]
             .map(|(field, values)| GroupSums { field: field.to_owned(), values });
         assert_eq!(sums, expected);
+    }
+
+    /// Only labels are counted by their terms: once for a facet and a group without sums, twice if the group has sums.
+    #[rstest]
+    #[case::no_labels("kind,region", "zone", &[], 0)]
+    #[case::a_label("kind,label:app", "node", &[Number::CpuRequest], 1)]
+    #[case::two_labels("label:app,label:tier", "label:team", &[], 3)]
+    #[case::one_label_twice("label:app", "label:app", &[], 1)]
+    #[case::one_label_with_sums("label:app", "label:app", &[Number::CpuRequest], 2)]
+    fn terms_requests_identify_their_results(
+        #[case] facets: &str,
+        #[case] group: &str,
+        #[case] sums: &[Number],
+        #[case] expected: usize,
+    ) {
+        let facets = facets.split(',').filter_map(FacetField::parse).collect();
+        let request = FacetRequest::new(facets, FacetField::parse(group), sums.to_vec());
+        let terms_requests = request.terms_requests();
+        assert_eq!(terms_requests.len(), expected);
+        let mut own_requests = request.fields().filter_map(|requested| requested.terms.as_ref());
+        assert!(own_requests.all(|own| terms_requests.contains(own)));
+    }
+
+    #[rstest]
+    #[case::complete(false, &[])]
+    #[case::rounded(false, &["sums of cpu.req are rounded"])]
+    #[case::incomplete(true, &["not all values of label:app were counted"])]
+    fn limits_of_labels_are_reported(#[case] incomplete: bool, #[case] expected: &[&str]) {
+        let label = FacetField::Label("app".to_owned());
+        let terms_request = label.terms_request(&[]).unwrap();
+        let rounded = expected.iter().filter(|notice| notice.starts_with("sums")).map(|notice| (*notice).to_owned());
+        let found = TermCounts { incomplete, notices: rounded.collect(), ..TermCounts::default() };
+        let mut counts = Counts::default();
+        counts.add_limits(FieldValues::from_terms(&label, &terms_request, found));
+        assert_eq!(counts.incomplete, incomplete);
+        assert_eq!(counts.notices, expected);
     }
 }

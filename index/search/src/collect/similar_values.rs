@@ -134,15 +134,20 @@ fn to_pattern(value: &str) -> Pattern {
     }
 }
 
-/// Existing values within a small edit distance of `word`; none if `word` exists itself. They are ordered by distance.
+/// Maximum edit distance of a misspelled word from the intended one; None for words that are too short to be corrected.
+pub(super) fn max_edits(word: &str) -> Option<u8> {
+    match word.chars().count() {
+        0..=2 => None,
+        3..=5 => Some(1),
+        _ => Some(2),
+    }
+}
+
+/// Existing values within [`max_edits`] of `word`; none if `word` exists itself. They are ordered by distance.
 /// At the same distance, values with the same letters in another order come first, because swapped letters are a frequent
 /// mistake.
 fn find_similar(word: &str, existing: &BTreeSet<String>) -> Vec<String> {
-    let length = word.chars().count();
-    if length < 3 || existing.contains(word) {
-        return Vec::new();
-    }
-    let max_distance = if length > 5 { 2 } else { 1 };
+    let Some(max_edits) = max_edits(word).filter(|_| !existing.contains(word)) else { return Vec::new() };
     let letters = |word: &str| {
         let mut letters: Vec<char> = word.chars().collect();
         letters.sort_unstable();
@@ -151,7 +156,7 @@ fn find_similar(word: &str, existing: &BTreeSet<String>) -> Vec<String> {
     let word_letters = letters(word);
     let similar = existing.iter().filter_map(|value| {
         let distance = strsim::osa_distance(word, value);
-        (distance <= max_distance).then(|| (distance, letters(value) != word_letters, value))
+        (distance <= usize::from(max_edits)).then(|| (distance, letters(value) != word_letters, value))
     });
     let similar: BTreeSet<_> = similar.collect();
     similar.into_iter().take(MAX_CANDIDATES).map(|(_, _, value)| value.clone()).collect()
@@ -165,6 +170,16 @@ mod tests {
 
     const KINDS: &[&str] = &["po", "pod", "pods", "pdb", "deploy", "deployment", "deployments"];
     const STATES: &[&str] = &["running", "pending", "crashloopbackoff", "ready,schedulingdisabled"];
+
+    #[rstest]
+    #[case("po", None)]
+    #[case("pod", Some(1))]
+    #[case("pöd", Some(1))]
+    #[case("nodes", Some(1))]
+    #[case("deploy", Some(2))]
+    fn longer_words_may_have_more_misspellings(#[case] word: &str, #[case] expected: Option<u8>) {
+        assert_eq!(max_edits(word), expected);
+    }
 
     #[rstest]
     #[case::swapped("pdo", KINDS, &["pod", "pdb", "po"])]

@@ -153,6 +153,7 @@ impl Searcher {
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
         let sources = self.sources(&request.caller, TIMEOUT).await;
+        let _cancel_on_drop = sources.context.cancellation.clone().drop_guard();
         let planning_context = self.planning_context(&sources.context.permissions.lock());
         let values = ValueSuggester { sources, planning_context, rest, limit: request.limit.min(MAX_SUGGESTIONS) };
         let (items, range) = values.suggest(field, &input.to_lowercase()).await?;
@@ -265,10 +266,10 @@ impl ValueSuggester {
         let (current_matches, history_counts) = match plan.scope {
             TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
             _ => {
-                let (request, terms_request) = (TopHitsRequest::total_only(), std::slice::from_ref(&terms_request));
+                let (request, terms_requests) = (TopHitsRequest::total_only(), std::slice::from_ref(&terms_request));
                 let SearchResults { current_matches, mut terms, .. } =
-                    find_with_terms(&self.sources, plan, request, terms_request).await?;
-                (current_matches, terms.pop())
+                    find_with_terms(&self.sources, plan, request, terms_requests).await?;
+                (current_matches, terms.remove(&terms_request))
             }
         };
         let TermCounts { counts, .. } =

@@ -15,6 +15,9 @@ pub(crate) type CountedTerms = Vec<(String, u64)>;
 /// Sums by term, one for each requested number.
 pub(crate) type TermSums = HashMap<String, Vec<i64>>;
 
+/// Terms of earlier versions, by their requests.
+pub(crate) type HistoryTerms = HashMap<TermsRequest, HistoryTermCounts>;
+
 /// Requested terms of earlier versions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HistoryTermCounts {
@@ -25,7 +28,7 @@ pub(crate) struct HistoryTermCounts {
 }
 
 /// A request for terms of a column.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TermsRequest {
     /// Column of the terms. Terms of [`Keyword::Exact`] are `column=Value` with their case kept; terms of other columns are
     /// lower-case values.
@@ -45,7 +48,7 @@ pub struct TermsRequest {
 pub struct TermCounts {
     /// With a `limit`: by frequency, then by term. Otherwise unordered.
     pub counts: CountedTerms,
-    /// Sums over the documents that contain each counted term; empty if no numbers are requested.
+    /// Sums over the documents that contain each of these terms; empty if no numbers are requested.
     pub sums: TermSums,
     /// Some terms were not counted.
     pub incomplete: bool,
@@ -102,8 +105,13 @@ pub(crate) async fn count_terms(
     };
     // All terms are counted, because a term may be among the most frequent only by the sum of both counts.
     let all = TermsRequest { limit: None, ..terms_request.clone() };
-    let TermCounts { counts: current, mut sums, incomplete, notices } =
-        sources.engine.terms(&sources.context, current_matches, &all).await?;
+    let current = sources.engine.terms(&sources.context, current_matches, &all).await?;
+    Ok(add_history(current, history_counts, terms_request.limit))
+}
+
+/// Adds the counts and sums of earlier versions, and removes all but the most frequent terms.
+fn add_history(current: TermCounts, history_counts: &HistoryTermCounts, limit: Option<usize>) -> TermCounts {
+    let TermCounts { counts: current, mut sums, incomplete, notices } = current;
     for (text, amounts) in &history_counts.sums {
         add_amounts(sums.entry(text.clone()).or_default(), amounts);
     }
@@ -111,13 +119,35 @@ pub(crate) async fn count_terms(
     current.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
     let mut counts: CountedTerms = counts.into_iter().collect();
     counts.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
-    counts.truncate(terms_request.limit.unwrap_or(usize::MAX));
-    Ok(TermCounts { counts, sums, incomplete, notices })
+    for (text, _) in counts.drain(limit.unwrap_or(usize::MAX).min(counts.len())..) {
+        sums.remove(&text);
+    }
+    TermCounts { counts, sums, incomplete, notices }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::all(None, &[("b", 5, 50), ("a", 4, 40), ("c", 1, 10)])]
+    #[case::the_most_frequent(Some(2), &[("b", 5, 50), ("a", 4, 40)])]
+    #[case::fewer_than_the_limit(Some(9), &[("b", 5, 50), ("a", 4, 40), ("c", 1, 10)])]
+    fn terms_of_versions_are_added(#[case] limit: Option<usize>, #[case] expected: &[(&str, u64, i64)]) {
+        let counts = |terms: &[(&str, u64, i64)]| -> CountedTerms {
+            terms.iter().map(|(text, count, _)| ((*text).to_owned(), *count)).collect()
+        };
+        let sums = |terms: &[(&str, u64, i64)]| -> TermSums {
+            terms.iter().map(|(text, _, sum)| ((*text).to_owned(), vec![*sum])).collect()
+        };
+        let (current, before) = ([("a", 4, 40), ("b", 2, 20)], [("b", 3, 30), ("c", 1, 10)]);
+        let history = HistoryTermCounts { counts: counts(&before).into_iter().collect(), sums: sums(&before) };
+        let current =
+            TermCounts { counts: counts(&current), sums: sums(&current), incomplete: true, ..TermCounts::default() };
+        let found = add_history(current, &history, limit);
+        assert_eq!((found.counts, found.sums, found.incomplete), (counts(expected), sums(expected), true));
+    }
 
     #[test]
     fn terms_of_versions_have_sums() {

@@ -4,9 +4,6 @@ use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_store::RecordKey;
 use std::collections::BTreeSet;
 
-/// API group of Karmada's bindings and Works.
-pub(crate) const WORK_GROUP: &str = "work.karmada.io";
-
 macro_rules! columns {
     ($(#[$about:meta])* $columns:ident { $( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)? }) => {
         $(#[$about])*
@@ -217,12 +214,6 @@ impl Key {
     pub fn from_object(cluster: &str, object: &ObjectKey) -> u64 {
         let namespace = object.namespace.as_deref().unwrap_or_default();
         hash_key(&[cluster, &object.group, &object.kind.to_lowercase(), namespace, &object.name])
-    }
-
-    /// Key that all ResourceBindings of a namespace share, by which the namespace's quotas refer to them. It is the key of
-    /// a binding with an empty name.
-    pub fn from_namespace_bindings(cluster: &str, namespace: &str) -> u64 {
-        Self::from_object(cluster, &ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, ""))
     }
 }
 

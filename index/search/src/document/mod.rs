@@ -12,7 +12,11 @@ use crate::document::columns::{Facet, Key, Keyword, Number, scope_of};
 use crate::document::manifest::{Extraction, ManifestText, extract_from_json, extract_from_tree};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
-use crowsnest_api::propagation::{MemberCopy, Propagation, PropagationState, read_propagation};
+use crowsnest_api::constants::label::MANAGED;
+use crowsnest_api::propagation::{
+    BINDING_ANNOTATIONS, MemberCopy, NameAnnotations, POLICY_ANNOTATIONS, Propagation, PropagationState,
+    WORK_ANNOTATIONS, read_propagation, shared_key,
+};
 use crowsnest_api::references::find_referenced_objects;
 use crowsnest_apimachinery::names::ObjectKey;
 use crowsnest_apimachinery::printers::{InvolvedObject, MessagePosition, PrintedObject};
@@ -31,15 +35,9 @@ pub const CONTENT_TRUNCATED: &str = "content.cut";
 /// `is:` value of deleted objects.
 pub const DELETED: &str = "deleted";
 
-/// Karmada's annotations that name the policy, binding or Work of an object: column, annotation of the namespace, annotation
-/// of the name.
-const PROPAGATION: [(Keyword, &str, &str); 5] = [
-    (Keyword::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
-    (Keyword::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
-    (Keyword::Binding, "resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"),
-    (Keyword::Binding, "", "clusterresourcebinding.karmada.io/name"),
-    (Keyword::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
-];
+/// Columns of annotations that name the policy, binding or Work of an object.
+const PROPAGATION: [(Keyword, &[NameAnnotations]); 3] =
+    [(Keyword::Policy, POLICY_ANNOTATIONS), (Keyword::Binding, BINDING_ANNOTATIONS), (Keyword::Work, WORK_ANNOTATIONS)];
 
 /// Value of the annotation with the cause of a journal event.
 #[derive(Deserialize)]
@@ -171,9 +169,10 @@ impl Document {
         }
         let copy_key = |copy: &MemberCopy| (Key::About, Key::from_object(&copy.cluster, &copy.object));
         self.keys.extend(propagation.copies.iter().map(copy_key));
-        let bindings = || Key::from_namespace_bindings(cluster, namespace);
-        self.keys.extend(propagation.limits_bindings.then(|| (Key::About, bindings())));
-        self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
+        let limited = propagation.limited.as_ref();
+        self.keys.extend(limited.map(|object| (Key::About, Key::from_object(cluster, object))));
+        let shared = shared_key(&record.key.resource().group, &record.kind, namespace);
+        self.keys.extend(shared.map(|object| (Key::Own, Key::from_object(cluster, &object))));
     }
 
     /// Adds the object's own keys and those of referenced objects.
@@ -254,12 +253,14 @@ impl Document {
         let Some(metadata) = object.metadata() else { return };
         let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
         let annotations = metadata.annotations.unwrap_or_default();
-        for (keyword, namespace, name) in PROPAGATION {
-            let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
-            let (namespace, name) = (annotation(namespace), annotation(name));
-            self.add_keyword(keyword, name);
-            if !namespace.is_empty() && !name.is_empty() {
-                self.add_keyword(keyword, &format!("{namespace}/{name}"));
+        let annotation = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+        for (keyword, sources) in PROPAGATION {
+            for &NameAnnotations { namespace, name } in sources {
+                let (namespace, name) = (namespace.map(annotation).unwrap_or_default(), annotation(name));
+                self.add_keyword(keyword, name);
+                if !namespace.is_empty() && !name.is_empty() {
+                    self.add_keyword(keyword, &format!("{namespace}/{name}"));
+                }
             }
         }
         if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
@@ -395,7 +396,7 @@ fn derive_states(record: &Record, printed: &PrintedObject) -> Vec<&'static str> 
     if record.deleting.is_some() {
         states.push("terminating");
     }
-    if record.labels.get("karmada.io/managed").is_some_and(|value| value == "true") {
+    if record.labels.get(MANAGED).is_some_and(|value| value == "true") {
         states.push("managed");
     }
     let status = printed.status.as_deref().unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use crate::authorization::CallerPermissions;
 use crate::authorization::decision::allows_read;
-use crate::collect::terms::{HistoryTermCounts, TermsRequest};
+use crate::collect::terms::{HistoryTermCounts, HistoryTerms, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Facet, Keyword};
@@ -55,7 +55,7 @@ struct MatchedVersion {
 pub(crate) struct HistoryResults {
     pub top: TopHits,
     /// For each terms request, the terms of these versions.
-    pub terms: Vec<HistoryTermCounts>,
+    pub terms: HistoryTerms,
     /// Record ids that the search of current objects must exclude: those of the hits; for a period, only those of deleted
     /// objects, which the text index may still contain.
     pub ids: BTreeSet<u64>,
@@ -76,7 +76,8 @@ pub(crate) async fn search_history(
     let is_period = matches!(time_scope, TimeScope::During(..));
     let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
-    let mut terms = vec![HistoryTermCounts::default(); terms_requests.len()];
+    let mut terms: HistoryTerms =
+        terms_requests.iter().map(|terms_request| (terms_request.clone(), HistoryTermCounts::default())).collect();
     let mut reader = HistoryReader::new(sources, version_filter(time_scope), &matches);
     while let Some(versions) = reader.next_batch().await? {
         let (permissions, conditions) = (Arc::clone(&sources.context.permissions), Arc::clone(&matches));
@@ -95,7 +96,7 @@ pub(crate) async fn search_history(
             reader.is_truncated |= is_truncated;
             old.retain(|old| !current.contains(&old.id));
         }
-        for (counts, terms_request) in terms.iter_mut().zip(terms_requests) {
+        for (terms_request, counts) in &mut terms {
             old.iter().for_each(|old| counts.add_document(&old.document, terms_request));
         }
         let facets = count_facets(&old, &request.facets);
@@ -301,16 +302,20 @@ impl PathComparison {
     }
 
     pub fn differs(&self, before: &Value, after: &Value) -> bool {
-        differs(Some(before), Some(after), &self.steps, &mut Vec::new())
+        let states = FieldStates { before: Some(before), after: Some(after) };
+        differs(states, &self.steps, &mut Vec::new())
     }
 }
 
-fn differs<'v>(
+/// A field before and after a change; None: the field does not exist.
+#[derive(Clone, Copy)]
+struct FieldStates<'v> {
     before: Option<&'v Value>,
     after: Option<&'v Value>,
-    steps: &[Option<String>],
-    at: &mut Vec<&'v str>,
-) -> bool {
+}
+
+fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
+    let FieldStates { before, after } = states;
     if before == after || IGNORED_FIELDS.contains(&at.join(".").as_str()) {
         return false;
     }
@@ -319,9 +324,10 @@ fn differs<'v>(
             // The fields of metadata are compared one by one, so that [`IGNORED_FIELDS`] are skipped.
             (Some(Value::Object(before_fields)), Some(Value::Object(after_fields))) if at.len() < 2 => {
                 let names: BTreeSet<&String> = before_fields.keys().chain(after_fields.keys()).collect();
-                names
-                    .into_iter()
-                    .any(|name| field_differs(before_fields.get(name), after_fields.get(name), name, &[], at))
+                names.into_iter().any(|name| {
+                    let states = FieldStates { before: before_fields.get(name), after: after_fields.get(name) };
+                    field_differs(states, name, &[], at)
+                })
             }
             _ => true,
         };
@@ -329,14 +335,16 @@ fn differs<'v>(
     let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
     let (before_fields, after_fields) = (fields(before), fields(after));
     match (before_fields, after_fields, step) {
-        (None, None, _) => list_differs(before, after, steps, at),
+        (None, None, _) => list_differs(states, steps, at),
         (_, _, Some(name)) if !name.contains(['*', '?']) => {
             let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
                 fields.and_then(|fields| fields.get_key_value(name))
             };
             let (before_field, after_field) = (value(before_fields), value(after_fields));
             let Some((name, _)) = before_field.or(after_field) else { return false };
-            field_differs(before_field.map(|field| field.1), after_field.map(|field| field.1), name, rest, at)
+            let states =
+                FieldStates { before: before_field.map(|field| field.1), after: after_field.map(|field| field.1) };
+            field_differs(states, name, rest, at)
         }
         (before_fields, after_fields, step) => {
             let regex = step
@@ -347,36 +355,28 @@ fn differs<'v>(
             let passes = |name: &str| regex.as_ref().is_none_or(|regex| regex.is_match(&name.to_lowercase()));
             names.into_iter().filter(|name| passes(name)).any(|name| {
                 let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
-                field_differs(value(before_fields), value(after_fields), name, rest, at)
+                let states = FieldStates { before: value(before_fields), after: value(after_fields) };
+                field_differs(states, name, rest, at)
             })
         }
     }
 }
 
-fn field_differs<'v>(
-    before: Option<&'v Value>,
-    after: Option<&'v Value>,
-    name: &'v str,
-    rest: &[Option<String>],
-    at: &mut Vec<&'v str>,
-) -> bool {
+fn field_differs<'v>(states: FieldStates<'v>, name: &'v str, rest: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
     at.push(name);
-    let has_changed = differs(before, after, rest, at);
+    let has_changed = differs(states, rest, at);
     at.pop();
     has_changed
 }
 
 /// Compares lists item by item.
-fn list_differs<'v>(
-    before: Option<&'v Value>,
-    after: Option<&'v Value>,
-    steps: &[Option<String>],
-    at: &mut Vec<&'v str>,
-) -> bool {
+fn list_differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
     let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (before_items, after_items) = (list(before), list(after));
-    (0..before_items.len().max(after_items.len()))
-        .any(|nth| differs(before_items.get(nth), after_items.get(nth), steps, at))
+    let (before_items, after_items) = (list(states.before), list(states.after));
+    (0..before_items.len().max(after_items.len())).any(|nth| {
+        let items = FieldStates { before: before_items.get(nth), after: after_items.get(nth) };
+        differs(items, steps, at)
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub(crate) mod permits;
 pub(crate) mod scan;
 
 use crate::VersionEnd;
-use crate::collect::terms::{HistoryTermCounts, TermsRequest};
+use crate::collect::terms::{HistoryTerms, TermsRequest};
 use crate::collect::{TopHits, TopHitsRequest};
 use crate::document::Document;
 use crate::document::columns::{Key, Keyword, Number};
@@ -65,7 +65,7 @@ pub(crate) struct SearchResults {
     /// The condition that the engine evaluated on current objects.
     pub current_matches: Match,
     /// For each terms request, the terms of earlier versions; empty without earlier versions.
-    pub terms: Vec<HistoryTermCounts>,
+    pub terms: HistoryTerms,
     pub notices: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ impl ResolvedPlan {
     /// Merges the results among current objects with those among earlier versions.
     fn into_results(self, request: &TopHitsRequest, current: TopHits) -> SearchResults {
         let Self { mut notices, matches, current_matches, history_results } = self;
-        let (mut parts, mut terms) = (Vec::new(), Vec::new());
+        let (mut parts, mut terms) = (Vec::new(), HistoryTerms::new());
         if let Some(history_results) = history_results {
             parts.push(history_results.top);
             terms = history_results.terms;

@@ -10,6 +10,7 @@ use crate::collect::TopHitsRequest;
 use crate::document::columns::scope_of;
 use crate::execute::begin_scan;
 use crate::execute::scan::FullScan;
+use crate::hydrate::STALLED_CLIENT_TIMEOUT;
 use crate::plan::sort::RankedHit;
 use crate::{Hit, PlannedSearch, SearchRequest, Searcher, VersionEnd};
 use crowsnest_apimachinery::rbac::ReadKind;
@@ -22,15 +23,11 @@ use futures::stream::try_unfold;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// Number of hits per message to the client.
 const BATCH_SIZE: usize = 200;
-/// Time after which a client that does not read counts as disconnected: an export keeps files of the text index
-/// open.
-const STALLED_CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
-
 /// A message from the export task to the stream that a client reads.
 enum ExportMessage {
     Hits(Vec<Hit>),

@@ -10,10 +10,11 @@ use crate::document::columns::Facet;
 use crate::document::{Document, RedactedObject};
 use crate::execute::evaluate::DocumentEvaluator;
 use crate::execute::{find_with_terms, resolve_relations};
+use crate::hydrate::counting::Counting;
 use crate::hydrate::{CountOrder, Stage};
 use crate::plan::TimeScope;
 use crate::plan::predicate::Match;
-use crate::{FacetCounts, Hit, PlannedSearch, SearchEvent, SearchRequest, Searcher};
+use crate::{FacetCounts, Hit, Notice, PlannedSearch, SearchEvent, SearchRequest, Searcher};
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_store::record::ChangeKind;
 use crowsnest_store::{Change, Error, Follower, Object};
@@ -40,10 +41,30 @@ pub enum LiveEvent {
     /// An object that is no longer a hit: it was deleted, no longer matches, or may no longer be read. Only its
     /// key may be shown.
     Removed(Object),
-    /// Updated counts.
-    Counts { total: u64, facets: Vec<FacetCounts>, groups: Option<FacetCounts> },
+    Counts(LiveCounts),
     /// Changes were missed, because there were too many; the client has to search again.
     Lagged,
+}
+
+/// Updated counts of a live search.
+#[derive(Debug, Clone)]
+pub struct LiveCounts {
+    pub total: u64,
+    /// True if the deadline or a limit was reached: the total and the counts are lower bounds.
+    pub incomplete: bool,
+    pub facets: Vec<FacetCounts>,
+    pub groups: Option<FacetCounts>,
+    /// The notices of the query and of these counts. They replace all previous notices.
+    pub notices: Vec<Notice>,
+}
+
+impl LiveCounts {
+    /// The counts, with the notices of the query.
+    fn new(total: u64, counts: Counts, mut notices: Vec<Notice>) -> Self {
+        let Counts { facets, groups, incomplete, notices: count_notices } = counts;
+        notices.extend(count_notices.into_iter().map(Notice::without_position));
+        Self { total, incomplete, facets, groups, notices }
+    }
 }
 
 impl Searcher {
@@ -154,13 +175,15 @@ impl LiveSearch {
     async fn refresh_counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.refresh_plan().await?;
         self.has_changes = false;
-        let (PlannedSearch { plan, facet_request, planning_context, .. }, sources) =
+        let (PlannedSearch { plan, notices, facet_request, planning_context, .. }, sources) =
             self.searcher.plan_search(&self.request).await;
+        let _cancel_on_drop = sources.context.cancellation.clone().drop_guard();
         let (facets, sums) = (facet_request.columns(), facet_request.sums_request());
         let request = TopHitsRequest { facets, sums, ..TopHitsRequest::total_only() };
         let found = find_with_terms(&sources, plan, request, &facet_request.terms_requests()).await?;
-        let Counts { facets, groups, .. } = facet_request.count(&sources, &planning_context, &found).await?;
-        Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
+        let total = found.top.total;
+        let counting = Counting { sources, facet_request, planning_context, found, pending: None };
+        Ok(vec![LiveEvent::Counts(LiveCounts::new(total, counting.count().await?, notices))])
     }
 
     /// Converts changes to events, with current permissions.
@@ -190,5 +213,25 @@ impl LiveSearch {
             }
         }
         Ok(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::complete(false, &[], &["the query is odd"])]
+    #[case::rounded(false, &["sums of cpu.req are rounded"], &["the query is odd", "sums of cpu.req are rounded"])]
+    #[case::incomplete(true, &["a limit was reached"], &["the query is odd", "a limit was reached"])]
+    fn counts_have_their_limits(#[case] incomplete: bool, #[case] notices: &[&str], #[case] expected: &[&str]) {
+        let notices = notices.iter().map(|notice| (*notice).to_owned()).collect();
+        let counts = Counts { incomplete, notices, ..Counts::default() };
+        let of_query = Notice { start: 2, end: 5, message: "the query is odd".to_owned() };
+        let LiveCounts { total, incomplete: is_incomplete, notices, .. } =
+            LiveCounts::new(7, counts, vec![of_query.clone()]);
+        assert_eq!((total, is_incomplete, notices.first()), (7, incomplete, Some(&of_query)));
+        assert_eq!(notices.iter().map(|notice| notice.message.as_str()).collect::<Vec<_>>(), expected);
     }
 }

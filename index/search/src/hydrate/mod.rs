@@ -1,6 +1,8 @@
 //! Streams a response: notices and skipped clusters, the hits with their objects in chunks, then what takes longer: counts,
 //! and corrections of a query without hits.
 
+pub(crate) mod counting;
+pub(crate) mod expiring;
 pub(crate) mod export;
 pub(crate) mod live;
 pub(crate) mod object;
@@ -18,22 +20,28 @@ use crate::collect::TopHitsRequest;
 use crate::collect::facets::{Counts, FacetRequest};
 use crate::document::columns::scope_of;
 use crate::document::{Document, RedactedObject};
-use crate::engine::PendingCounts;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::execute::{HydratedObjects, SearchResults, Sources, find_before_counts, find_with_terms};
+use crate::execute::{HydratedObjects, Sources, find_before_counts, find_with_terms};
 use crate::plan::PlanningContext;
 use crate::plan::predicate::Match;
 use crate::plan::sort::{Cursor, RankedHit};
 use bytes::Bytes;
+use counting::Counting;
 use crowsnest_apimachinery::rbac::ReadKind;
 use crowsnest_query::Query;
 use crowsnest_store::BodyMode;
 use crowsnest_store::{Error, Seq};
+use expiring::Expiring;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio_util::sync::DropGuard;
+
+/// Time after which a client that does not read counts as disconnected: a response that is not complete keeps files of the
+/// text index open.
+const STALLED_CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Order of the hits and the counts of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,36 +64,15 @@ pub(crate) struct ResponseStream {
     events: VecDeque<SearchEvent>,
     /// Hits whose objects are not read yet.
     hits: VecDeque<RankedHit>,
-    counting: Option<Counting>,
+    counting: Option<Expiring<Counting>>,
     correction: Option<Correction>,
     summary: Summary,
     is_summary_sent: bool,
     started: Instant,
     /// Arrival time of the request, until the first hits are read.
     requested_at: Option<Instant>,
-}
-
-/// Counts that are not computed yet.
-struct Counting {
-    sources: Sources,
-    facet_request: FacetRequest,
-    planning_context: Arc<PlanningContext>,
-    found: SearchResults,
-    /// Counts of the engine; None if `found` contains them.
-    pending: Option<PendingCounts>,
-}
-
-impl Counting {
-    /// The counts. They are incomplete if the engine reached a limit.
-    async fn count(mut self) -> Result<Counts, Error> {
-        if let Some(pending) = self.pending.take() {
-            self.found.add_counts(pending.await?);
-        }
-        let mut counts = self.facet_request.count(&self.sources, &self.planning_context, &self.found).await?;
-        counts.notices.append(&mut self.found.notices);
-        counts.incomplete |= self.found.top.incomplete;
-        Ok(counts)
-    }
+    /// Cancels blocking work for the response when it ends or its client disconnects.
+    _cancel_on_drop: DropGuard,
 }
 
 /// A query without hits, for which corrections are not computed yet.
@@ -136,7 +123,11 @@ impl ResponseStream {
                 return Ok(Some(SearchEvent::Summary(self.timed_summary())));
             }
             if let Some(counting) = self.counting.take() {
-                self.add_counts(counting).await?;
+                let counts = match counting.take() {
+                    Some(counting) => counting.count().await?,
+                    None => Counts::for_stalled_client(STALLED_CLIENT_TIMEOUT),
+                };
+                self.add_counts(counts);
                 continue;
             }
             if let Some(correction) = self.correction.take() {
@@ -151,19 +142,21 @@ impl ResponseStream {
         let chunk: Vec<_> = self.hits.drain(..self.hits.len().min(chunk_size)).collect();
         // The first chunk keeps the priority of the request; later chunks queue behind newer requests.
         let requested_at = self.requested_at.take().unwrap_or_else(Instant::now);
+        if let Some(counting) = &self.counting {
+            counting.renew();
+        }
         Ok(SearchEvent::Hits(self.reader.read(chunk, requested_at).await?))
     }
 
-    /// Computes the counts and adds their events.
-    async fn add_counts(&mut self, counting: Counting) -> Result<(), Error> {
-        let Counts { facets, groups, incomplete, notices } = counting.count().await?;
+    /// Adds the events of the counts.
+    fn add_counts(&mut self, counts: Counts) {
+        let Counts { facets, groups, incomplete, notices } = counts;
         self.summary.incomplete |= incomplete;
         if !notices.is_empty() {
             self.events.push_back(SearchEvent::Notices(notices.into_iter().map(Notice::without_position).collect()));
         }
         self.events.push_back(SearchEvent::Facets(facets));
         self.events.extend(groups.map(SearchEvent::Groups));
-        Ok(())
     }
 
     /// The summary with the time that the response has taken so far.
@@ -189,6 +182,7 @@ async fn run_search(
     let (started, include_manifests) = (Instant::now(), request.include_manifests);
     let seq = *searcher.inner.engine.searchable().borrow();
     let (planned, sources) = searcher.plan_search(&request).await;
+    let cancel_on_drop = sources.context.cancellation.clone().drop_guard();
     let PlannedSearch { query, plan, mut notices, max_hits, sort, facet_request, planning_context } = planned;
     let skipped = skipped_clusters::list_skipped(&searcher, &sources.context.permissions.lock());
     let top_hits = TopHitsRequest {
@@ -238,10 +232,11 @@ async fn run_search(
         is_summary_sent: false,
         started,
         requested_at: Some(started),
+        _cancel_on_drop: cancel_on_drop,
     };
     match order {
-        CountOrder::BeforeHits => stream.add_counts(counting).await?,
-        CountOrder::AfterHits => stream.counting = Some(counting),
+        CountOrder::BeforeHits => stream.add_counts(counting.count().await?),
+        CountOrder::AfterHits => stream.counting = Some(Expiring::new(counting, STALLED_CLIENT_TIMEOUT)),
     }
     Ok(stream)
 }
@@ -249,7 +244,7 @@ async fn run_search(
 /// The order to use. Counts come first if the response has groups, because clients show hits within their group, and if there
 /// are no facets, because counting then takes no time.
 fn count_order(facet_request: &FacetRequest, requested: CountOrder) -> CountOrder {
-    match facet_request.group.is_some() || facet_request.facets.is_empty() {
+    match facet_request.has_groups() || facet_request.has_no_facets() {
         true => CountOrder::BeforeHits,
         false => requested,
     }
@@ -335,7 +330,7 @@ mod tests {
         #[case] group: Option<FacetField>,
         #[case] expected: CountOrder,
     ) {
-        let request = FacetRequest { facets, group, sums: Vec::new() };
+        let request = FacetRequest::new(facets, group, Vec::new());
         assert_eq!(count_order(&request, CountOrder::AfterHits), expected);
         assert_eq!(count_order(&request, CountOrder::BeforeHits), CountOrder::BeforeHits);
     }

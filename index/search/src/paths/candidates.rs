@@ -3,9 +3,10 @@
 use super::stored_links::{NamespaceRef, Node, NodeLink, NodeTarget};
 use super::traversal::StepEdges;
 use crate::document::columns::{Key, Keyword};
-use crate::plan::kinds::kinds_in_group;
+use crate::plan::kinds::{kinds_in_group, objects_of_kinds};
 use crate::plan::predicate::{Match, Test};
 use crowsnest_api::constants::annotation;
+use crowsnest_api::propagation::{BINDINGS, WORKS};
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_apimachinery::references::{CustomRelation, CustomRule, SELECTING_KINDS};
 use crowsnest_apimachinery::selector::Operator;
@@ -66,10 +67,9 @@ impl CandidateConditions {
         if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
             let template = format!("{}={}", annotation::RESOURCE_TEMPLATE_UID, node.template_uid);
             self.others.push(Match::Exact(Keyword::Annotation, template));
-            match &*node.kind {
-                "ResourceBinding" => self.others.push(works_of(format!("{namespace}/{name}"))),
-                "ClusterResourceBinding" => self.others.push(works_of(name.to_owned())),
-                _ => {}
+            let (group, kind) = node.group_kind();
+            if BINDINGS.contains(group, kind) {
+                self.others.push(works_of(namespace, name));
             }
         }
         if out && step.types.contains(&EdgeType::Contains) && node.group_kind() == ("", "Namespace") {
@@ -158,8 +158,10 @@ fn namespace_conditions((cluster, namespace): NamespaceRef<'_>) -> Vec<Match> {
     vec![Match::Exact(Keyword::Cluster, cluster.to_owned()), Match::Exact(Keyword::Namespace, namespace.to_owned())]
 }
 
-fn works_of(binding: String) -> Match {
-    kinds_in_group("work.karmada.io", &["work"]).and(Match::Exact(Keyword::Binding, binding))
+/// Works of a binding; `namespace` is empty if it is cluster-scoped.
+fn works_of(namespace: &str, name: &str) -> Match {
+    let binding = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+    objects_of_kinds(WORKS).and(Match::Exact(Keyword::Binding, binding))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::node::node_match;
 use super::stored_links::{NamespaceRef, NeededLinks, Node, NodeLink, NodeTarget, read_nodes};
 use super::traversal::{EdgeKey, MAX_OBJECTS, MAX_OBJECTS_NOTICE, PathGraph, StepEdges};
 use crate::document::columns::Key;
-use crate::engine::{Lookup, MAX_LOOKUP_VALUES};
+use crate::engine::{Lookup, MAX_LOOKUP_VALUES, SearchContext};
 use crate::execute::{self, Sources, resolve_with_notices};
 use crate::plan::PlanningContext;
 use crate::plan::predicate::Match;
@@ -15,12 +15,22 @@ use crowsnest_apimachinery::references::CustomRule;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_query::path::{Direction, NodePattern, Property};
 use crowsnest_store::{BodyMode, Error, Object, RecordKey};
+use futures::future::try_join_all;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio_util::sync::DropGuard;
 
 /// Number of objects read at once.
 const READ_BATCH: usize = 500;
+/// Maximum number of concurrent reads, and of concurrent lookups, of a request.
+///
+/// Concurrent ones are awaited together, before any further work of the request: one that is not polled could keep a search
+/// permit for which the further work waits.
+const MAX_CONCURRENT: usize = 2;
+/// Part of the time until the deadline, in percent, that a search leaves for the enumeration of paths and for the records of the
+/// response.
+const RESPONSE_TIME_PERCENT: u32 = 10;
 /// Maximum number of objects of a search whose records are kept in memory. Those of a response that are not among them are
 /// read again.
 const MAX_RECORDS: usize = 10_000;
@@ -28,7 +38,10 @@ const TRUNCATED: &str = "the search index did not return all objects; some may b
 
 /// The fleet as a caller sees it.
 pub(crate) struct FleetGraph {
+    /// With the deadline of the search, which is earlier than that of the response.
     sources: Sources,
+    /// Deadline of the response.
+    deadline: Instant,
     planning_context: Arc<PlanningContext>,
     rules: Arc<[CustomRule]>,
     nodes: HashMap<u64, Node>,
@@ -42,9 +55,13 @@ pub(crate) struct FleetGraph {
     pub max_objects: usize,
     /// Maximum number of records that the search keeps.
     pub max_records: usize,
+    /// The last condition on the ends of a step, and the objects that lookups found to meet it.
+    verified: Option<(NodePattern, BTreeSet<u64>)>,
     pub notices: BTreeSet<String>,
     /// Reasons why objects may be missing.
     pub limits_reached: BTreeSet<String>,
+    /// Stops lookups and the enumeration of paths when the graph is dropped, as with the future of a dropped response.
+    _cancel_on_drop: DropGuard,
 }
 
 fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
@@ -53,9 +70,17 @@ fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
 
 impl FleetGraph {
     pub fn new(sources: Sources, planning_context: Arc<PlanningContext>) -> Self {
+        let deadline = sources.context.deadline;
+        // Of the remaining time, because a part of a response may begin long after the arrival of its request.
+        let response_time = deadline.saturating_duration_since(Instant::now()) * RESPONSE_TIME_PERCENT / 100;
+        let mut sources = sources.with_deadline(deadline.checked_sub(response_time).unwrap_or(deadline));
+        // The token of the request also stops work that does not belong to the graph.
+        sources.context.cancellation = sources.context.cancellation.child_token();
+        let cancel_on_drop = sources.context.cancellation.clone().drop_guard();
         let rules = Arc::clone(&sources.references);
         Self {
             sources,
+            deadline,
             planning_context,
             rules,
             nodes: HashMap::new(),
@@ -64,9 +89,16 @@ impl FleetGraph {
             pods: HashMap::new(),
             max_objects: MAX_OBJECTS,
             max_records: MAX_RECORDS,
+            verified: None,
             notices: BTreeSet::new(),
             limits_reached: BTreeSet::new(),
+            _cancel_on_drop: cancel_on_drop,
         }
+    }
+
+    /// Context of the work that follows the search.
+    pub fn response_context(&self) -> SearchContext {
+        SearchContext { deadline: self.deadline, ..self.sources.context.clone() }
     }
 
     pub fn sources(&self) -> &Sources {
@@ -104,17 +136,16 @@ impl FleetGraph {
     }
 
     async fn read_nodes(&mut self, ids: &[u64], body_mode: BodyMode) -> Result<(), Error> {
-        for some in ids.chunks(READ_BATCH) {
-            if self.is_past_deadline() {
-                self.limits_reached.insert(self.deadline_notice());
+        for some in ids.chunks(READ_BATCH * MAX_CONCURRENT) {
+            if self.is_search_over() {
                 break;
             }
             let keep_records = self.objects.len() + some.len() <= self.max_records;
-            let objects = self.sources.store.by_ids(some, body_mode).await?;
-            let rules = Arc::clone(&self.rules);
-            let read = move || read_nodes(&objects, body_mode, &rules, keep_records);
-            let read = self.sources.permits.run(Instant::now(), read).await?;
-            read.into_iter().for_each(|(node, object)| self.insert(node, object));
+            let sources = &self.sources;
+            let batches = some.chunks(READ_BATCH).map(|ids| read_batch(sources, ids, body_mode, keep_records));
+            let batches: Vec<_> = batches.collect();
+            let read = try_join_all(batches).await?;
+            read.into_iter().flatten().for_each(|(node, object)| self.insert(node, object));
         }
         Ok(())
     }
@@ -142,26 +173,48 @@ impl FleetGraph {
         Ok(())
     }
 
-    /// Readable objects that match, with these links read.
-    async fn find(&mut self, matches: &Match, needed: NeededLinks) -> Result<BTreeSet<u64>, Error> {
-        if *matches == Match::None {
-            return Ok(BTreeSet::new());
+    /// Readable objects that match any of the conditions, with these links read.
+    async fn find(&mut self, conditions: &[Match], needed: NeededLinks) -> Result<BTreeSet<u64>, Error> {
+        let conditions: Vec<&Match> = conditions.iter().filter(|condition| **condition != Match::None).collect();
+        let mut found = BTreeSet::new();
+        for some in conditions.chunks(MAX_CONCURRENT) {
+            if self.is_search_over() {
+                break;
+            }
+            let Sources { engine, context, .. } = &self.sources;
+            let lookups: Vec<_> = some.iter().map(|condition| engine.ids(context, condition)).collect();
+            let lookups = try_join_all(lookups).await?;
+            for lookup in lookups {
+                let ids = self.take_values(lookup);
+                found.extend(self.read_found(ids, needed).await?);
+            }
         }
-        let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
-        let ids = self.take_values(lookup);
+        Ok(found)
+    }
+
+    /// Reads these links of objects that the caller may read. Returns the objects without those that were deleted in the
+    /// meantime.
+    async fn read_found(&mut self, ids: BTreeSet<u64>, needed: NeededLinks) -> Result<BTreeSet<u64>, Error> {
         self.read_links(&ids, needed).await?;
-        // Objects that were deleted in the meantime are not read.
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
     fn is_past_deadline(&self) -> bool {
-        Instant::now() > self.sources.context.deadline
+        self.sources.context.is_over()
+    }
+
+    /// True after the deadline of the search. Records the limit then.
+    fn is_search_over(&mut self) -> bool {
+        let is_over = self.is_past_deadline();
+        if is_over {
+            self.limits_reached.insert(self.deadline_notice());
+        }
+        is_over
     }
 
     /// Notice that names the time limit of the request.
     fn deadline_notice(&self) -> String {
-        let context = &self.sources.context;
-        let limit = context.deadline.saturating_duration_since(context.requested_at);
+        let limit = self.deadline.saturating_duration_since(self.sources.context.requested_at);
         format!("the time limit of {} s was reached; some objects may be missing", limit.as_secs())
     }
 
@@ -198,6 +251,11 @@ impl FleetGraph {
         let without_query = ends.filter(|node| node.property(Property::Q).is_none());
         let condition = without_query.map(|node| node_match(node, &self.planning_context, &mut self.notices));
         condition.and_then(Result::ok).unwrap_or(Match::All)
+    }
+
+    /// True if a lookup has found that the object meets the condition.
+    fn is_verified(&self, node: &NodePattern, id: u64) -> bool {
+        self.verified.as_ref().is_some_and(|(condition, ids)| condition == node && ids.contains(&id))
     }
 
     /// Objects with a key.
@@ -286,6 +344,19 @@ impl FleetGraph {
     }
 }
 
+/// Reads objects for the graph: see [`read_nodes`].
+async fn read_batch(
+    sources: &Sources,
+    ids: &[u64],
+    body_mode: BodyMode,
+    keep_records: bool,
+) -> Result<Vec<(Node, Option<Object>)>, Error> {
+    let objects = sources.store.by_ids(ids, body_mode).await?;
+    let rules = Arc::clone(&sources.references);
+    let read = move || read_nodes(&objects, body_mode, &rules, keep_records);
+    sources.permits.run(Instant::now(), read).await
+}
+
 #[async_trait]
 impl PathGraph for FleetGraph {
     async fn matching_ids(
@@ -304,8 +375,18 @@ impl PathGraph for FleetGraph {
         if let (Match::All, Some(ids)) = (&matches, &among) {
             return Ok(ids.clone());
         }
-        let matches = match among {
-            Some(ids) if ids.is_empty() => return Ok(ids),
+        let needed = next.map_or(NeededLinks::OfRecord, |step| NeededLinks::of_types(&step.types, &self.rules));
+        let (verified, undecided) = match among {
+            Some(ids) => {
+                let (verified, undecided) = ids.into_iter().partition(|id| self.is_verified(node, *id));
+                (self.read_found(verified, needed).await?, Some(undecided))
+            }
+            None => (BTreeSet::new(), None),
+        };
+        let matches = match undecided {
+            Some(ids) if ids.is_empty() => return Ok(verified),
+            // Conditions in `q` are resolved by lookups of their own.
+            Some(_) if self.is_search_over() => return Ok(verified),
             // First, so that parts of the index without these objects, and manifests of others, are not evaluated.
             Some(ids) => Match::Ids(Arc::new(ids)).and(matches),
             None => matches,
@@ -315,8 +396,9 @@ impl PathGraph for FleetGraph {
             notices.into_iter().partition(|notice| notice == execute::TRUNCATED);
         self.limits_reached.extend(limits);
         self.notices.extend(notices);
-        let needed = next.map_or(NeededLinks::OfRecord, |step| NeededLinks::of_types(&step.types, &self.rules));
-        self.find(&matches, needed).await
+        let mut found = self.find(&[matches], needed).await?;
+        found.extend(verified);
+        Ok(found)
     }
 
     async fn edges(
@@ -327,23 +409,33 @@ impl PathGraph for FleetGraph {
     ) -> Result<BTreeSet<EdgeKey>, Error> {
         let needed = NeededLinks::of_types(&step.types, &self.rules);
         self.read_links(ids, needed).await?;
-        let ends = self.end_condition(ends);
-        let mut edges = BTreeSet::new();
-        for direction in [Direction::Out, Direction::In] {
-            if step.direction != Direction::Both && step.direction != direction {
-                continue;
-            }
-            let step = StepEdges { types: step.types.clone(), direction };
-            let mut found = BTreeSet::new();
-            for condition in self.candidates(ids, &step) {
-                let condition = if ends == Match::All { condition } else { condition.and(ends.clone()) };
-                found.extend(self.find(&condition, needed).await?);
-            }
-            ids.iter().for_each(|id| self.collect(*id, &step, true, None, &mut edges));
-            found.iter().for_each(|id| self.collect(*id, &step, false, Some(ids), &mut edges));
+        let end_condition = self.end_condition(ends);
+        let directed = directed_steps(step);
+        let searched: &[StepEdges] = if self.is_search_over() { &[] } else { &directed };
+        let mut conditions: Vec<Match> = searched.iter().flat_map(|step| self.candidates(ids, step)).collect();
+        if end_condition != Match::All {
+            conditions = conditions.into_iter().map(|condition| condition.and(end_condition.clone())).collect();
         }
+        let found = self.find(&conditions, needed).await?;
+        let mut edges = BTreeSet::new();
+        for step in &directed {
+            ids.iter().for_each(|id| self.collect(*id, step, true, None, &mut edges));
+            found.iter().for_each(|id| self.collect(*id, step, false, Some(ids), &mut edges));
+        }
+        self.verified = ends.filter(|_| end_condition != Match::All).map(|node| (node.clone(), found));
         Ok(edges)
     }
+}
+
+/// The step in each of its directions.
+fn directed_steps(step: &StepEdges) -> Vec<StepEdges> {
+    let directions: &[Direction] = match step.direction {
+        Direction::Both => &[Direction::Out, Direction::In],
+        Direction::Out => &[Direction::Out],
+        Direction::In => &[Direction::In],
+    };
+    let in_direction = |direction: &Direction| StepEdges { types: step.types.clone(), direction: *direction };
+    directions.iter().map(in_direction).collect()
 }
 
 /// True if a link is an edge of the step. `is_start`: the step begins at the object that states the link; otherwise it

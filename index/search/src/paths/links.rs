@@ -1,8 +1,8 @@
 //! Links of an object: the edges that its own fields state, in both orientations. Has no side effects.
 
-use crate::document::columns::{Key, WORK_GROUP};
+use crate::document::columns::Key;
 use crowsnest_api::constants::annotation;
-use crowsnest_api::propagation::read_propagation;
+use crowsnest_api::propagation::{WORKS, binding_in_annotations, read_propagation, shared_key};
 use crowsnest_api::references::find_references;
 use crowsnest_apimachinery::names::{CONTROL_PLANE, ObjectKey};
 use crowsnest_apimachinery::references::{
@@ -135,9 +135,8 @@ impl<'o> LinkReader<'o> {
         if !record.uid.is_empty() {
             self.links.own_keys.push(Key::from_uid(self.cluster, &record.uid));
         }
-        if (group, &*record.kind) == (WORK_GROUP, "ResourceBinding") {
-            self.links.own_keys.push(Key::from_namespace_bindings(self.cluster, namespace));
-        }
+        let shared = shared_key(group, &record.kind, namespace);
+        self.links.own_keys.extend(shared.map(|object| Key::from_object(self.cluster, &object)));
         if !namespace.is_empty() {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);
             self.add_object(EdgeType::Contains, false, &namespace, "metadata.namespace", None);
@@ -191,33 +190,28 @@ impl<'o> LinkReader<'o> {
 
     /// Adds the template of a binding or Work, the copies of a Work or quota, and the bindings that a quota limits.
     fn add_propagation(&mut self, group: &str, body: &[u8]) {
-        let record = self.record;
-        let Some(propagation) = read_propagation(group, &record.kind, body) else { return };
-        let (template, copies) = match &*record.kind {
-            "FederatedResourceQuota" => ("", "spec.staticAssignments[]"),
-            "Work" => ("spec.workload.manifests[].metadata.annotations", "spec.workload.manifests[]"),
-            _ => ("spec.resource.uid", ""),
-        };
+        let Some(propagation) = read_propagation(group, &self.record.kind, body) else { return };
+        let fields = propagation.fields;
         if !propagation.template_uid.is_empty() {
-            self.add_uid(EdgeType::PropagatedTo, false, &propagation.template_uid, template, Some(Key::About));
+            self.add_uid(EdgeType::PropagatedTo, false, &propagation.template_uid, fields.template, Some(Key::About));
             if let Some(object) = propagation.template_object {
                 self.set_target_name(self.cluster, object, &propagation.template_uid);
             }
         }
         for copy in propagation.copies {
             let target = Target::Key(Key::from_object(&copy.cluster, &copy.object));
-            self.add(EdgeType::PropagatedTo, true, target, copies, Some(Key::About));
+            self.add(EdgeType::PropagatedTo, true, target, fields.copies, Some(Key::About));
             self.set_target_name(&copy.cluster, copy.object, "");
         }
-        if propagation.limits_bindings {
-            let target = Target::Key(Key::from_namespace_bindings(self.cluster, &record.key.namespace));
-            self.add(EdgeType::About, true, target, "spec.overall", Some(Key::About));
+        if let Some(limited) = propagation.limited {
+            let target = Target::Key(Key::from_object(self.cluster, &limited));
+            self.add(EdgeType::About, true, target, fields.limited, Some(Key::About));
         }
     }
 
     /// Adds the template that the annotations of a copy in a member name, and the binding that those of a Work name.
     fn add_annotations(&mut self, group: &str, object: &Object) {
-        let is_work = (group, &*self.record.kind) == (WORK_GROUP, "Work");
+        let is_work = WORKS.contains(group, &self.record.kind);
         let is_copy = self.cluster != CONTROL_PLANE;
         if !is_work && !is_copy {
             return;
@@ -235,16 +229,7 @@ impl<'o> LinkReader<'o> {
             let object = ObjectKey::new(group, &record.kind, &key.namespace, &key.name);
             self.set_target_name(CONTROL_PLANE, object, template);
         }
-        let (namespace, name) =
-            (named(annotation::RESOURCE_BINDING_NAMESPACE), named(annotation::RESOURCE_BINDING_NAME));
-        let cluster_name = named(annotation::CLUSTER_RESOURCE_BINDING_NAME);
-        let binding = match (name, cluster_name) {
-            _ if !is_work => None,
-            ("", "") => None,
-            ("", name) => Some(ObjectKey::new(WORK_GROUP, "ClusterResourceBinding", "", name)),
-            (name, _) => Some(ObjectKey::new(WORK_GROUP, "ResourceBinding", namespace, name)),
-        };
-        if let Some(binding) = binding {
+        if is_work && let Some(binding) = binding_in_annotations(named) {
             self.add_object(EdgeType::PropagatedTo, false, &binding, "metadata.annotations", None);
         }
     }

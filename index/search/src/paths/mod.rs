@@ -143,7 +143,8 @@ impl Searcher {
         let limits = PathLimits::default();
         let traversed = traverse(&mut graph, &pattern, &limits).await?;
         let selection = if only_shortest { PathSelection::Shortest } else { PathSelection::All };
-        let enumerate = move || Ok(traversed.into_paths(&limits, selection));
+        let context = graph.response_context();
+        let enumerate = move || Ok(traversed.into_paths(&limits, selection, &|| context.is_over()));
         let permits = Arc::clone(&graph.sources().permits);
         let FoundPaths { mut paths, limits_reached } = permits.run(Instant::now(), enumerate).await?;
         let total = paths.len();

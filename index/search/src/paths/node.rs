@@ -54,7 +54,7 @@ fn kind_match(label: &str, planning_context: &PlanningContext, notices: &mut BTr
     let is_unknown = kind_patterns.iter().any(|kind| matches!(kind, KindPattern::Unknown(_)));
     let is_workload = label.eq_ignore_ascii_case("workload");
     if is_unknown && !is_workload && !planning_context.kinds.is_empty() {
-        notices.insert(format!("no cluster serves the kind {label}"));
+        notices.insert(format!("no cluster serves the kind {label}, or it cannot be listed and watched"));
     }
     kind_objects(label, &planning_context.kinds)
 }
@@ -93,7 +93,8 @@ pub(crate) fn canonicalize(
     pattern
 }
 
-/// Spelling of the only kind with a name; None if there are several or none.
+/// Spelling of the kind with a name; None if there are several or none. Kinds of several groups with the same spelling, such
+/// as the two of Events, have one label.
 fn label_spelling(
     label: &str,
     group: Option<&str>,
@@ -103,10 +104,19 @@ fn label_spelling(
     let lower = label.to_lowercase();
     let found = kinds.get(&lower)?.iter().filter(|kind| group.is_none_or(|group| kind.group == group));
     let found: Vec<&GroupKind> = found.collect();
-    let [named] = found.as_slice() else { return None };
-    let well_known = canonical_kind(&named.group, &named.kind).map(str::to_owned);
-    // Without a known spelling, the label may already be spelled as in the definition of the kind.
-    well_known.or_else(|| spelling(named)).or_else(|| (named.kind != lower).then(|| named.kind.clone()))
+    let kind = &found.first()?.kind;
+    if found.iter().any(|other| other.kind != *kind) {
+        return None;
+    }
+    let spell =
+        |kind: &&GroupKind| canonical_kind(&kind.group, &kind.kind).map(str::to_owned).or_else(|| spelling(kind));
+    let spellings: BTreeSet<String> = found.iter().filter_map(spell).collect();
+    match spellings.len() {
+        // The label may already be spelled as in the definition of the kind.
+        0 => (*kind != lower).then(|| kind.clone()),
+        1 => spellings.into_iter().next(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +135,11 @@ mod tests {
             ("wd", vec![kind("x.io", "widget")]),
             ("widget", vec![kind("x.io", "widget")]),
             ("widgets", vec![kind("x.io", "widget")]),
+            ("event", vec![kind("", "event"), kind("events.k8s.io", "event")]),
+            ("ev", vec![kind("", "event"), kind("events.k8s.io", "event")]),
+            ("service", vec![kind("", "service"), kind("serving.knative.dev", "service")]),
+            ("gadgets", vec![kind("x.io", "widget"), kind("y.io", "gizmo")]),
+            ("parts", vec![kind("x.io", "part"), kind("y.io", "part")]),
             ("gz", vec![kind("x.io", "gizmo")]),
             ("gizmo", vec![kind("x.io", "gizmo")]),
         ] {
@@ -140,19 +155,28 @@ mod tests {
         "gateways.gateway.networking.k8s.io -USES-> *",
         r#"(:Gateway {apiGroup: "gateway.networking.k8s.io"})-[:USES]->()"#
     )]
-    #[case::ambiguous("gateways -USES-> *", "(:gateways)-[:USES]->()")]
+    #[case::kinds_of_one_spelling("gateways -USES-> *", "(:Gateway)-[:USES]->()")]
+    #[case::events_of_two_groups("event -ABOUT-> ev", "(:Event)-[:ABOUT]->(:Event)")]
+    #[case::kind_that_an_extension_has_too("service -SELECTS-> *", "(:Service)-[:SELECTS]->()")]
+    #[case::several_kinds("gadgets -USES-> *", "(:gadgets)-[:USES]->()")]
+    #[case::several_spellings("parts -USES-> *", "(:parts)-[:USES]->()")]
     #[case::custom("wd -USES-> (:widgets)", "(:Widget)-[:USES]->(:Widget)")]
     #[case::custom_without_spelling("gz -USES-> (:Gizmo)", "(:gizmo)-[:USES]->(:Gizmo)")]
     #[case::unknown("gadget -OWNS*-> *", "(:gadget)-[:OWNS*1..5]->()")]
     #[case::any_type("wd --> *", "(:Widget)-[:OWNS|PROPAGATED_TO|ROLE_REF|ROUTES_TO|SELECTS|SUBJECT|USES]->()")]
     fn kinds_are_spelled_as_labels(#[case] text: &str, #[case] expected: &str) {
-        let spelling = |kind: &GroupKind| (kind.kind == "widget").then(|| "Widget".to_owned());
+        let spelling = |kind: &GroupKind| match (kind.group.as_str(), kind.kind.as_str()) {
+            (_, "widget") => Some("Widget".to_owned()),
+            ("x.io", "part") => Some("Part".to_owned()),
+            ("y.io", "part") => Some("PART".to_owned()),
+            _ => None,
+        };
         assert_eq!(canonicalize(text.parse().unwrap(), &planning_context().kinds, &spelling).to_string(), expected);
     }
 
     #[rstest]
     #[case::served("(:deploy)", &[])]
-    #[case::not_served("(:gadget)", &["no cluster serves the kind gadget"])]
+    #[case::not_served("(:gadget)", &["no cluster serves the kind gadget, or it cannot be listed and watched"])]
     #[case::at(r#"({q: "at:now-1h web"})"#, &["q: paths are evaluated on current objects"])]
     fn notices_concern_the_node(#[case] text: &str, #[case] expected: &[&str]) {
         let pattern: PathPattern = text.parse().unwrap();

@@ -94,6 +94,7 @@ pub(crate) struct FoundPaths {
 
 pub(crate) const MAX_PATHS_NOTICE: &str = "more than 10,000 paths match; the rest is left out";
 pub(crate) const MAX_OBJECTS_NOTICE: &str = "the limit of 200,000 objects was reached; some may be missing";
+pub(crate) const TIME_NOTICE: &str = "the time limit was reached; some paths may be missing";
 pub(crate) const MAX_STEPS_NOTICE: &str = "more than 500,000 steps were tried; some paths may be missing";
 
 /// The traversed part of a graph. It contains all paths that match a pattern.
@@ -127,15 +128,15 @@ pub(crate) async fn find(
     limits: &PathLimits,
     selection: PathSelection,
 ) -> Result<FoundPaths, Error> {
-    Ok(traverse(graph, pattern, limits).await?.into_paths(limits, selection))
+    Ok(traverse(graph, pattern, limits).await?.into_paths(limits, selection, &|| false))
 }
 
 impl Traversal {
-    /// Enumerates the paths. This is CPU work: run it on a thread that may block.
-    pub fn into_paths(self, limits: &PathLimits, selection: PathSelection) -> FoundPaths {
+    /// Enumerates the paths until `is_over` returns true. This is CPU work: run it on a thread that may block.
+    pub fn into_paths(self, limits: &PathLimits, selection: PathSelection, is_over: &dyn Fn() -> bool) -> FoundPaths {
         let Self { is_reversed, starts, mut layers, mut found } = self;
         let lengths = remove_dead_ends(&mut layers);
-        let mut walker = Walker::new(&layers, lengths, limits);
+        let mut walker = Walker::new(&layers, lengths, limits, is_over);
         match selection {
             PathSelection::All => walker.walk_all(&starts),
             PathSelection::Shortest => walker.walk_shortest(&starts),

@@ -1,7 +1,10 @@
 //! Enumerates paths in the traversed part of a graph, in memory. CPU work: run it on a thread that may block.
 
-use super::traversal::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits};
+use super::traversal::{EdgeKey, Layer, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, Path, PathLimits, TIME_NOTICE};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Number of steps after which the walk checks again if it has to end.
+const STEPS_BETWEEN_CHECKS: usize = 1_024;
 
 /// A set of path lengths, counted in edges: bit `n` is set if it contains `n`. Paths have at most 8 edges.
 type Lengths = u32;
@@ -67,6 +70,8 @@ enum Goal<'e> {
 pub(super) struct Walker<'l> {
     layers: &'l [Layer],
     limits: &'l PathLimits,
+    /// True if the paths are no longer needed, or their time limit has been reached.
+    is_over: &'l dyn Fn() -> bool,
     /// By hop.
     lengths: Vec<HopLengths>,
     pub(super) paths: BTreeSet<Path>,
@@ -76,8 +81,13 @@ pub(super) struct Walker<'l> {
 
 impl<'l> Walker<'l> {
     /// `lengths` are those of [`remove_dead_ends`].
-    pub(super) fn new(layers: &'l [Layer], lengths: Vec<HopLengths>, limits: &'l PathLimits) -> Self {
-        Self { layers, limits, lengths, paths: BTreeSet::new(), walk_steps: 0, limit_reached: None }
+    pub(super) fn new(
+        layers: &'l [Layer],
+        lengths: Vec<HopLengths>,
+        limits: &'l PathLimits,
+        is_over: &'l dyn Fn() -> bool,
+    ) -> Self {
+        Self { layers, limits, is_over, lengths, paths: BTreeSet::new(), walk_steps: 0, limit_reached: None }
     }
 
     /// Enumerates all paths.
@@ -165,6 +175,8 @@ impl<'l> Walker<'l> {
         self.walk_steps += 1;
         if self.walk_steps > self.limits.walk_steps {
             self.limit_reached = Some(MAX_STEPS_NOTICE);
+        } else if self.walk_steps.is_multiple_of(STEPS_BETWEEN_CHECKS) && (self.is_over)() {
+            self.limit_reached = Some(TIME_NOTICE);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::document::columns::Keyword;
 use crate::plan::patterns::glob_regex;
 use crate::plan::predicate::{Match, Test};
+use crowsnest_api::propagation::KindSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A kind in lower case, and its group.
@@ -117,7 +118,13 @@ pub(crate) fn kind_objects(word: &str, kinds: &KindsByName) -> Match {
     Match::any_of(kinds.into_iter().map(|kind| Match::Keyword(Keyword::Kind, Test::Equals(kind))).collect())
 }
 
-/// Objects of one of these kinds of a group.
+/// Objects of the kinds of a set.
+pub(crate) fn objects_of_kinds(set: KindSet) -> Match {
+    let kinds: Vec<String> = set.kinds.iter().map(|kind| kind.to_lowercase()).collect();
+    kinds_in_group(set.group, &kinds)
+}
+
+/// Objects of one of these kinds of a group, in lower case.
 pub(crate) fn kinds_in_group(group: &str, kinds: &[impl AsRef<str>]) -> Match {
     let kinds = kinds.iter().map(|kind| Match::Keyword(Keyword::Kind, Test::Equals(kind.as_ref().to_owned())));
     let group = match group {

@@ -306,7 +306,7 @@ impl Planner<'_> {
             Ok(reference) => {
                 // Without discovered clusters, no kind is known.
                 if let Some(kind) = reference.unknown_kind().filter(|_| !self.planning_context.kinds.is_empty()) {
-                    self.notice(span, format!("no cluster serves the kind {kind}"));
+                    self.notice(span, format!("no cluster serves the kind {kind}, or it cannot be listed and watched"));
                 }
                 Some(reference)
             }

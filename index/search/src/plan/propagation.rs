@@ -2,14 +2,12 @@
 //! and the objects created in members.
 
 use crate::document::columns::Keyword;
-use crate::plan::kinds::kinds_in_group;
+use crate::plan::kinds::objects_of_kinds;
 use crate::plan::patterns::{literal_word, pattern_test};
 use crate::plan::predicate::Match;
 use crate::plan::relations::Relation;
+use crowsnest_api::propagation::{BINDINGS, LIMITED_BINDINGS, QUOTAS};
 use crowsnest_query::{Pattern, Value};
-
-const WORK: &str = "work.karmada.io";
-const POLICY: &str = "policy.karmada.io";
 
 /// Bindings and works with a value, and their subjects.
 pub fn propagation_match(keyword: Keyword, pattern: &Pattern) -> Match {
@@ -18,13 +16,12 @@ pub fn propagation_match(keyword: Keyword, pattern: &Pattern) -> Match {
     match keyword {
         // Works are as numerous as the objects they create, which are in the named cluster; `cluster:` finds these
         // at lower cost.
-        Keyword::On => Match::Or(vec![keyword_match.clone(), subjects(keyword_match.and(bindings()), condition)]),
+        Keyword::On => {
+            let bindings = keyword_match.clone().and(objects_of_kinds(BINDINGS));
+            Match::Or(vec![keyword_match, subjects(bindings, condition)])
+        }
         _ => with_subjects(keyword_match, condition),
     }
-}
-
-fn bindings() -> Match {
-    kinds_in_group(WORK, &["resourcebinding", "clusterresourcebinding"])
 }
 
 /// Objects that match, and their subjects.
@@ -65,8 +62,8 @@ fn quota_match(pattern: Option<&Pattern>, condition: String) -> Match {
         let column = if pattern.to_string().contains('/') { Keyword::Qualified } else { Keyword::Name };
         Match::Keyword(column, pattern_test(pattern, false))
     });
-    let quotas = Match::And([kinds_in_group(POLICY, &["federatedresourcequota"])].into_iter().chain(name).collect());
+    let quotas = Match::And([objects_of_kinds(QUOTAS)].into_iter().chain(name).collect());
     let limited = subjects(quotas, condition.clone());
-    let bindings = Match::And(vec![kinds_in_group(WORK, &["resourcebinding"]), limited.clone()]);
+    let bindings = Match::And(vec![objects_of_kinds(LIMITED_BINDINGS), limited.clone()]);
     Match::Or(vec![limited, subjects(bindings, condition)])
 }

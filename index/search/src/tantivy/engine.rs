@@ -17,6 +17,7 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_store::error::join_result;
 use crowsnest_store::{Error, Seq};
+use futures::FutureExt;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -82,11 +83,15 @@ impl Engine for TantivyEngine {
             move |text: &TextIndex, context: SearchContext| collector::find_hits(text, &context, &matches, &request);
         let (top, found) = self.run(context, find).await?;
         let (text, permits, context) = (Arc::clone(&self.text), Arc::clone(&self.permits), context.clone());
-        let counts = async move {
+        let count = move |deadline: Instant| {
+            let context = SearchContext { deadline, ..context };
             // The hits of newer requests come first.
-            permits.run(Instant::now(), move || collector::count(&text, &context, &found, &counted)).await
+            let counts = async move {
+                permits.run(Instant::now(), move || collector::count(&text, &context, &found, &counted)).await
+            };
+            counts.boxed()
         };
-        Ok((top, Box::pin(counts)))
+        Ok((top, Box::new(count)))
     }
 
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error> {

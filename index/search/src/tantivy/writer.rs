@@ -3,6 +3,7 @@
 mod catch_up;
 mod commit_policy;
 mod pending;
+mod waiter;
 
 use super::{MergeMode, OpenIndex, Payload, TextIndex, WarmUp, merge_policy};
 use crate::document::Document;
@@ -22,6 +23,7 @@ use tantivy::{IndexWriter, Term};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use waiter::Waiter;
 
 /// Number of changes read from the store at once while catching up.
 const REPLAY_BATCH: usize = 500;
@@ -98,8 +100,8 @@ impl TextFollower {
     /// Runs until stopped: first on threads with very low priority and then, because a thread cannot raise its
     /// priority again, on other threads.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        match self.run_on_thread(START_NICENESS, Some(START_PHASE_IDLE), stop.clone()).await? {
-            Some(started) => started.run_on_thread(NICENESS, None, stop).await.map(drop),
+        match self.run_on_thread(START_NICENESS, Some(START_PHASE_IDLE), &stop).await? {
+            Some(started) => started.run_on_thread(NICENESS, None, &stop).await.map(drop),
             None => Ok(()),
         }
     }
@@ -110,29 +112,24 @@ impl TextFollower {
         mut self,
         nice: i32,
         start_phase_idle: Option<Duration>,
-        stop: CancellationToken,
+        stop: &CancellationToken,
     ) -> Result<Option<Self>, Error> {
-        let runtime = Handle::current();
+        let (waiter, _guard) = Waiter::new(Handle::current(), stop);
         let (ended, end) = oneshot::channel();
         let work = move || {
             lower_priority(nice);
             // For timers created in this thread.
-            let _entered = runtime.enter();
+            let _entered = waiter.runtime().enter();
             self.work_timer = start_phase_idle.map(|_| WorkTimer::start());
             // The receiver is dropped only at shutdown.
-            let _ = ended.send(self.follow(&runtime, start_phase_idle, &stop));
+            let _ = ended.send(self.follow(&waiter, start_phase_idle));
         };
         let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
         thread.map_err(|source| Error::Io { path: "the text index's thread".to_owned(), source })?;
         end.await.unwrap_or_else(|_| Err(Error::StoreFormat("the text index's writer panicked".to_owned())))
     }
 
-    fn follow(
-        mut self,
-        runtime: &Handle,
-        start_phase_idle: Option<Duration>,
-        stop: &CancellationToken,
-    ) -> Result<Option<Self>, Error> {
+    fn follow(mut self, waiter: &Waiter, start_phase_idle: Option<Duration>) -> Result<Option<Self>, Error> {
         let mut behind_at = Instant::now();
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
@@ -159,7 +156,7 @@ impl TextFollower {
                 self.commit(&mut writer, &mut pending)?;
             }
             let deadline = self.commit_policy.deadline(&uncommitted, mode);
-            let next = runtime.block_on(async {
+            let next = waiter.wait(async {
                 let until = async {
                     match deadline {
                         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -168,7 +165,6 @@ impl TextFollower {
                 };
                 tokio::select! {
                     biased;
-                    () = stop.cancelled() => NextStep::Stop,
                     () = until => NextStep::Commit,
                     () = tokio::time::sleep(MERGE_PUBLISH_BACKOFF.delay(idle_rounds)), if deadline.is_none() => NextStep::PublishMerged,
                     changes = tail.next() => match changes {
@@ -178,7 +174,7 @@ impl TextFollower {
                 }
             });
             self.begin_work();
-            match next {
+            match next.unwrap_or(NextStep::Stop) {
                 NextStep::Stop => {
                     self.commit(&mut writer, &mut pending)?;
                     writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
@@ -205,7 +201,7 @@ impl TextFollower {
                 NextStep::Changes(Err(_)) => {
                     self.flush(&writer, &mut pending)?;
                     let since = pending.seq.unwrap_or(Seq(self.payload.seq)).max(tail.since());
-                    let reached = self.catch_up(runtime, stop, &mut writer, &mut pending, since)?;
+                    let reached = self.catch_up(waiter, &mut writer, &mut pending, since)?;
                     tail.skip_to(reached);
                     behind_at = Instant::now();
                 }
@@ -213,7 +209,7 @@ impl TextFollower {
             if pending.changes >= self.commit_changes {
                 self.commit(&mut writer, &mut pending)?;
             }
-            self.throttle(runtime, stop);
+            self.throttle(waiter);
             let latest = self.tail.latest().0;
             self.metrics.text_lag.set(latest.saturating_sub(pending.seq.map_or(self.payload.seq, |seq| seq.0)));
         }
@@ -227,10 +223,10 @@ impl TextFollower {
     }
 
     /// Pauses after work during the start phase.
-    fn throttle(&self, runtime: &Handle, stop: &CancellationToken) {
+    fn throttle(&self, waiter: &Waiter) {
         let pause = self.work_timer.as_ref().map_or(Duration::ZERO, WorkTimer::pause_duration);
         if !pause.is_zero() {
-            runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(pause)));
+            waiter.wait(tokio::time::sleep(pause));
         }
     }
 

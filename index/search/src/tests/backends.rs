@@ -17,7 +17,6 @@ use crowsnest_store::CollectionStates;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Batch, Progress, RecordWrite, ReplayedChange, Store};
 use crowsnest_store::{CacheOptions, CollectionKey, Epoch, OpenSearchOptions, Seq};
-use parking_lot::Mutex;
 use rstest::rstest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,9 +176,8 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     assert_eq!(after.total + 1, everything.total);
     // An unavailable engine leads to an incomplete result with a notice, and an export fails.
     drop(node);
-    let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
-    let now = Instant::now();
-    let context = SearchContext { permissions, requested_at: now, deadline: now + Duration::from_secs(5) };
+    let permissions = Arc::new(RbacRules::default()).for_caller(&UserInfo::system());
+    let context = SearchContext::new(permissions, Instant::now(), Duration::from_secs(5));
     let found = backend.engine.top_hits(&context, &Match::All, &total).await.unwrap();
     assert_eq!((found.total, found.incomplete, found.notices.len()), (0, true, 1), "{:?}", found.notices);
     let lookup = backend.engine.ids(&context, &Match::All).await.unwrap();

@@ -172,9 +172,8 @@ impl Corpus {
         permits: Arc<SearchPermits>,
     ) -> Self {
         let documents = documents(&store).await;
-        let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
-        let requested_at = Instant::now();
-        let context = SearchContext { permissions, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        let permissions = Arc::new(RbacRules::default()).for_caller(&UserInfo::system());
+        let context = SearchContext::new(permissions, Instant::now(), Duration::from_secs(600));
         let (dependency_permits, references) = (SearchPermits::new(1), Arc::new([]));
         let sources = Sources { engine, permits, dependency_permits, store, references, context };
         Self { _home: home, sources, documents }
@@ -199,7 +198,7 @@ impl Corpus {
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![FacetField::Column(Facet::Kind)];
         let group = resolve_group(&query, &mut |_, message| notices.push(message));
-        let facet_request = FacetRequest { facets, group, sums: amounts().collect() };
+        let facet_request = FacetRequest::new(facets, group, amounts().collect());
         let request = TopHitsRequest {
             sort: resolve_sort(&query, &mut |_, message| notices.push(message)),
             after: None,

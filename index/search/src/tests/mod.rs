@@ -1,6 +1,7 @@
 //! Queries on a small fleet: expected hits, and comparison of the text index with direct evaluation.
 
 mod backends;
+mod cancellation;
 pub(crate) mod corpus;
 mod groups;
 mod objects;
@@ -30,7 +31,6 @@ use crowsnest_store::record::ChangeKind;
 use futures::executor::block_on;
 pub(crate) use objects::ReadableDocuments;
 use objects::TextIndexObjects;
-use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,8 +157,7 @@ impl Corpus {
 
 /// Context of a caller's search with a deadline in one minute.
 fn context(rbac_rules: &Arc<RbacRules>, caller: &UserInfo) -> SearchContext {
-    let (permissions, now) = (Arc::new(Mutex::new(rbac_rules.for_caller(caller))), Instant::now());
-    SearchContext { permissions, requested_at: now, deadline: now + Duration::from_secs(60) }
+    SearchContext::new(rbac_rules.for_caller(caller), Instant::now(), Duration::from_secs(60))
 }
 
 static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));

@@ -68,7 +68,7 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
     if let Some(map) = selector.get("matchLabels").and_then(Value::as_object) {
         terms.extend(map.iter().map(|(k, v)| (k.clone(), format!("{k}={}", v.as_str().unwrap_or("")))));
     }
-    for expression in list(selector, "matchExpressions") {
+    for expression in list(selector, "/matchExpressions") {
         let key = text(expression, "/key");
         let mut values: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();
@@ -99,7 +99,7 @@ pub(super) fn containers(object: &Value, pointer: &str) -> (Cell, Cell) {
     (Cell::from(join("/name")), Cell::from(join("/image")))
 }
 
-/// The status of the condition of a type; empty if absent.
+/// Status of the condition with this type; empty if there is none.
 pub(super) fn condition<'a>(object: &'a Value, condition_type: &str) -> &'a str {
     list(object, "/status/conditions")
         .iter()

@@ -112,7 +112,7 @@ fn subjects_are_listed_with_their_proof(#[case] action: Action, #[case] scope: S
 #[case::no_cluster_role_bindings(ObjectKind::ClusterRoleBinding, "", &["ServiceAccount shop/robot by shop/all of admin", "User ann by shop/db of one"])]
 #[case::no_cluster_roles(ObjectKind::ClusterRole, "", &["User ann by shop/db of one"])]
 #[case::no_roles(ObjectKind::Role, "shop", &["Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
-fn objects_that_the_reader_may_not_list_are_ignored(
+fn objects_that_the_caller_may_not_list_are_ignored(
     #[case] hidden: ObjectKind,
     #[case] within: &str,
     #[case] expected: &[&str],
@@ -262,8 +262,8 @@ fn generated_cases_are_allowed_and_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// A user is allowed an action if and only if one of the listed subjects is the user or a group of it, in each
-    /// namespace by itself and in all of them.
+    /// A user is allowed an action if and only if the listed subjects contain the user or one of its groups. This holds
+    /// for a list for one namespace and for a list for all namespaces.
     #[test]
     fn the_list_agrees_with_the_authorizer(
         rbac in any_rbac(),

@@ -15,17 +15,19 @@ const USER_INFO: &str = "user-info";
 
 /// The step by which another subject performs the action as the subject of `proof`: first the permission to impersonate for this
 /// action, then those to impersonate the subject. `None` for subjects that cannot be impersonated in this way.
-/// For [`Scope::All`], `visible` are the namespaces in which the permission may be granted.
-pub(super) fn step_to_impersonate_for(
+/// For [`Scope::All`], `visible_namespaces` are those in which the permission may be granted.
+pub(super) fn step_to_impersonate_for_action(
     action: &Action,
     scope: &Scope,
-    visible: &BTreeSet<&str>,
+    visible_namespaces: &BTreeSet<&str>,
     proof: &Proof<'_>,
 ) -> Option<StepRequirements> {
     let (mode, name_permissions) = impersonation_of(&proof.subject)?;
     let namespaces: BTreeSet<&str> = match (action, proof.binding.namespace, scope) {
         (Action::Path { .. }, ..) => BTreeSet::from([""]),
-        (_, "", Scope::All) => std::iter::once("").chain(visible.iter().copied().take(MAX_NAMESPACES)).collect(),
+        (_, "", Scope::All) => {
+            std::iter::once("").chain(visible_namespaces.iter().copied().take(MAX_NAMESPACES)).collect()
+        }
         // Without a namespace, the request is cluster-scoped.
         (_, "", Scope::Namespaces(namespaces)) if namespaces.is_empty() => BTreeSet::from([""]),
         (_, "", Scope::Namespaces(namespaces)) => namespaces.iter().map(String::as_str).collect(),
@@ -74,12 +76,12 @@ fn impersonation_of(subject: &Subject) -> Option<(&'static str, Vec<Permission>)
 }
 
 /// The permission to perform the action in a namespace as another subject.
-fn request_permission(action: &Action, mode: &str, within: &str) -> Permission {
+fn request_permission(action: &Action, mode: &str, namespace: &str) -> Permission {
     let mut action = action.clone();
     match &mut action {
-        Action::Resource { verb, namespace, .. } => {
+        Action::Resource { verb, namespace: action_namespace, .. } => {
             *verb = format!("impersonate-on:{mode}:{verb}");
-            within.clone_into(namespace);
+            namespace.clone_into(action_namespace);
         }
         Action::Path { verb, .. } => *verb = format!("impersonate-on:{mode}:{verb}"),
     }

@@ -19,7 +19,7 @@ use crate::rbac::access::VisibleRbac;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Maximum number of names per namespace under which a new binding is considered. Rules may contain any number of names,
+/// Maximum number of names of new bindings that are considered per namespace. Rules can contain any number of names,
 /// including those of objects that do not exist.
 const MAX_NEW_BINDINGS: usize = 100;
 
@@ -34,7 +34,7 @@ struct Roles<'a> {
 impl<'a> Roles<'a> {
     const CLUSTER: Self = Self { resource: "clusterroles", namespace: "" };
 
-    /// Roles in the same namespace as their bindings: Roles, or ClusterRoles if it is empty.
+    /// The Roles of this namespace, or the ClusterRoles if it is empty.
     fn for_namespace(namespace: &'a str) -> Self {
         if namespace.is_empty() { Self::CLUSTER } else { Self { resource: "roles", namespace } }
     }

@@ -19,13 +19,13 @@ use serde::Serialize;
 use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
-use constrained::step_to_impersonate_for;
+use constrained::step_to_impersonate_for_action;
 use grants::has_too_many_new_bindings;
 use step_requirements::{MAX_NAMESPACES, StepRequirements, namespaces, steps_to_become, steps_to_perform};
 
-/// Maximum number of steps.
+/// Maximum number of steps of a path.
 pub const MAX_STEPS: usize = 4;
-/// Maximum number of subjects per cluster that are followed.
+/// Maximum number of subjects that one search visits.
 const MAX_SUBJECTS: usize = 1000;
 
 /// Kind of a step.
@@ -117,7 +117,7 @@ pub struct Path<'r> {
 #[derive(Debug, Default)]
 pub struct Paths<'r> {
     pub paths: Vec<Path<'r>>,
-    /// True if subjects or namespaces were not followed because there are too many.
+    /// True if subjects or namespaces were skipped because there are too many.
     pub is_truncated: bool,
 }
 
@@ -229,12 +229,12 @@ impl<'r> Search<'r> {
         namespaces: &BTreeSet<&str>,
         proof: &Proof<'r>,
     ) {
-        let Some(requirements) = step_to_impersonate_for(action, scope, namespaces, proof) else { return };
+        let Some(requirements) = step_to_impersonate_for_action(action, scope, namespaces, proof) else { return };
         let is_reached = |node: &Node<'_>| node.source == RuleSource::Cluster && node.subject == proof.subject;
         let Some(reached) = self.nodes.iter().position(is_reached) else { return };
         // The first need is the permission to perform the action as another subject (`impersonate-on:MODE:VERB`). If all of
-        // its holders have been visited, the step adds no subject and is not searched. This is so for administrators, who
-        // are allowed the action itself.
+        // its holders have been visited, the step adds no subject and is not searched. Administrators have always been
+        // visited, because they are allowed the action itself.
         let request_permissions = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
         let holders: Vec<_> = request_permissions.iter().map(|permission| self.find_holders(permission)).collect();
         let is_new = |proof: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, proof.subject.clone()));
@@ -243,8 +243,8 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Subjects with all permissions that a step needs. Permissions that a person has by several groups are not
-    /// combined, because the groups of users are not known.
+    /// Subjects with all permissions that a step needs. Permissions that a user has through several groups are
+    /// not combined, because the groups of users are not known.
     fn find_satisfying_subjects(&mut self, requirements: &StepRequirements) -> Vec<SatisfyingSubject<'r>> {
         let needs: Vec<HashMap<Subject, (Permission, Proof<'r>)>> =
             requirements.needs.iter().map(|need| self.find_subjects_with_any(need)).collect();
@@ -290,10 +290,10 @@ impl<'r> Search<'r> {
         for node in self.nodes.iter().filter(|node| node.step.is_some()) {
             // Users and groups have one identity in the control plane and in members, so they are listed once. Service
             // accounts of the same name are different in each cluster.
-            let is_listed = node.source == RuleSource::ControlPlane
+            let is_duplicate = node.source == RuleSource::ControlPlane
                 && node.subject.kind != SubjectKind::ServiceAccount
                 && self.visited.contains(&(RuleSource::Cluster, node.subject.clone()));
-            if is_listed {
+            if is_duplicate {
                 continue;
             }
             let (mut steps, mut at, mut last) = (Vec::new(), Some(node), &node.subject);

@@ -215,7 +215,7 @@ pub(super) fn steps_to_perform(
     let cluster = PermissionBuilder { source: RuleSource::Cluster, namespace: "" };
     steps.extend(steps_to_grant(rules.cluster, cluster, action));
     if *scope == Scope::All {
-        // Permissions in every namespace, including those that the reader cannot see.
+        // Permissions in every namespace, including those that the caller cannot see.
         steps.extend(steps_to_read_secrets(cluster, action));
     }
     for &namespace in namespaces.iter().take(MAX_NAMESPACES) {
@@ -248,7 +248,7 @@ pub(super) fn steps_to_perform(
     steps
 }
 
-/// Steps that read Secrets in another way than by `get`: a list contains their values, and a Pod can mount them.
+/// Steps that read Secrets without `get`: a list contains their values, and a Pod can mount them.
 fn steps_to_read_secrets(builder: PermissionBuilder<'_>, action: &Action) -> Vec<StepRequirements> {
     let Action::Resource { verb, group, resource, subresource, .. } = action else { return Vec::new() };
     let is_read = READ_VERBS.contains(&verb.as_str());

@@ -1,4 +1,4 @@
-//! Tables of steps and paths.
+//! Table tests of steps and paths.
 
 use super::*;
 use crate::rbac::{ObjectKind, Rbac};
@@ -87,7 +87,7 @@ const ROBOT: (&str, &str, &str) = ("shop", "ServiceAccount/shop/robot", "get /co
 #[case::groups_are_not_combined(
     &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles"), ("shop", "Group/staff", "create rbac.authorization.k8s.io/rolebindings")],
     &[])]
-#[case::except_that_of_everyone(
+#[case::the_group_of_all_users_is_combined(
     &[("shop", "User/ann", "bind rbac.authorization.k8s.io/clusterroles"), ("shop", "Group/system:authenticated", "create rbac.authorization.k8s.io/rolebindings")],
     &["ann: Bind"])]
 #[case::becomes_an_administrator(
@@ -130,7 +130,7 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
     &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
         ("ops", "User/ann", "impersonate-on:serviceaccount:get /configmaps")],
     &[])]
-#[case::of_the_old_group(
+#[case::in_the_core_group(
     &[("shop", "User/ann", "impersonate:serviceaccount /serviceaccounts robot"),
         ("shop", "User/ann", "impersonate-on:serviceaccount:get /configmaps")],
     &[])]
@@ -156,7 +156,7 @@ fn paths_lead_to_a_subject_that_is_allowed(#[case] grants: &[(&str, &str, &str)]
     &[("shop", "User/ann", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts robot"),
         ("shop", "User/ann", "impersonate-on:serviceaccount:get /configmaps"), ("", "User/cyd", "impersonate /users ann")],
     &["ann: Impersonate -> ServiceAccount shop/robot", "cyd: Impersonate -> User ann, Impersonate -> ServiceAccount shop/robot"])]
-fn constrained_impersonation_is_followed(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
+fn constrained_impersonation_is_searched(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
     let grants: Vec<_> = std::iter::once(ROBOT).chain(grants.iter().copied()).collect();
     let rbac = rbac(&grants);
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
@@ -168,7 +168,7 @@ fn constrained_impersonation_is_followed(#[case] grants: &[(&str, &str, &str)], 
 }
 
 #[test]
-fn constrained_impersonation_in_one_namespace_is_followed_for_all_namespaces() {
+fn constrained_impersonation_in_one_namespace_is_found_for_all_namespaces() {
     let rbac = rbac(&[
         ("", "User/bob", "get /configmaps"),
         ("", "User/ann", "impersonate:user-info authentication.k8s.io/users bob"),
@@ -184,7 +184,7 @@ fn constrained_impersonation_in_one_namespace_is_followed_for_all_namespaces() {
 #[case::mounts_them("create /pods", &["ann: CreatePod"])]
 #[case::lists_them("list /secrets", &["ann: ReadSecrets"])]
 #[case::reads_others("list /configmaps", &[])]
-fn secrets_are_read_by_other_permissions(#[case] rule: &str, #[case] expected: &[&str]) {
+fn permissions_other_than_get_give_access_to_secrets(#[case] rule: &str, #[case] expected: &[&str]) {
     let rbac = rbac(&[("shop", "User/ann", rule)]);
     let searched = SearchedRules { cluster: visible(&rbac), control_plane: None };
     let found = searched.paths_to(&get("secrets", "shop"), &Scope::from_namespace("shop"), &[]);
@@ -192,11 +192,11 @@ fn secrets_are_read_by_other_permissions(#[case] rule: &str, #[case] expected: &
 }
 
 #[rstest]
-#[case::one_of_all(Scope::All, "ops", &["ann: Bind"])]
-#[case::the_cluster_as_one_of_all(Scope::All, "", &["ann: Bind"])]
+#[case::one_of_all_namespaces(Scope::All, "ops", &["ann: Bind"])]
+#[case::the_cluster_for_all_namespaces(Scope::All, "", &["ann: Bind"])]
 #[case::the_requested_namespace(Scope::from_namespace("ops"), "ops", &["ann: Bind"])]
-#[case::another(Scope::from_namespace("shop"), "ops", &[])]
-#[case::requests_over_all(Scope::cluster(), "ops", &[])]
+#[case::another_namespace(Scope::from_namespace("shop"), "ops", &[])]
+#[case::one_namespace_for_a_list_over_all(Scope::cluster(), "ops", &[])]
 fn permissions_are_granted_in_each_namespace(#[case] scope: Scope, #[case] namespace: &str, #[case] expected: &[&str]) {
     let rule = "create,bind rbac.authorization.k8s.io/*";
     let rbac = rbac(&[("web", "User/bob", "get /configmaps"), (namespace, "User/ann", rule)]);
@@ -209,7 +209,7 @@ fn permissions_are_granted_in_each_namespace(#[case] scope: Scope, #[case] names
 }
 
 #[test]
-fn namespaces_that_are_not_followed_are_reported() {
+fn skipped_namespaces_are_reported() {
     let names: Vec<String> = (0..=step_requirements::MAX_NAMESPACES).map(|nth| format!("n{nth:03}")).collect();
     for (count, is_truncated) in [(names.len(), true), (names.len() - 1, false)] {
         let grants: Vec<_> = names[..count].iter().map(|name| (name.as_str(), "User/ann", "get /pods")).collect();
@@ -289,9 +289,9 @@ fn the_control_plane_gives_access_to_members(
 }
 
 #[rstest]
-#[case::of_a_rule("get /secrets member1", "member1")]
-#[case::of_no_rule("get /secrets", "")]
-fn names_of_credentials_are_shown_with_rules_that_name_them(#[case] rule: &str, #[case] expected: &str) {
+#[case::rule_with_the_name("get /secrets member1", "member1")]
+#[case::rule_without_names("get /secrets", "")]
+fn credentials_are_named_only_if_a_rule_names_them(#[case] rule: &str, #[case] expected: &str) {
     let (member, control_plane_rbac) = (rbac(&[ROBOT]), rbac(&[("karmada-cluster", "User/ann", rule)]));
     let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
     let control_plane = ControlPlane {

@@ -20,6 +20,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn objects() -> Vec<(&'static str, Value)> {
     serde_json::from_str::<Vec<(String, Value)>>(include_str!("fleet.json"))
@@ -240,6 +241,32 @@ async fn limits_are_named() {
     assert!(found.paths.is_empty());
     let expected = "the time limit of 0 s was reached; some objects may be missing".to_owned();
     assert_eq!(late.limits_reached, BTreeSet::from([expected]));
+}
+
+/// A search may use most of the time until its deadline, however long ago the request arrived.
+#[rstest]
+#[case::at_once(0)]
+#[case::long_after_the_request(600)]
+#[tokio::test]
+async fn a_search_leaves_time_for_the_response(#[case] seconds_since_request: u64) {
+    let (fleet, now) = (fleet().await, Instant::now());
+    let mut sources = fleet.sources.with_deadline(now + Duration::from_secs(60));
+    sources.context.requested_at = now - Duration::from_secs(seconds_since_request);
+    let graph = graph(sources);
+    let (search, response) = (graph.sources().context.deadline, graph.response_context().deadline);
+    assert!(now + Duration::from_secs(50) < search && search < response);
+}
+
+/// A dropped graph ends the work of its search, but not that of the request.
+#[tokio::test]
+async fn work_for_a_dropped_graph_ends() {
+    let fleet = fleet().await;
+    let graph = graph(fleet.sources.clone());
+    let context = graph.response_context();
+    assert!(!context.is_over() && context.deadline == fleet.sources.context.deadline);
+    assert!(graph.sources().context.deadline < context.deadline);
+    drop(graph);
+    assert!(context.is_over() && !fleet.sources.context.is_over());
 }
 
 /// Records that exceed their limit are read for the response.

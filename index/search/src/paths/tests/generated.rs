@@ -141,7 +141,7 @@ async fn stored_ids(sources: &Sources, objects: &Objects) -> BTreeMap<Identity, 
 async fn found(sources: Sources, pattern: &PathPattern, selection: PathSelection) -> PathSet {
     let (mut graph, mut with_all_links, limits) = (graph(sources.clone()), graph(sources), PathLimits::default());
     graph.max_records = 2;
-    let found = traverse(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection);
+    let found = traverse(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection, &|| false);
     assert!(found.limits_reached.is_empty() && graph.limits_reached.is_empty(), "{:?}", graph.limits_reached);
     let count = found.paths.len();
     let paths: PathSet = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();

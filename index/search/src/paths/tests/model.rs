@@ -3,7 +3,7 @@
 use crate::paths::closure::closure;
 use crate::paths::traversal::{
     EdgeKey, FoundPaths, MAX_OBJECTS_NOTICE, MAX_PATHS_NOTICE, MAX_STEPS_NOTICE, PathGraph, PathLimits, PathSelection,
-    StepEdges, find,
+    StepEdges, TIME_NOTICE, find, traverse,
 };
 use crate::plan::relations::DependencyDirection;
 use async_trait::async_trait;
@@ -257,6 +257,20 @@ fn searches_of_dense_graphs_end_and_report_it() {
         let limits = PathLimits { paths, ..PathLimits::default() };
         let some = block_on(find(&mut model.clone(), &"()".parse().unwrap(), &limits, PathSelection::All)).unwrap();
         assert_eq!((some.paths.len(), !some.limits_reached.is_empty()), (paths, is_cut));
+    }
+}
+
+#[test]
+fn the_enumeration_ends_at_the_time_limit() {
+    let ids: BTreeSet<u64> = (0..30).collect();
+    let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
+    let mut model = Model { readable: ids, edges, labels: labels(30) };
+    let (pattern, limits): (PathPattern, _) = ("()-[:USES*8]->()".parse().unwrap(), PathLimits::default());
+    for (is_over, expected) in [(false, MAX_PATHS_NOTICE), (true, TIME_NOTICE)] {
+        let traversed = block_on(traverse(&mut model, &pattern, &limits)).unwrap();
+        let found = traversed.into_paths(&limits, PathSelection::All, &|| is_over);
+        assert_eq!(found.limits_reached, BTreeSet::from([expected]));
+        assert!(!found.paths.is_empty());
     }
 }
 

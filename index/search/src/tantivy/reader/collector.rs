@@ -123,7 +123,7 @@ fn find_in_segment(
     Ok((found, Some(SegmentDocs { docs, permitted })))
 }
 
-/// Counts and sums of a segment; empty if the deadline passed before they were complete.
+/// Counts and sums of a segment; empty if the request was over before they were complete.
 struct SegmentCounts {
     facets: Vec<OrdinalCounts>,
     sums: Vec<OrdinalSums>,
@@ -137,17 +137,10 @@ fn count_segment(
     context: &SearchContext,
     request: &TopHitsRequest,
 ) -> tantivy::Result<SegmentCounts> {
-    let counter = FacetCounter {
-        segment,
-        values,
-        facets: &request.facets,
-        permissions: &context.permissions,
-        cache: &text.permitted,
-        deadline: context.deadline,
-    };
+    let counter = FacetCounter { segment, values, facets: &request.facets, context, cache: &text.permitted };
     let facets = counter.count(docs, permitted);
     let sums = match &request.sums {
-        Some(sums) => sum_segment(segment, values, sums, docs, context.deadline)?,
+        Some(sums) => sum_segment(segment, values, sums, docs, context)?,
         None => Some(Vec::new()),
     };
     let incomplete = facets.is_none() || sums.is_none();

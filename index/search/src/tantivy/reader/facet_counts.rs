@@ -3,16 +3,14 @@
 //! If the matching documents are more than half of the permitted ones, the complement is counted and subtracted
 //! from the cached counts of all permitted documents; so at most half of the documents are visited.
 
-use crate::authorization::CallerPermissions;
 use crate::document::columns::Facet;
+use crate::engine::SearchContext;
 use crate::tantivy::doc_set::{DocSet, difference};
 use crate::tantivy::reader::permitted::PermittedDocs;
 use crate::tantivy::reader::permitted_cache::PermittedCache;
 use crate::tantivy::segments::Segment;
 use crate::tantivy::values::{ColumnValues, FacetValues, NONE, Ordinals};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Instant;
 use tantivy::DocId;
 
 /// Ordinals of values in ascending order, with the number of documents of each.
@@ -23,13 +21,12 @@ pub(crate) struct FacetCounter<'s> {
     pub segment: &'s Segment,
     pub values: &'s FacetValues,
     pub facets: &'s [Facet],
-    pub permissions: &'s Mutex<CallerPermissions>,
+    pub context: &'s SearchContext,
     pub cache: &'s PermittedCache,
-    pub deadline: Instant,
 }
 
 impl FacetCounter<'_> {
-    /// Counts of each facet; `docs` are existing documents and a subset of `permitted`. None after the deadline.
+    /// Counts of each facet; `docs` are existing documents and a subset of `permitted`. None if the request is over.
     pub fn count(&self, docs: &DocSet, permitted: &Arc<PermittedDocs>) -> Option<Vec<OrdinalCounts>> {
         let max_doc = self.segment.data.max_doc();
         if 2 * docs.len(max_doc) <= permitted.docs.len(max_doc) {
@@ -55,7 +52,7 @@ impl FacetCounter<'_> {
         let new_counts = self.count_facets(&unknown, &permitted.docs)?;
         permitted.cache_counts(unknown.into_iter().zip(new_counts));
         // Updates the cached entry, because it takes more memory now.
-        self.cache.insert(&self.permissions.lock(), self.segment.data.id(), permitted);
+        self.cache.insert(&self.context.permissions.lock(), self.segment.data.id(), permitted);
         permitted.cached_counts(self.facets).into_iter().collect()
     }
 
@@ -69,7 +66,7 @@ impl FacetCounter<'_> {
         let mut in_time = true;
         docs.for_each_block(max_doc, |block| {
             counts.iter_mut().for_each(|facet| facet.count(block));
-            in_time = Instant::now() <= self.deadline;
+            in_time = !self.context.is_over();
             in_time
         });
         in_time.then(|| counts.into_iter().map(ColumnCounter::into_counts).collect())

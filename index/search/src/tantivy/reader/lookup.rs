@@ -1,6 +1,5 @@
 //! Lookups of keys and ids that resolve a plan before the search.
 
-use crate::authorization::CallerPermissions;
 use crate::document::columns::Key;
 use crate::engine::{Lookup, MAX_LOOKUP_VALUES, SearchContext};
 use crate::plan::predicate::Match;
@@ -11,16 +10,12 @@ use crate::tantivy::schema::ID;
 use crate::tantivy::segments::Segment;
 use crate::tantivy::terms::EvaluationError;
 use crowsnest_store::Error;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Instant;
 
 /// Lookup of ids, keys and terms for one caller.
 pub struct SegmentLookup<'t> {
     pub text: &'t TextIndex,
-    permissions: Arc<Mutex<CallerPermissions>>,
-    pub deadline: Instant,
+    pub context: SearchContext,
     /// True if the lookup reached a limit or the deadline.
     pub truncated: bool,
     /// Notices for the caller.
@@ -29,8 +24,7 @@ pub struct SegmentLookup<'t> {
 
 impl<'t> SegmentLookup<'t> {
     pub fn new(text: &'t TextIndex, context: &SearchContext) -> Self {
-        let (permissions, deadline) = (Arc::clone(&context.permissions), context.deadline);
-        Self { text, permissions, deadline, truncated: false, notices: BTreeSet::new() }
+        Self { text, context: context.clone(), truncated: false, notices: BTreeSet::new() }
     }
 
     /// Ids of the matching objects that the caller may read.
@@ -44,8 +38,8 @@ impl<'t> SegmentLookup<'t> {
     }
 
     fn read_values(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
-        let deadline = self.deadline;
-        let by_segment = self.map_matching(matches, |segment, docs| column_values(segment, docs, columns, deadline))?;
+        let context = self.context.clone();
+        let by_segment = self.map_matching(matches, |segment, docs| column_values(segment, docs, columns, &context))?;
         let mut all = BTreeSet::new();
         for (values, truncated) in by_segment {
             all.extend(values);
@@ -60,9 +54,13 @@ impl<'t> SegmentLookup<'t> {
         matches: &Match,
         visit: impl Fn(&Segment, &DocSet) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
-        let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.deadline));
+        let (snapshot, query) = (self.text.snapshot(), PreparedQuery::new(matches, self.text, self.context.deadline));
         let results = self.text.map_segments(&snapshot, |segment| {
-            match query.evaluate(segment, &snapshot.values, &self.permissions) {
+            // Even without hits, many numbers take time to look up in a segment.
+            if self.context.is_over() {
+                return Ok(None);
+            }
+            match query.evaluate(segment, &snapshot.values, &self.context.permissions) {
                 Ok(matching) => visit(segment, &matching.docs).map(Some),
                 Err(EvaluationError::DeadlineExceeded) => Ok(None),
                 Err(EvaluationError::Failed(error)) => Err(error),
@@ -80,13 +78,13 @@ fn column_values(
     segment: &Segment,
     docs: &DocSet,
     columns: &[&str],
-    deadline: Instant,
+    context: &SearchContext,
 ) -> tantivy::Result<(BTreeSet<u64>, bool)> {
     let fast = segment.data.reader.fast_fields();
     let columns = columns.iter().map(|name| fast.u64(name)).collect::<tantivy::Result<Vec<_>>>()?;
     let (mut values, mut truncated) = (BTreeSet::new(), false);
     docs.for_each_block(segment.data.max_doc(), |block| {
-        truncated = values.len() >= MAX_LOOKUP_VALUES || Instant::now() > deadline;
+        truncated = values.len() >= MAX_LOOKUP_VALUES || context.is_over();
         if !truncated {
             for column in &columns {
                 values.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));

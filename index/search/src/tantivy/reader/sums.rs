@@ -2,22 +2,22 @@
 
 use crate::collect::ValueAmounts;
 use crate::collect::sums::SumsRequest;
+use crate::engine::SearchContext;
 use crate::tantivy::doc_set::DocSet;
 use crate::tantivy::segments::Segment;
 use crate::tantivy::values::{ColumnValues, FacetValues};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Numbers of values in [`FacetValues`] in ascending order, each with the sum over the documents that have the value.
 pub(crate) type OrdinalSums = Vec<(u32, i64)>;
 
-/// Sums each number of the request over `docs`; None after the deadline.
+/// Sums each number of the request over `docs`; None if the request is over.
 pub(crate) fn sum_segment(
     segment: &Segment,
     values: &FacetValues,
     request: &SumsRequest,
     docs: &DocSet,
-    deadline: Instant,
+    context: &SearchContext,
 ) -> tantivy::Result<Option<Vec<OrdinalSums>>> {
     let (fast, groups) = (segment.data.reader.fast_fields(), segment.data.column(request.facet));
     let value_count = values.column(request.facet).count();
@@ -33,7 +33,7 @@ pub(crate) fn sum_segment(
                 let amount = amounts.first(*doc).unwrap_or(0);
                 groups.of_doc(*doc).iter().for_each(|value| sums.add(*value, amount));
             }
-            in_time = Instant::now() <= deadline;
+            in_time = !context.is_over();
             in_time
         });
         if !in_time {

@@ -2,6 +2,7 @@
 //! used on the segments that were merged, and creates the filters of numbers that these segments had.
 
 use crate::authorization::RbacRules;
+use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::doc_sets::PreparedQuery;
 use crate::tantivy::reader::facet_counts::FacetCounter;
@@ -9,7 +10,6 @@ use crate::tantivy::reader::permitted::resolve_permitted;
 use crate::tantivy::segments::{Segment, SegmentDataId, Snapshot};
 use crate::tantivy::terms::{FilterKey, TermPredicate};
 use crate::tantivy::{TextIndex, WarmUp};
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,23 +40,23 @@ fn warm_up(text: &TextIndex, rbac_rules: &Arc<RbacRules>, before: &Snapshot, nex
     let columns = text.number_filters.columns_of_other_segments(&remaining);
     let (callers, mut filters) = (text.permitted.evict(rbac_rules, &removed), text.filters.evict(&merged.collect()));
     filters.truncate(MAX_FILTERS);
-    let deadline = Instant::now() + TIME_LIMIT;
+    let started_at = Instant::now();
+    let deadline = started_at + TIME_LIMIT;
     let mut new: Vec<&Segment> =
         next.segments.iter().filter(|segment| !ids_before.contains(&segment.data.id())).collect();
     // Largest segments first, because they take the most time.
     new.sort_by_key(|segment| std::cmp::Reverse(segment.data.max_doc()));
     // Permissions first, because every search needs them.
     for (caller, facets) in callers {
-        let caller = Mutex::new(caller);
+        let context = SearchContext::new(caller, started_at, TIME_LIMIT);
         for segment in &new {
-            let permitted = resolve_permitted(&segment.data, &next.values, &caller, &text.permitted);
+            let permitted = resolve_permitted(&segment.data, &next.values, &context.permissions, &text.permitted);
             let counter = FacetCounter {
                 segment,
                 values: &next.values,
                 facets: &facets,
-                permissions: &caller,
+                context: &context,
                 cache: &text.permitted,
-                deadline,
             };
             if counter.count_permitted(&permitted).is_none() {
                 return;
@@ -93,12 +93,12 @@ mod tests {
     use crate::collect::TopHitsRequest;
     use crate::document::Document;
     use crate::document::columns::Facet;
-    use crate::engine::SearchContext;
     use crate::tantivy::reader::collector::top_hits;
     use crate::tantivy::terms::EvaluationError;
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
     use crowsnest_store::record::ChangeKind;
+    use parking_lot::Mutex;
     use serde_json::json;
     use std::collections::BTreeSet;
     use tantivy::IndexWriter;
@@ -139,13 +139,12 @@ mod tests {
             }
         }
         text.reload(crowsnest_store::Seq(0), &*warm_up).unwrap();
-        let ann = || Arc::new(Mutex::new(rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]))));
+        let ann = || rbac_rules.for_caller(&UserInfo::new("ann", ["staff"]));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let search = || {
             let request = TopHitsRequest { max_hits: 5, facets: vec![Facet::Node], ..TopHitsRequest::total_only() };
-            let (requested_at, permissions) = (Instant::now(), ann());
-            let deadline = requested_at + Duration::from_secs(60);
-            top_hits(&text, &SearchContext { permissions, requested_at, deadline }, &matches, &request).unwrap()
+            let context = SearchContext::new(ann(), Instant::now(), Duration::from_secs(60));
+            top_hits(&text, &context, &matches, &request).unwrap()
         };
         let before = search();
         assert_eq!(search(), before);
@@ -164,7 +163,7 @@ mod tests {
 
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
-        let (merged, caller) = (&snapshot.segments[0], ann());
+        let (merged, caller) = (&snapshot.segments[0], Mutex::new(ann()));
         assert!(text.permitted.get(&caller.lock(), merged.data.id()).is_some());
         let only_merged = HashSet::from([merged.data.reader.segment_id()]);
         assert_eq!(text.number_filters.columns_of_other_segments(&HashSet::new()), BTreeSet::from([text.columns.id]));

@@ -1,12 +1,10 @@
 //! Indexes the changes that the tail no longer has, from the store.
 
-use super::{PendingChanges, REPLAY_BATCH, TextFollower};
+use super::{PendingChanges, REPLAY_BATCH, TextFollower, Waiter};
 use crate::tantivy::{MergeMode, merge_policy};
 use crowsnest_store::{Error, OUTAGE_RETRY, ReplayedChange, Seq};
 use std::sync::atomic::Ordering;
 use tantivy::IndexWriter;
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store.
 struct Replay {
@@ -17,29 +15,27 @@ struct Replay {
 }
 
 impl TextFollower {
-    /// Indexes the changes after `since` from the store, until the tail has all later ones. Returns the seq reached.
+    /// Indexes the changes after `since` from the store, until the tail has all later ones or the follower stops. Returns the
+    /// seq reached.
     pub(super) fn catch_up(
         &mut self,
-        runtime: &Handle,
-        stop: &CancellationToken,
+        waiter: &Waiter,
         writer: &mut IndexWriter,
         pending: &mut PendingChanges,
         mut since: Seq,
     ) -> Result<Seq, Error> {
         loop {
-            if stop.is_cancelled() {
-                return Ok(since);
-            }
             // Read before the store: if the store has no more changes, the tail has all changes after this seq.
             let tail_latest = self.tail.latest();
-            let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
-                Err(error) if self.outlives_outages && error.is_outage() => {
+            let Replay { changes, pruned, latest } = match waiter.wait(self.replay(since)) {
+                None => return Ok(since),
+                Some(Err(error)) if self.outlives_outages && error.is_outage() => {
                     tracing::debug!(error = error.chain(), "the text index waits for the database");
                     self.commit(writer, pending)?;
-                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)));
+                    waiter.wait(tokio::time::sleep(OUTAGE_RETRY));
                     continue;
                 }
-                other => other?,
+                Some(result) => result?,
             };
             self.begin_work();
             if pruned > since.max(self.empty_at) {
@@ -76,7 +72,7 @@ impl TextFollower {
                 pending.add(since);
                 pending.indexed_until = Some(since);
             }
-            self.throttle(runtime, stop);
+            self.throttle(waiter);
             let is_due = pending.first_at.is_some_and(|first| first.elapsed() >= self.commit_policy.max_delay());
             if pending.changes >= self.commit_changes || is_due {
                 self.commit(writer, pending)?;

@@ -1,4 +1,4 @@
-//! Tables of permissions with `resourceNames`, and a comparison with the writes that an API server accepts.
+//! Table tests of permissions with `resourceNames`, and a comparison with the writes that an API server accepts.
 
 use super::*;
 use crate::rbac::access::Scope;
@@ -17,7 +17,8 @@ fn rule(text: &str) -> Value {
     json!({"verbs": verbs, "apiGroups": [RBAC], "resources": [words[1]], "resourceNames": words.get(2..)})
 }
 
-fn reads() -> Value {
+/// The rule that allows the action of [`read_in_shop`] in every namespace where it is bound.
+fn read_rule() -> Value {
     json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]})
 }
 
@@ -46,7 +47,7 @@ fn read_in_shop() -> Action {
     action("get", "", "configmaps", "shop", "")
 }
 
-/// Paths to the action, and the subjects that are allowed it directly.
+/// Paths to the action, and the subjects that are allowed the action directly.
 fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
     let (action, scope) = (read_in_shop(), Scope::from_namespace("shop"));
     let searched = SearchedRules { cluster: VisibleRbac { rbac, is_visible: &|_, _, _| true }, control_plane: None };
@@ -86,9 +87,9 @@ fn permissions_are_limited_to_names_of_roles_and_bindings(
     #[case] expected: &[StepKind],
 ) {
     let mut rbac = Rbac::default();
-    put_role(&mut rbac, "shop", "reads", &json!([reads()]));
+    put_role(&mut rbac, "shop", "reads", &json!([read_rule()]));
     put_role(&mut rbac, "shop", "other", &json!([]));
-    put_role(&mut rbac, "", "reader", &json!([reads()]));
+    put_role(&mut rbac, "", "reader", &json!([read_rule()]));
     put_role(&mut rbac, "", "ann", &permissions.iter().copied().map(rule).collect());
     bind(&mut rbac, "shop", "holds", "Role/reads", &json!([{"kind": "User", "name": "bob"}]));
     bind(&mut rbac, "shop", "others", "Role/other", &json!([{"kind": "User", "name": "bob"}]));
@@ -104,11 +105,7 @@ fn permissions_are_limited_to_names_of_roles_and_bindings(
 #[case::all(MAX_NEW_BINDINGS, "", false)]
 #[case::too_many(MAX_NEW_BINDINGS + 1, "", true)]
 #[case::in_a_hidden_role(MAX_NEW_BINDINGS + 1, "many", false)]
-fn a_limited_number_of_new_bindings_is_followed(
-    #[case] count: usize,
-    #[case] hidden: &str,
-    #[case] is_truncated: bool,
-) {
+fn the_number_of_new_bindings_is_limited(#[case] count: usize, #[case] hidden: &str, #[case] is_truncated: bool) {
     let names: Vec<String> = (0..count).map(|nth| format!("n{nth:03}")).collect();
     let mut rbac = Rbac::default();
     let creates =
@@ -150,7 +147,7 @@ fn any_rule() -> impl Strategy<Value = Value> {
     let rbac_rule = (verbs, proptest::collection::vec(resources, 1..3), names).prop_map(|(verbs, resources, names)| {
         json!({"verbs": verbs, "apiGroups": [RBAC], "resources": resources, "resourceNames": names})
     });
-    prop_oneof![4 => rbac_rule, 1 => Just(reads())]
+    prop_oneof![4 => rbac_rule, 1 => Just(read_rule())]
 }
 
 fn any_subject() -> impl Strategy<Value = Value> {
@@ -198,7 +195,7 @@ impl Writer<'_> {
     fn may_write_binding(&self, namespace: &str, name: &str, role: (&str, &str)) -> bool {
         let resource = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
         let roles = if role.0 == "ClusterRole" { "clusterroles" } else { "roles" };
-        let is_written = match self.rbac.bindings.get(namespace).and_then(|bindings| bindings.get(name)) {
+        let may_write = match self.rbac.bindings.get(namespace).and_then(|bindings| bindings.get(name)) {
             Some(binding) => {
                 (binding.role.kind.as_str(), binding.role.name.as_str()) == role
                     && self.may_change(resource, namespace, name)
@@ -208,11 +205,12 @@ impl Writer<'_> {
                     || (self.may("create", resource, namespace, name) && self.may_change(resource, namespace, name))
             }
         };
-        is_written && self.may("bind", roles, namespace, role.1)
+        may_write && self.may("bind", roles, namespace, role.1)
     }
 
-    /// The rules after each write of a binding for the user, and of a role that then allows the action.
-    fn writes(&self) -> Vec<Rbac> {
+    /// The rules that result from each write that the user may make: a binding of a role to the user, or a new content of a
+    /// role, which then allows the action.
+    fn results_of_writes(&self) -> Vec<Rbac> {
         let mut results = Vec::new();
         for (namespace, role) in NAMESPACES.into_iter().flat_map(|namespace| ROLES.map(|role| (namespace, role))) {
             let kinds: &[&str] = if namespace.is_empty() { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
@@ -227,7 +225,7 @@ impl Writer<'_> {
             let exists = self.rbac.roles.get(namespace).is_some_and(|roles| roles.contains_key(role));
             if exists && self.may("escalate", roles, namespace, role) && self.may_change(roles, namespace, role) {
                 let mut rbac = self.rbac.clone();
-                put_role(&mut rbac, namespace, role, &json!([reads()]));
+                put_role(&mut rbac, namespace, role, &json!([read_rule()]));
                 results.push(rbac);
             }
         }
@@ -246,7 +244,8 @@ proptest! {
         let writer = Writer { rbac: &rbac, user: &user, subject: &subject };
         let allows = |rbac: &Rbac| matches!(rbac.authorize(&user, &read_in_shop()), Decision::Allowed { .. });
         let (found, direct) = paths(&rbac);
-        let is_listed = direct.iter().chain(found.iter().map(|path| &path.subject)).any(|listed_subject| listed_subject.matches_user(&user, ""));
-        prop_assert!(is_listed || !writer.writes().iter().any(allows), "{:?}", rbac);
+        let mut listed = direct.iter().chain(found.iter().map(|path| &path.subject));
+        let is_listed = listed.any(|listed_subject| listed_subject.matches_user(&user, ""));
+        prop_assert!(is_listed || !writer.results_of_writes().iter().any(allows), "{:?}", rbac);
     }
 }

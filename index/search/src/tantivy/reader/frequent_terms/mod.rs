@@ -5,14 +5,14 @@
 
 mod segment;
 
-use crate::collect::terms::{TermCounts, TermSums, TermsRequest};
+use crate::collect::terms::{TermCounts, TermsRequest};
+use crate::engine::SearchContext;
 use crate::plan::predicate::Match;
 use crate::tantivy::reader::lookup::SegmentLookup;
 use crowsnest_store::Error;
 use segment::{Candidates, TermCounter, find_candidates};
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
-use std::time::Instant;
 use tantivy::postings::TermInfo;
 
 /// Maximum number of candidates of all segments, if some segments contributed only a part of their terms.
@@ -23,14 +23,14 @@ const MAX_POSTINGS: u64 = 4_000_000;
 impl SegmentLookup<'_> {
     /// Terms of the matching objects that the caller may read.
     pub(crate) fn terms(mut self, matches: &Match, terms_request: &TermsRequest) -> Result<TermCounts, Error> {
-        let deadline = self.deadline;
+        let context = self.context.clone();
         let field = self.text.columns.keyword(terms_request.keyword);
         let matching_segments = self.map_matching(matches, |segment, docs| {
             if docs.is_empty() {
                 return Ok(None);
             }
             let terms = segment.data.reader.inverted_index(field)?;
-            let found = Candidates::read(&terms, terms_request, deadline)?;
+            let found = Candidates::read(&terms, terms_request, &context)?;
             Ok(Some((TermCounter::new(segment, docs, terms, &terms_request.sums)?, found)))
         })?;
         let (mut counters, mut found) = (Vec::new(), HashMap::<String, Term>::new());
@@ -60,7 +60,7 @@ impl SegmentLookup<'_> {
             }
             found.sort_unstable_by(by_frequency);
         }
-        let mut counts = count_most_frequent(&mut counters, found, terms_request, deadline).map_err(fail)?;
+        let mut counts = count_most_frequent(&mut counters, found, terms_request, &context).map_err(fail)?;
         counts.incomplete |= self.truncated;
         Ok(counts)
     }
@@ -103,62 +103,99 @@ fn count_most_frequent(
     counters: &mut [TermCounter],
     terms: Vec<(String, Term)>,
     terms_request: &TermsRequest,
-    deadline: Instant,
+    context: &SearchContext,
 ) -> tantivy::Result<TermCounts> {
-    let (limit, number_count) = (terms_request.limit, terms_request.sums.len());
-    let (mut best, mut checked, mut incomplete) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
-    let mut sums = TermSums::new();
+    let (mut top, mut checked, mut incomplete) = (TopTerms::new(terms_request.limit), 0, false);
     for (text, term) in terms {
-        let rank = (Reverse(term.frequency), text);
-        if limit.is_some_and(|limit| best.len() >= limit && best.last().is_none_or(|worst| *worst <= rank)) {
+        if !top.accepts(term.frequency, &text) {
             break;
         }
         // At least one term is counted, even after the deadline.
-        if checked > MAX_POSTINGS || !best.is_empty() && Instant::now() > deadline {
+        if checked > MAX_POSTINGS || !top.terms.is_empty() && context.is_over() {
             incomplete = true;
             break;
         }
         checked += term.frequency;
-        let (mut count, mut amounts) = (0, vec![0; number_count]);
+        let (mut count, mut sums) = (0, vec![0; terms_request.sums.len()]);
         for (segment, info) in &term.positions {
-            count += counters[*segment].count(info, &mut amounts)?;
+            count += counters[*segment].count(info, &mut sums)?;
         }
+        top.add(text, count, sums);
+    }
+    Ok(TermCounts { incomplete, ..top.into_counts() })
+}
+
+/// A counted term with its sums. The most frequent terms are the smallest.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RankedTerm {
+    count: Reverse<u64>,
+    text: String,
+    sums: Vec<i64>,
+}
+
+/// The most frequent terms among those added, with their sums.
+struct TopTerms {
+    /// Maximum number of terms; None keeps all.
+    limit: Option<usize>,
+    /// In ascending order if there is a limit.
+    terms: Vec<RankedTerm>,
+}
+
+impl TopTerms {
+    fn new(limit: Option<usize>) -> Self {
+        Self { limit, terms: Vec::new() }
+    }
+
+    /// False if a term with at most this count cannot be among the most frequent.
+    fn accepts(&self, max_count: u64, text: &str) -> bool {
+        let is_full = self.limit.is_some_and(|limit| self.terms.len() >= limit);
+        let rank = (Reverse(max_count), text);
+        !is_full || self.terms.last().is_some_and(|worst| rank < (worst.count, worst.text.as_str()))
+    }
+
+    /// Adds a term, unless its count is 0, and removes the least frequent one beyond the limit.
+    fn add(&mut self, text: String, count: u64, sums: Vec<i64>) {
         if count == 0 {
-            continue;
+            return;
         }
-        if number_count > 0 {
-            sums.insert(rank.1.clone(), amounts);
-        }
-        let rank = (Reverse(count), rank.1);
-        if let Some(limit) = limit {
-            let at = best.partition_point(|other| *other < rank);
-            best.insert(at, rank);
-            best.truncate(limit);
-        } else {
-            best.push(rank);
+        let term = RankedTerm { count: Reverse(count), text, sums };
+        match self.limit {
+            None => self.terms.push(term),
+            Some(limit) => {
+                let at = self.terms.partition_point(|other| *other < term);
+                self.terms.insert(at, term);
+                self.terms.truncate(limit);
+            }
         }
     }
-    let counts = best.into_iter().map(|(Reverse(count), text)| (text, count)).collect();
-    Ok(TermCounts { counts, sums, incomplete, ..TermCounts::default() })
+
+    fn into_counts(self) -> TermCounts {
+        let mut found = TermCounts::default();
+        for RankedTerm { count: Reverse(count), text, sums } in self.terms {
+            if !sums.is_empty() {
+                found.sums.insert(text.clone(), sums);
+            }
+            found.counts.push((text, count));
+        }
+        found
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::authorization::RbacRules;
-    use crate::collect::terms::CountedTerms;
+    use crate::collect::terms::{CountedTerms, TermSums};
     use crate::document::Document;
     use crate::document::columns::{Keyword, Number};
-    use crate::engine::SearchContext;
     use crate::tantivy::TextIndex;
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_store::fixtures::stored;
-    use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     /// Values of a label: smaller numbers are more frequent, and each segment has more values than are considered.
     fn values() -> Vec<usize> {
@@ -171,6 +208,42 @@ mod tests {
             at * 7919 % 4_001
         });
         values
+    }
+
+    /// Each term has its count as its sum.
+    #[rstest]
+    #[case::all(None, &[("b", 2), ("a", 2), ("c", 7)])]
+    #[case::the_most_frequent(Some(2), &[("c", 7), ("a", 2)])]
+    #[case::none(Some(0), &[])]
+    fn terms_beyond_the_limit_are_removed(#[case] limit: Option<usize>, #[case] expected: &[(&str, u64)]) {
+        let mut top = TopTerms::new(limit);
+        for (text, count) in [("b", 2), ("a", 2), ("c", 7), ("d", 0)] {
+            top.add(text.to_owned(), count, vec![count as i64]);
+        }
+        let TermCounts { counts, sums, .. } = top.into_counts();
+        let expected: CountedTerms = expected.iter().map(|(text, count)| ((*text).to_owned(), *count)).collect();
+        assert_eq!(counts, expected);
+        assert_eq!(sums, expected.into_iter().map(|(text, count)| (text, vec![count as i64])).collect());
+    }
+
+    #[rstest]
+    #[case::no_limit(None, 0, "z", true)]
+    #[case::room(Some(3), 1, "z", true)]
+    #[case::more_frequent(Some(2), 3, "z", true)]
+    #[case::as_frequent_and_earlier(Some(2), 2, "a", true)]
+    #[case::as_frequent_and_later(Some(2), 2, "c", false)]
+    #[case::less_frequent(Some(2), 1, "a", false)]
+    #[case::nothing_requested(Some(0), 9, "a", false)]
+    fn terms_that_cannot_be_frequent_are_skipped(
+        #[case] limit: Option<usize>,
+        #[case] max_count: u64,
+        #[case] text: &str,
+        #[case] expected: bool,
+    ) {
+        let mut top = TopTerms::new(limit);
+        top.add("b".to_owned(), 2, Vec::new());
+        top.add("x".to_owned(), 5, Vec::new());
+        assert_eq!(top.accepts(max_count, text), expected);
     }
 
     #[rstest]
@@ -195,9 +268,8 @@ mod tests {
         }
         writer.commit().unwrap();
         text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
-        let permissions = Arc::new(Mutex::new(Arc::new(RbacRules::default()).for_caller(&UserInfo::system())));
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let context = SearchContext { permissions, requested_at: Instant::now(), deadline };
+        let permissions = Arc::new(RbacRules::default()).for_caller(&UserInfo::system());
+        let context = SearchContext::new(permissions, Instant::now(), Duration::from_secs(60));
         let terms_request = TermsRequest {
             keyword: Keyword::Label,
             prefix: prefix.to_owned(),
@@ -214,9 +286,8 @@ mod tests {
             *counts.entry(format!("app=v{value}")).or_default() += 1;
             *amounts.entry(format!("app=v{value}")).or_default() += nth as i64;
         }
-        for (text, _) in &found {
-            assert_eq!(sums[text], [amounts[text], 0], "{text}");
-        }
+        let summed: TermSums = found.iter().map(|(text, _)| (text.clone(), vec![amounts[text], 0])).collect();
+        assert_eq!(sums, summed, "only the returned terms have sums");
         let mut expected: CountedTerms =
             counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();
         match max_terms {

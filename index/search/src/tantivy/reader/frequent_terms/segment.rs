@@ -3,12 +3,12 @@
 use super::Term;
 use crate::collect::terms::TermsRequest;
 use crate::document::columns::Number;
+use crate::engine::SearchContext;
 use crate::tantivy::doc_set::DocSet;
 use crate::tantivy::segments::Segment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::time::Instant;
 use tantivy::columnar::Column;
 use tantivy::index::InvertedIndexReader;
 use tantivy::postings::TermInfo;
@@ -35,7 +35,11 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    pub fn read(terms: &InvertedIndexReader, terms_request: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
+    pub fn read(
+        terms: &InvertedIndexReader,
+        terms_request: &TermsRequest,
+        context: &SearchContext,
+    ) -> tantivy::Result<Self> {
         let (from, to) = (terms_request.prefix.as_str(), format!("{}\u{10ffff}", terms_request.prefix));
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
         let keep = terms_request.limit.map_or(usize::MAX, |_| MAX_TERMS_PER_SEGMENT);
@@ -44,7 +48,7 @@ impl Candidates {
         let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
         while stream.advance() {
             seen += 1;
-            if seen > MAX_TERMS || seen % DEADLINE_CHECK_INTERVAL == 0 && Instant::now() > deadline {
+            if seen > MAX_TERMS || seen % DEADLINE_CHECK_INTERVAL == 0 && context.is_over() {
                 found.truncated = true;
                 break;
             }
